@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,12 +87,21 @@ def write_text(path: Path, text: str) -> None:
 
     The folder must exist. Raises OSError where it cannot be written; then nothing is left behind.
     """
+    with written_whole(path) as part, part.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        file.write(text)
+
+
+@contextlib.contextmanager
+def written_whole(path: Path) -> Iterator[Path]:
+    """Yield the path of a file to make, which takes the place of ``path`` once it is whole: see `write_text`."""
     part = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}.part")
     try:
-        with part.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        yield part
+        descriptor = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

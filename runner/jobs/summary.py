@@ -102,12 +102,16 @@ def memory_limit(given: int | None) -> str:
 
 
 def evidence(ending: Ending) -> Mapping[str, Any]:
-    """Return what the check measured when it saw the answer fail, as handed over or else before."""
+    """Return what the check measured and said when it saw the answer fail, as handed over or else before.
+
+    ``log``: where its output lies, relative to the run's folder.
+    """
     standing = ending.standing
     if standing is None:
         return {}
     verdicts = (standing.judge.journal.get(standing.trial, attempt) for attempt in (HANDED_OVER, 0))
-    return next((one.metrics for one in verdicts if one and one.outcome is Outcome.FAIL), {})
+    failed = next((one for one in verdicts if one and one.outcome is Outcome.FAIL), None)
+    return {**failed.metrics, "reason": failed.reason, "log": failed.log} if failed else {}
 
 
 def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:

@@ -5,31 +5,37 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
 from runner.candidate import Sample
+from runner.files import read_plain
 from runner.model.files.onnx_text import ModelText
 from runner.model.values.recorded import write_test_data_set
-from runner.report.markdown import REPORT_NAME, write_report
+from runner.report import bundle_zip, check_files
+from runner.report.markdown import REPORT_NAME, Shown, present, write_report
 from runner.report.page.collect.run_material import Material
 from runner.report.replay import REPLAY_NAME, write_replay
 from runner.report.repro.backends import rounds
 from runner.report.repro.stand_alone_script import NotAlone
-from runner.report.repro.write import REPRO_NAME, ROUNDED, write_repro
+from runner.report.repro.write import REPRO_NAME, ROUNDED, Beside, Repro, repro, write_repro
 from runner.report.result import write_result
 from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, Rounding
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 from runner.workers.worker import PREPARE_SECONDS
+
+if TYPE_CHECKING:
+    from runner.report.page.collect.reduced_model import Reduced
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +46,9 @@ SETTLING = ("reference", "error", "exact")
 """What a check measured of a failure that later checks of it depend on."""
 
 PAGE_NAME = "report.html"
+
+_SPEAKS = ("death", "error")
+"""Failures of which what the runtime printed tells more than their kind."""
 
 _STRATEGIES = Path(__file__).resolve().parents[2] / "conf" / "strategy"
 
@@ -62,7 +71,7 @@ def write_bundle(
     pool: Pool | None = None,
     material: Callable[[], Material] = Material,
 ) -> None:
-    """Write result.json, and around it whatever the answer allows: data sets, repro.py, REPORT.md, its page, a replay.
+    """Write result.json, and what the answer allows: data sets, repro.py, REPORT.md, its page, a replay, bundle.zip.
 
     The answer is in result.json before anything else is tried. What cannot be written is named there and in the log,
     and the rest is written all the same. ``pool``: for a model whose target rounds. ``material``: tells what the
@@ -82,10 +91,13 @@ def write_bundle(
                 (folder / name).unlink()
             return None
 
-    alone = False
-    if answer and summary.model:
-        attempt("test_data_set_0", lambda: _write_data(folder, answer))
-        alone = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, answer, pool))
+    found = answer if summary.model else None
+    shown, held = Shown(model=answer.model if answer else None, files=present(folder, summary)), None
+    if found:
+        attempt("test_data_set_0", lambda: _write_data(folder, found))
+        script = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool)) or Repro()
+        told = attempt(bundle_zip.BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
+        shown, held = told or (shown, None)
     # with these a check of the kept model alone knows what that of the whole one did
     measured = {name: summary.evidence[name] for name in SETTLING if name in summary.evidence}
     recorded: dict[str, Any] = {
@@ -93,16 +105,31 @@ def write_bundle(
         "versions": dict(summary.versions),
         "measured": measured,
     }
-    if answer and summary.model:  # whoever checks the model again sees whether they are all there
-        recorded["data_sets"] = len(answer.samples)
+    if found:  # whoever checks the model again sees whether they are all there
+        recorded["data_sets"] = len(found.samples)
     if "changes" in summary.evidence:
         recorded["changes"] = list(summary.evidence["changes"])
     attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
-    attempt(REPORT_NAME, lambda: write_report(folder, summary, command, answer.model if answer else None, alone=alone))
-    ran = attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, answer, material())) or 0.0
+    told, made = attempt(PAGE_NAME, lambda: _known(folder, summary, answer, material)) or (Material(), None)
+    shown = replace(shown, tensors=made.tensors if made else ())
+    attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
+    if held:
+        attempt(bundle_zip.BUNDLE_NAME, lambda: _write_zip(folder, held, shown.repro))
+    attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, made, told))
+    ran = made.seconds if made else 0.0
     if lost or ran:
-        seconds = dataclasses.replace(summary.seconds, total=summary.seconds.total + ran)
-        write_result(dataclasses.replace(summary, seconds=seconds, warnings=(*summary.warnings, *lost)), folder)
+        seconds = replace(summary.seconds, total=summary.seconds.total + ran)
+        write_result(replace(summary, seconds=seconds, warnings=(*summary.warnings, *lost)), folder)
+
+
+def _known(
+    folder: Path, summary: Summary, answer: ReducedModel | None, material: Callable[[], Material]
+) -> tuple[Material, Reduced | None]:
+    """Return what the process of the run knows, and the reduced model with good and wrong values."""
+    from runner.report.page.collect.run_page import reduced_model  # noqa: PLC0415 - see the caller
+
+    model, samples = (answer.model, answer.samples) if answer else (None, ())
+    return (told := material()), reduced_model(folder, summary, model, samples, told)
 
 
 def _write_page(
@@ -110,30 +137,78 @@ def _write_page(
     folder: Path,
     summary: Summary,
     command: Sequence[str],
-    answer: ReducedModel | None,
+    reduced: Reduced | None,
     material: Material,
-) -> float:
-    """Write the page of the run; return how many seconds the target ran for it."""
+) -> None:
+    """Write the page of the run."""
     from runner.report.page.collect.run_page import page_of  # noqa: PLC0415 - see the caller
     from runner.report.page.html import write_page  # noqa: PLC0415
 
-    model, samples = (answer.model, answer.samples) if answer else (None, ())
-    page, seconds = page_of(settings, folder, summary, command, model, samples, material)
-    write_page(folder, page)
-    return seconds
+    write_page(folder, page_of(settings, folder, summary, command, reduced, material))
 
 
 def _write_repro(
     settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel, pool: Pool | None
-) -> bool:
-    """Write repro.py, and what it runs; return whether it stands alone."""
-    data = tuple(f"test_data_set_{number}" for number in range(len(answer.samples)))
-    model = summary.model or ""
+) -> Repro:
+    """Write repro.py, and what it runs."""
     if rounds(settings.target) and pool:
-        _write_rounded(pool, folder, model, settings.target)
-    meant = any(not value.finite for sample in answer.samples for value in sample.expected.values())
+        _write_rounded(pool, folder, summary.model or "", settings.target)
     printed = partial(_printed, pool, _python(settings)) if pool else None
-    return write_repro(folder, summary, settings, cwd, model=model, data=data, meant=meant, printed=printed)
+    return write_repro(folder, summary, settings, cwd, _beside(summary, answer), printed)
+
+
+def _beside(summary: Summary, answer: ReducedModel, copies: Mapping[Path, str] | None = None) -> Beside:
+    """Return what lies beside a script."""
+    data = tuple(f"test_data_set_{number}" for number in range(len(answer.samples)))
+    meant = any(not value.finite for sample in answer.samples for value in sample.expected.values())
+    return Beside(summary.model or "", data, meant, copies)
+
+
+def _printed_by_check(settings: Settings, folder: Path, summary: Summary) -> str:
+    """Return what the check printed about the reduced model, where that tells something."""
+    kind, log_name = (summary.signature or {}).get("kind", ""), summary.evidence.get("log")
+    root = folder.parents[1] if folder.parent.name == "answers" else folder
+    speaks = settings.checker.runs_own_code or kind.startswith(_SPEAKS)
+    return read_plain(root / log_name).decode("utf-8", "replace") if speaks and isinstance(log_name, str) else ""
+
+
+def _near_summary(summary: Summary, cwd: Path) -> Summary:
+    """Return the summary without where the user's folders lie, which is nobody's business in a report."""
+    reason = _near(str(summary.evidence.get("reason") or ""), cwd)
+    model = Path(summary.input_model).name if summary.input_model else None
+    return replace(
+        summary, check=_near(summary.check, cwd), input_model=model, evidence={**summary.evidence, "reason": reason}
+    )
+
+
+def _near(text: str, cwd: Path) -> str:
+    """Return a text in which paths below the user's folder start there."""
+    return text.replace(f"{cwd}{os.sep}", "") if cwd != cwd.parent else text
+
+
+def _handed_on(
+    settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel, script: Repro
+) -> tuple[Shown, bundle_zip.Contents]:
+    """Return what the report shows of an answer, and what bundle.zip holds; say what it does not."""
+    models = [summary.model or "", *([ROUNDED] if rounds(settings.target) else [])]
+    held = bundle_zip.contents(folder, models, settings.checker, cwd)
+    if held.left_out:
+        log.warning("%s: %s", folder / bundle_zip.BUNDLE_NAME, held.told)
+    files = present(folder, summary, script, held.told)
+    if settings.checker.runs_own_code and script.source:
+        # a reader has the copies of the check in the archive, and not what lies here
+        named = check_files.handed_on(settings.checker, cwd).items()
+        copies = {path: name for path, name in named if f"{check_files.FOLDER}/{name}" in held.files}
+        script = repro(folder, summary, settings, cwd, _beside(summary, answer, copies))
+    said = _near(_printed_by_check(settings, folder, summary), cwd)
+    check = check_files.texts_of(settings.checker, cwd)
+    return Shown(answer.model, (), script, said, check, bundle_zip.BUNDLE_NAME, files), held
+
+
+def _write_zip(folder: Path, held: bundle_zip.Contents, script: Repro) -> None:
+    """Write bundle.zip, with REPORT.md in it."""
+    page = (folder / REPORT_NAME).read_text(encoding="utf-8")
+    bundle_zip.write_zip(folder, held, {REPORT_NAME: page, **({REPRO_NAME: script.source} if script.source else {})})
 
 
 def _printed(pool: Pool, python: str | None, model: ModelProto) -> ModelText:

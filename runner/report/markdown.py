@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import onnx
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
+from onnx import ModelProto
 
 from runner.files import write_text
-from runner.report.markup import block, bullets, code, cut, section, some, table, text
+from runner.report.markup import block, bullets, cut, folded, section, some, table, text
+from runner.report.page.data import Tensor
+from runner.report.repro.write import Repro
+from runner.report.sections import failure_section, runtimes_section
 from runner.report.sections.bugs_section import bugs_section
 from runner.report.sections.cause_section import experiments, sentence
 from runner.report.sections.inspection_section import inspection_section
 from runner.report.sections.layers_section import layers_section, outputs_section
+from runner.report.sections.model_section import model_section
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
 from runner.report.sections.rechecked_section import rechecked_section, title_of_kept
 from runner.report.sections.releases_section import releases_section
+from runner.report.sections.repro_section import repro_section
 from runner.report.sections.triage_section import triage_page
 from runner.report.sections.workarounds_section import workarounds_section
 from runner.report.summary import Summary
@@ -29,6 +33,8 @@ from runner.text import counted
 
 REPORT_NAME = "REPORT.md"
 _MOST_ROWS = 200
+_PARTS = ("stage", "kind", "raised", "detail")
+"""Of a signature."""
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
 _TITLES: Mapping[str, str] = {
@@ -49,38 +55,54 @@ _NOTHING = {
 """Where the model fails, and what was asked about that failure has no answer."""
 
 
-def write_report(
-    folder: Path, summary: Summary, command: Sequence[str], model: ModelProto | None, *, alone: bool = False
-) -> None:
-    """Write ``REPORT.md`` into ``folder``: see `report`. Raises OSError where it cannot be written.
+@dataclass(frozen=True)
+class Shown:
+    """What a report shows besides the summary.
 
-    ``alone``: repro.py needs no file beside it.
+    ``model``: the reduced model, whose nodes are listed (weights are not looked at). ``tensors``: expected and actual
+    values in it. ``said``: what the check printed about the reduced model; ``check``: the user's scripts by name.
+    ``zipped``: the name of the archive to attach, "" without one; ``files``: what each file of the run's folder is.
     """
-    write_text(folder / REPORT_NAME, report(summary, command, model, _present(folder, summary, alone=alone)))
+
+    model: ModelProto | None = None
+    tensors: Sequence[Tensor] = ()
+    repro: Repro = field(default_factory=Repro)
+    said: str = ""
+    check: Mapping[str, str] = field(default_factory=dict)
+    zipped: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
-def report(
-    summary: Summary,
-    command: Sequence[str] = (),
-    model: ModelProto | None = None,
-    files: Mapping[str, str] | None = None,
-) -> str:
-    """Return the text of the report, Markdown as GitHub reads it.
+def write_report(folder: Path, summary: Summary, command: Sequence[str], shown: Shown) -> None:
+    """Write ``REPORT.md`` into ``folder``: see `report`. Raises OSError where it cannot be written."""
+    write_text(folder / REPORT_NAME, report(summary, command, shown))
 
-    ``command``: the argv that started the run. ``model``: the reduced model, whose nodes are listed (weights are not
-    looked at). ``files``: what each file of the bundle is, by name.
+
+def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()) -> str:
+    """Return the text of the report, Markdown as GitHub reads it: for a maintainer, and folded how it was found.
+
+    ``command``: the argv that started the run.
     """
     if summary.triage:
         return triage_page(summary, command)
-    # as platform.platform() says it, which starts a process to ask for the processor's name
-    system = platform.system(), platform.release(), platform.machine(), "with", "".join(platform.libc_ver())
-    versions = {**summary.versions, "platform": "-".join(system)}
+    fails = _is_failing_part(summary)
+    message, warnings = text(summary.message), bullets(text(warning) for warning in summary.warnings)
+    known = [
+        section("How it was run", block(shlex.join(command), "sh") if command else ""),
+        section("How it was found", (f"{message}\n\n" if fails and message else "") + _how(summary)),
+        section("What is not known", table(("reason", "verdicts"), list(summary.unresolved.items()))),
+        section("Warnings", warnings if fails else ""),
+        section("Files", table(("file", "what it is"), sorted(shown.files.items()), names=1)),
+    ]
     sections = [
-        f"# {_title(summary)}",
-        text(summary.message),
+        f"# {_title(summary, shown.model)}",
+        failure_section.what_happens(summary, shown.model) if fails else message,
         text(sentence(summary.cause)) if summary.cause else "",
-        _failure(summary),
-        _nodes(summary, model),
+        failure_section.failure_section(summary, shown.tensors, shown.said, whole=not fails),
+        raised(summary, summary.precision)
+        if summary.precision and summary.nodes_after is not None
+        else model_section(summary, shown.model),
+        repro_section(shown.repro, shown.zipped, shown.check),
         experiments(summary.cause) if summary.cause else "",
         _suspects(summary),
         passes_section(summary.passes, summary.minimality),
@@ -92,17 +114,20 @@ def report(
         bugs_section(summary.bugs),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
-        section("Versions", table(("package", "version"), sorted(versions.items()))),
-        section("How it was run", block(shlex.join(command), "sh") if command else ""),
-        section("How it was found", _how(summary)),
-        section("What is not known", table(("reason", "verdicts"), list(summary.unresolved.items()))),
-        section("Warnings", bullets(text(warning) for warning in summary.warnings)),
-        section("Files", table(("file", "what it is"), sorted((files or {}).items()), names=1)),
+        "" if fails else section("Warnings", warnings),
+        runtimes_section.versions_section(summary, "\n".join(shown.check.values())),
+        folded("How this was found", "\n\n".join(part for part in known if part)),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _title(summary: Summary) -> str:
+def _is_failing_part(summary: Summary) -> bool:
+    """Whether the report is about a part of a model that fails, as reductions find it."""
+    told = summary.layers or summary.precision or summary.suspects or summary.workarounds or summary.passes
+    return summary.status == Status.found and bool(summary.culprits and summary.signature) and not told
+
+
+def _title(summary: Summary, model: ModelProto | None) -> str:
     found = summary.status == Status.found
     if own := title(summary) or title_of_kept(summary.strategy, found=found, bugs=len(summary.bugs)):
         return own
@@ -111,8 +136,7 @@ def _title(summary: Summary) -> str:
     if summary.status == Status.found and summary.culprits:
         if summary.layers and not summary.signature:
             return f"wrong inside a model that does not fail: {some(summary.culprits)}"
-        signature = summary.signature or {}
-        return f"{text(signature.get('raised') or signature.get('kind', 'failure'))}: {some(summary.culprits)}"
+        return failure_section.title(summary, model)
     if summary.status == Status.found and summary.suspects:
         return "tactics that only bad builds chose"
     if summary.status == Status.found and summary.workarounds:
@@ -124,42 +148,6 @@ def _title(summary: Summary) -> str:
     return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))
 
 
-def _failure(summary: Summary) -> str:
-    signature = summary.signature
-    if not signature:
-        return ""
-    rows = [(name, signature[name]) for name in ("stage", "kind", "raised", "detail") if signature.get(name)]
-    rows += [("checker", summary.checker)] if summary.checker else []
-    check = f"\n\nThe check:\n\n{block(summary.check)}" if summary.check else ""
-    return section("What fails", table(("", ""), rows) + check)
-
-
-def _nodes(summary: Summary, proto: ModelProto | None) -> str:
-    if summary.nodes_after is None:
-        return ""
-    if summary.precision:
-        return raised(summary, summary.precision)
-    size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
-    nested = f"Nested nodes kept:\n\n{_bulleted(summary.nested)}" if summary.nested else ""
-    parts = [size, _bulleted(summary.culprits), nested]
-    if proto is not None:
-        rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
-        more = len(proto.graph.node) - len(rows)
-        opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in proto.opset_import)
-        parts = [
-            f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.",
-            table(("node", "op", "inputs", "outputs", "attributes"), rows, names=5),
-            f"{more} more nodes are not listed." if more else "",
-            nested,
-        ]
-    return section("The reduced model", "\n\n".join(part for part in parts if part))
-
-
-def _bulleted(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_ROWS
-    return bullets([*map(code, names[:_MOST_ROWS]), *([f"{more} more; result.json has them all"] if more > 0 else [])])
-
-
 def _fused(summary: Summary) -> str:
     if not summary.fused:
         return ""
@@ -168,58 +156,25 @@ def _fused(summary: Summary) -> str:
     return section("Fused layers", f"What TensorRT made of these nodes in {text(summary.fused['of'])}.\n\n{shown}")
 
 
-def _row(node: NodeProto) -> tuple[str, str, str, str, str]:
-    op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    return node.name, op, _names(node.input), _names(node.output), ", ".join(map(_attribute, node.attribute))
+def present(folder: Path, summary: Summary, script: Repro | None = None, left_out: str = "") -> dict[str, str]:
+    """Return the files that are there (the report aside), and those that are written right after it.
 
-
-def _present(folder: Path, summary: Summary, *, alone: bool) -> dict[str, str]:
-    """The files of the bundle that are there (this one aside), and those that are written right after it."""
+    ``script``: repro.py, if there is an answer; ``left_out``: what the archive with it does not hold.
+    """
+    alone = "; it stands alone: it holds the model and its inputs" if script and script.alone else ""
     known = {
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "the largest passing candidate below it",
         **{name: f"the whole model, {one['what']}" for one in summary.workarounds for name in one["files"]},
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
         "rounded.onnx": "the same with the casts that round as the emulated target does; repro.py runs it",
-        "repro.py": "shows the failure, with what its first lines name and nothing of Winnow"
-        + ("; it stands alone: it holds the model and its inputs" if alone else ""),
+        "repro.py": f"shows the failure, with what its first lines name and nothing of Winnow{alone}",
     }
-    present = {name: what for name, what in known.items() if name and (folder / name).exists()}
-    return {**present, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(name or "(none)" for name in names)
-
-
-def _attribute(attribute: AttributeProto) -> str:
-    kind = attribute.type
-    if attribute.ref_attr_name:
-        value = f"@{attribute.ref_attr_name}"
-    elif kind == AttributeProto.TENSOR:
-        value = f"{_called(TensorProto.DataType, attribute.t.data_type)}{list(attribute.t.dims)}"
-    elif kind in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
-        value = "a graph"
-    elif kind == AttributeProto.STRING:
-        value = attribute.s[:40].decode("utf-8", "backslashreplace")
-    elif kind in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS):
-        whole = onnx.helper.get_attribute_value(attribute)
-        several = isinstance(whole, Sequence) and len(whole) > 8
-        value = f"[{', '.join(f'{item:g}' for item in whole[:8])}, ...]" if several else _number(whole)
-    else:
-        value = _called(AttributeProto.AttributeType, kind)
-    return f"{attribute.name}={value}"
-
-
-def _called(enumeration: Any, number: int) -> str:
-    """Return the name of a member; of a number that is none, the number: a model may hold what this ONNX does not."""
-    return next((name.lower() for name, value in enumeration.items() if value == number), f"type {number} ")
-
-
-def _number(value: object) -> str:
-    if isinstance(value, Sequence):
-        return f"[{', '.join(_number(item) for item in value)}]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    found = {name: what for name, what in known.items() if name and (folder / name).exists()}
+    if script:
+        parts = "one file to attach: this report, the script, the model, its data and the check's files"
+        found["bundle.zip"] = "; ".join(filter(None, (parts, left_out)))
+    return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 
 
 def _how(summary: Summary) -> str:
@@ -227,6 +182,7 @@ def _how(summary: Summary) -> str:
     of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
     rows = [
         ("strategy", summary.strategy),
+        ("failure under study", ": ".join(told for key in _PARTS if (told := (summary.signature or {}).get(key)))),
         *([("first look", summary.first_look)] if summary.first_look else []),
         (
             "minimality",
@@ -246,7 +202,6 @@ def _how(summary: Summary) -> str:
         ("memory", summary.memory),
         ("largest passing candidate", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
-        *((f"digest of {name}", digest) for name, digest in summary.context.items()),
     ]
     return table(("", ""), [row for row in rows if row[1]])
 

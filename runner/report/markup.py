@@ -53,6 +53,11 @@ def section(title: str, body: str) -> str:
     return f"## {title}\n\n{body}" if body else ""
 
 
+def folded(title: str, body: str) -> str:
+    """Return what a reader opens to see; nothing where it has no body. Nothing within ends it: see the module."""
+    return f"<details>\n<summary>{text(title)}</summary>\n\n{body}\n\n</details>" if body else ""
+
+
 def bullets(items: Iterable[str]) -> str:
     """Return a list, an item a line."""
     return "\n".join(f"- {item}" for item in items)

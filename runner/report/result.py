@@ -14,12 +14,14 @@ from runner.files import json_of, write_text
 from runner.report.summary import Summary
 
 RESULT_NAME = "result.json"
+FORMAT = 1
+"""The version of what it holds: see `result_schema.json`. In one, keys are added; none goes or changes its sense."""
 _ELSEWHERE = frozenset({"nodes_after", "memory", "evidence", "outputs"})
 """Fields of the summary that are no keys of their own."""
 
 
 def result_json(summary: Summary) -> dict[str, Any]:
-    """Return the summary as plain JSON types, a key for each field in their order.
+    """Return the summary as plain JSON types: the format's version, and a key for each field in their order.
 
     A number that is not finite becomes null (strict JSON has none).
     """
@@ -42,7 +44,8 @@ def result_json(summary: Summary) -> dict[str, Any]:
         "answers": answers,
     }
     names = ["nodes" if one.name == "nodes_before" else one.name for one in dataclasses.fields(summary)]
-    return {n: _plain(made[n] if n in made else getattr(summary, n)) for n in names if n not in _ELSEWHERE}
+    told = {n: _plain(made[n] if n in made else getattr(summary, n)) for n in names if n not in _ELSEWHERE}
+    return {"format": FORMAT, **told}
 
 
 def write_result(summary: Summary, run_folder: Path) -> None:

@@ -24,7 +24,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from runner.backends.emulation.rounding import write as write_rounded
 from runner.model.files.onnx_text import text_of
 from runner.report.repro.backends import rounds
-from runner.report.repro.write import REPRO_NAME, ROUNDED, write_repro
+from runner.report.repro.write import REPRO_NAME, ROUNDED, Beside, write_repro
 from runner.report.summary import Summary
 from runner.schema import checker as checkers
 from runner.schema.backend import (
@@ -93,7 +93,7 @@ class Case:
             write_rounded({**given, "strict": getattr(self.target, "rounding", None) is Rounding.strict})
         signature = dict(zip(("stage", "kind", "detail", "raised"), self.found, strict=False))
         told = Summary("found", 0, "reduce", culprits=("n",), signature=signature, evidence=self.evidence)
-        write_repro(folder, told, settings, folder, meant=not finite, printed=text_of if alone else None)
+        write_repro(folder, told, settings, folder, Beside(meant=not finite), text_of if alone else None)
         if self.spoil:
             self.spoil(folder)
         return folder / REPRO_NAME

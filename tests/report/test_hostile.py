@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import onnx
@@ -19,6 +20,7 @@ from runner.schema.option_files import escape_interpolation
 from runner.sweeps.table import Row, markdown
 from tests.bundles import unpacked
 from tests.harness import Run, check_script, winnow
+from tests.report.fresh import show
 from tests.report.hostile import STRINGS, SURROGATE
 
 NAMES = list(STRINGS.values())
@@ -99,7 +101,9 @@ def test_report(run: Run) -> None:
     text = (run.folder / "REPORT.md").read_bytes().decode("utf-8")
     assert plain(text)
     outside = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
-    spans = re.sub(r"`[^`\n]+`", "", outside)
+    folds = re.findall(r"^</?details>$|^<summary>[^<>&]*</summary>$", outside, re.MULTILINE)
+    assert len(folds) == 3 * folds.count("<details>") == 3 * folds.count("</details>"), folds
+    spans = re.sub(r"`[^`\n]+`", "", re.sub("|".join(map(re.escape, folds)), "", outside))
     assert not re.search(r"<[a-z!]|\]\(|://|^FORGED|\*\*|!\[", spans, re.MULTILINE)
     assert len(re.findall(r"^# ", outside, re.MULTILINE)) == 1
     for block in re.findall(r"(?:^\|.*\|\n)+", outside, re.MULTILINE):
@@ -121,6 +125,18 @@ def test_repro(run: Run, tmp_path: Path) -> None:
     shown = unpacked(run.folder, tmp_path / "elsewhere")
     assert shown.code == 1, shown.text
     assert plain(shown.text)
+
+
+def test_bundle(run: Run, tmp_path: Path) -> None:
+    """Plain names below one folder, whatever the check is called and wherever it lies."""
+    with zipfile.ZipFile(run.folder / "bundle.zip") as archive:
+        for name in archive.namelist():
+            assert re.fullmatch(r"bundle/([A-Za-z0-9_][\w.-]*/)*[A-Za-z0-9_][\w.-]*", name, re.ASCII), name
+        assert any(name.startswith("bundle/check/") for name in archive.namelist())
+        archive.extractall(tmp_path)
+    shown = show(sys.executable, tmp_path / "bundle" / "repro.py")
+    assert shown.code == 1, shown.text
+    assert plain(shown.text) and not list(tmp_path.rglob("FORGED*"))
 
 
 def test_replay_and_names_of_files(run: Run) -> None:

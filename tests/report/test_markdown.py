@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.report.markdown import report, write_report
+from runner.report.markdown import Shown, present, report, write_report
 from runner.report.markup import block, code, text
 from runner.report.summary import Checks, Summary
 
@@ -73,13 +73,16 @@ def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
     command = ["python", "-m", "runner", "model=my net.onnx"]
     (tmp_path / "reduced.onnx").touch()
     told = {"agreed": 3, "wrong": 0.3, "noticed_with": 0.657}
-    write_report(tmp_path, summary(model="reduced.onnx", reliability=told), command, model)
+    given = summary(model="reduced.onnx", reliability=told, message="1 node still fails")
+    write_report(tmp_path, given, command, Shown(model, files=present(tmp_path, given)))
     markdown = html.unescape((tmp_path / "REPORT.md").read_text())
-    assert markdown.startswith("# inf: `Mul_1`\n")
+    assert markdown.startswith(
+        "# Inf in the output: `com.x.Foo`, `Bar`\n\nA model of 2 nodes (`com.x.Foo`, `Bar`) gives Inf.\n"
+    )
     for part in (
         "1 of 340 nodes are left.",
-        "| `Mul_1` | `com.x.Foo` | `Mul_1, (none), w` | Mul_1! | axis=1, eps=1e-05, mode=a|b, value=float[2, 3] |",
-        "| `last` | `Bar` | `x` | `z` | `pads=[0, 1, 2, 3, 4, 5, 6, 7, ...], scales=[0.5, 2]` |",
+        '   [Mul_1] "Mul_1!" = com.x.Foo <axis=1, eps=1e-05, mode=a|b, value=float[2, 3]> (Mul_1, , w)',
+        "   [last] z = Bar <pads=[0, 1, 2, 3, 4, 5, 6, 7, ...], scales=[0.5, 2]> (x)  # float",
         "| onnxruntime | 1.31.1 |",
         "python -m runner 'model=my net.onnx'",
         "proven 1-minimal",
@@ -92,6 +95,11 @@ def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
         "outputs are finite",
     ):
         assert part in markdown, part
+    for_maintainers, _, for_the_team = markdown.partition("<details>")
+    for part in ("| onnxruntime", "outputs are finite", "Mul_1"):
+        assert part in for_maintainers, part
+    for part in ("1 node still fails", "12 to search", "min_good.onnx", "the graph has Shape"):
+        assert part in for_the_team and part not in for_maintainers, part
 
 
 @pytest.mark.parametrize("name", NASTY)
@@ -131,13 +139,15 @@ def test_nasty_names_leave_the_tables_whole() -> None:
         nested=tuple(NASTY),
         statistics=dict.fromkeys(NASTY, 1.5),
     )
-    markdown = report(given, model=model)
+    markdown = report(given, shown=Shown(model_of(NASTY * 6)))
     table = [row for row in rows(markdown) if len(row) == 5]
-    assert len(table) == len(NASTY) + 3
+    assert len(table) == 6 * len(NASTY) + 3
     assert {len(row) for row in rows(markdown)} == {2, 5}
-    assert "<script" not in markdown
-    assert len(re.findall(r"^# ", markdown, re.MULTILINE)) == 1
-    assert all(char.isprintable() or char == "\n" for char in markdown)
+    for shown in (Shown(model_of(NASTY * 6)), Shown(model)):
+        markdown = re.sub(r"^(`{3,}).*?^\1$", "", report(given, shown=shown), flags=re.MULTILINE | re.DOTALL)
+        assert "<script" not in markdown
+        assert len(re.findall(r"^# ", markdown, re.MULTILINE)) == 1
+        assert all(char.isprintable() or char == "\n" for char in markdown)
 
 
 def test_a_block_cannot_be_ended_from_inside() -> None:
@@ -156,9 +166,9 @@ def test_every_ending_has_a_report(status: str) -> None:
 
 def test_many_nodes_are_cut_short() -> None:
     names = [f"n{number}" for number in range(300)]
-    markdown = report(summary(tuple(names)), model=model_of(names))
+    markdown = report(summary(tuple(names)), shown=Shown(model_of(names)))
     assert "101 more nodes are not listed." in markdown
-    assert "and 297 more" in markdown
+    assert "and 297 more" in report(summary(tuple(names)))
 
 
 def test_suspects_keep_the_hash_and_operators_of_one_layer_their_keys() -> None:
@@ -179,4 +189,4 @@ def test_no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_uname_cache", "_platform_cache"):
         monkeypatch.setattr(platform, name, {} if name == "_platform_cache" else None)
     monkeypatch.setattr(subprocess, "Popen", start)
-    assert f"| platform | {platform.system()}-{platform.release()}" in report(summary(), ["winnow"], None, {})
+    assert f"| platform | {platform.system()}-{platform.release()}" in report(summary(), ["winnow"])

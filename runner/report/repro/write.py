@@ -7,7 +7,8 @@ What was found goes into it as literals of plain values, so no name of a node, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from onnx import TensorProto
 from runner.files import write_text
 from runner.model.files.external_data import locations
 from runner.model.files.parse_without_weights import parse
+from runner.report import check_files
 from runner.report.repro import backends, checks, stand_alone_script
 from runner.report.repro.compose import compose
+from runner.report.sections.runtimes_section import relevant
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import Settings
@@ -34,39 +37,74 @@ _MOST_NODES = 20
 _NARROW = frozenset(kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8")))
 
 
+@dataclass(frozen=True)
+class Repro:
+    """The source of a script, and whether it stands alone."""
+
+    source: str = ""
+    alone: bool = False
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside the script. ``data``: a folder for each sample.
+
+    ``meant``: some good output is not finite, so that only the output counts that failed. ``copies``: files of the
+    check, by their paths here (see `check_files`); None: the check lies where it was run.
+    """
+
+    model: str = "reduced.onnx"
+    data: Sequence[str] = ("test_data_set_0",)
+    meant: bool = False
+    copies: Mapping[Path, str] | None = None
+
+
 def write_repro(
     folder: Path,
     summary: Summary,
     settings: Settings,
     cwd: Path,
-    *,
-    model: str = "reduced.onnx",
-    data: Sequence[str] = ("test_data_set_0",),
-    meant: bool = False,
+    beside: Beside | None = None,
     printed: stand_alone_script.Printed | None = None,
-) -> bool:
-    """Write ``repro.py`` into ``folder``, beside ``model`` and ``data`` (one folder a sample).
+) -> Repro:
+    """Write ``repro.py`` into ``folder``: see `repro`. Raises OSError."""
+    made = repro(folder, summary, settings, cwd, beside or Beside(), printed)
+    write_text(folder / REPRO_NAME, made.source)
+    return made
+
+
+def repro(
+    folder: Path,
+    summary: Summary,
+    settings: Settings,
+    cwd: Path,
+    beside: Beside,
+    printed: stand_alone_script.Printed | None = None,
+) -> Repro:
+    """Return ``repro.py`` for what lies in ``folder``.
 
     Run by any Python >= 3.8, it exits with 1 if the failure shows, 0 if not, 2 if that machine cannot tell. ``cwd``:
-    where the user stands. ``meant``: some good output is not finite, so that only the output counts that failed.
-    Return whether the script stands alone, as it does where it can. ``printed``: None: it never does.
+    where the user stands. It stands alone where it can. ``printed``: None: it never does.
     """
     target, checker, signature = settings.target, settings.checker, dict(summary.signature or {})
     stage, kind = signature.get("stage", ""), signature.get("kind", "")
     ends, error = kind.startswith(_ENDS_THE_PROCESS), kind.startswith("error")
     judge = checks.template_of(settings, stage, runs=not ends and not error)
     values = checks.values_of(checker, cwd, summary.evidence)
+    if beside.copies is not None:
+        values = check_files.moved(values, checker, cwd, beside.copies)
+    model, data = beside.model, beside.data
     loaded = parse(folder / model)
     declared = [value.type for value in (*loaded.graph.input, *loaded.graph.output)]
     containers = any(one.WhichOneof("value") != "tensor_type" for one in declared)
     watched = ends or judge == "python" or bool(checker.memory_mb)
     runs = judge in ("runs", "builds", "finite", "compare")
-    beside = judge == "compare" and checks.runs_beside(settings)
+    both = judge == "compare" and checks.runs_beside(settings)
     sources, templates = [], [judge, "containers" if containers else "values"]
     if runs:
         sources += [backends.runner("target", target, ROUNDED if backends.rounds(target) else model, cwd)]
         templates += [target.name]
-    if beside:
+    if both:
         sources += [backends.runner("reference", settings.reference, model, cwd)]
         templates += [settings.reference.name]
     templates += [] if judge == "command" else ["watched_process"] if watched else ["child_process"]
@@ -79,11 +117,11 @@ def write_repro(
         "detail": signature.get("detail", ""),
         "raised": sorted({one.partition(" at ")[0].strip() for one in signature.get("raised", "").split(", ")} - {""}),
         "nodes": _few(summary.culprits),
-        "versions": summary.versions,
+        "versions": relevant(summary),
         "model": model,
         "data": list(data or [""])[: 1 if judge == "command" and not values["samples"] else None],
         "place": checks.placed(checker, model, sorted(locations(loaded))),
-        "meant": meant and summary.evidence.get("output"),
+        "meant": beside.meant and summary.evidence.get("output"),
         "shapes": not error and not ends,
         "error": error,
         "containers": containers,
@@ -91,7 +129,7 @@ def write_repro(
         "child": judge != "command",
         "watched": watched,
         "engine": engine is not None,
-        "reference": beside,
+        "reference": both,
     }
     if printed:
         try:
@@ -99,15 +137,13 @@ def write_repro(
         except Exception as why:  # noqa: BLE001 - whatever the short script cannot take, the other one can
             log.debug("%s needs the files beside it: %s: %s", REPRO_NAME, type(why).__name__, why)
         else:
-            write_text(folder / REPRO_NAME, text)
-            return True
+            return Repro(text, alone=True)
     needs = {"command": ["the command with what that needs"], "python": ["what the function imports"]}.get(judge, [])
     needs += ["tensorrt (or tensorrt_rtx)"] if engine else []
     needs += ["cuda-python", "a GPU"] if engine and judge != "builds" else []
     folder_of = Path(__file__).with_name("templates")
     texts = [(folder_of / f"{name}.txt").read_text(encoding="utf-8") for name in dict.fromkeys([*templates, "program"])]
-    write_text(folder / REPRO_NAME, compose([*sources, *texts], given, needs))
-    return False
+    return Repro(compose([*sources, *texts], given, needs))
 
 
 def _few(names: Sequence[str]) -> list[str]:

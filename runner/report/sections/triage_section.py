@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runner.report.markup import block, bullets, code, section, some, table, text
+from runner.report.markup import block, bullets, code, folded, section, some, table, text
 from runner.report.sections.cause_section import sentence
 from runner.report.sections.passes_section import session_code
+from runner.report.sections.runtimes_section import versions_section
 from runner.report.summary import Summary
 
 _MOST_NAMES = 20
@@ -33,6 +34,10 @@ def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:
     """Return the whole report."""
     told = summary.triage or {}
     steps = [_row(one) for one in told.get("steps", ()) if one["folder"]]
+    known = [
+        section("How it was run", block(shlex.join(command), "sh") if command else ""),
+        section("Steps", table(("step", "how it ended", "checks", "seconds"), steps, names=1)),
+    ]
     parts = [
         f"# {title(summary)}",
         text(summary.message),
@@ -40,9 +45,8 @@ def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:
         section("What to do now", bullets(_advice(summary))),
         section("Warnings", bullets(map(text, summary.warnings))),
         section("How it was decided", bullets(map(_decision, told.get("decisions", ())))),
-        section("Steps", table(("step", "how it ended", "checks", "seconds"), steps, names=1)),
-        section("Versions", table(("package", "version"), sorted(summary.versions.items()))),
-        section("How it was run", block(shlex.join(command), "sh") if command else ""),
+        versions_section(summary),
+        folded("How this was found", "\n\n".join(part for part in known if part)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -94,7 +98,8 @@ def _advice(summary: Summary) -> list[str]:
         return [*found, _OF_THE_MODEL]
     if summary.model:
         folder = summary.model.rpartition("/")[0]
-        found.append(f"Report it with {code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}")
+        shows = f"Report it with {code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}"
+        found.append(f"{shows}; {code(f'{folder}/bundle.zip')} is one file to attach, with its report")
     return found
 
 

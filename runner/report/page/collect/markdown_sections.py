@@ -16,6 +16,7 @@ _SPAN = re.compile(r"`([^`]*)`")
 _RULE = re.compile(r"\|( ?:?-+:? ?\|)+")
 _PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 _FENCE = re.compile(r"(`{3,})\w*")
+_FOLD = re.compile(r"</?details>|<summary>[^<]*</summary>")
 ON_THE_PAGE = frozenset({"How it was run", "Warnings"})
 """Sections that a page has in another form."""
 
@@ -43,6 +44,8 @@ def _parts(report: str) -> Iterator[tuple[str, list[str]]]:
     lines: list[str] = []
     for line in report.splitlines()[1:]:
         fence = _after(line, fence)
+        if not fence and _FOLD.fullmatch(line):
+            continue
         if line.startswith("## ") and not fence:
             if title:
                 yield title, lines

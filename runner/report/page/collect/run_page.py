@@ -42,18 +42,13 @@ def page_of(
     folder: Path,
     summary: Summary,
     command: Sequence[str],
-    model: ModelProto | None,
-    samples: Sequence[Sample],
+    reduced: Reduced | None,
     material: Material,
-) -> tuple[Page, float]:
-    """Return the page of a run, and how many seconds models ran for it. REPORT.md lies in the folder already.
-
-    ``model``: the one that was handed over, if any; ``samples``: what it is fed.
-    """
+) -> Page:
+    """Return the page of a run. REPORT.md lies in the folder already. ``reduced``: see `reduced_model`."""
     report = _text(folder / REPORT_NAME)
     trials, left = trials_of(folder, material)
     layers, fewer = layers_of(folder, summary, material.graph)
-    reduced = _reduced(folder, summary, model, samples, material)
     facts = facts_of(summary)
     warnings = (*summary.warnings, *left, *fewer, *(reduced.left if reduced else ()))
     if reduced and reduced.seconds:
@@ -83,7 +78,7 @@ def page_of(
         "made": made_now(),
         "version": version(),
     }
-    return fitted(page), reduced.seconds if reduced else 0.0
+    return fitted(page)
 
 
 def _named(material: Material) -> list[Section]:
@@ -113,10 +108,10 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _reduced(
+def reduced_model(
     folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: Material
 ) -> Reduced | None:
-    """Return the model that was handed over; of a triage the one that a step of it did."""
+    """Return the model that was handed over, fed with ``samples``; of a triage the one that a step of it did."""
     if not summary.model or summary.precision:  # a mixed model is the original with casts
         return None
     if model is not None:

@@ -1,0 +1,147 @@
+"""The user's own files that a check consists of, as far as they may be handed on: its scripts, and small data beside.
+
+What a check is told of may be anything: models are confidential and large, a token file is neither. So only programs go
+along, and data that lies where the user stands; models never, and nothing of the system or of an interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from runner.checkers.command.template import Template
+from runner.files import is_plain, read_plain
+from runner.schema.checker import CheckerSettings, CommandChecker, PythonChecker
+
+FOLDER = "check"
+"""The folder of a bundle that they lie in."""
+_OF_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc", "/sys")))
+_MODELS = frozenset((".onnx", ".ort", ".engine", ".plan", ".trt", ".pt", ".pth", ".ckpt", ".h5", ".tflite", ".gguf"))
+_WEIGHTS = frozenset((".data", ".safetensors", ".pb", ".bin", ".weights"))
+_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_TEXT = 1 << 18
+
+
+def files_named(checker: CheckerSettings, cwd: Path) -> dict[str, Path]:
+    """Return the existing files that a check names, by the words that name them; ``cwd``: where the user stands."""
+    if isinstance(checker, CommandChecker):
+        template = Template(checker.command, cwd, checker.env)
+        ours = {cwd / Path(path).expanduser() for path in (checker.place, checker.iteration_info) if path}
+        return {word: path for word, path in template.files().items() if path not in ours}
+    if isinstance(checker, PythonChecker) and checker.file:
+        path = cwd / Path(checker.file).expanduser()
+        return {checker.file: path} if is_plain(path) else {}
+    return {}
+
+
+def handed_on(checker: CheckerSettings, cwd: Path) -> dict[Path, str]:
+    """Return which of them go along, and under what name, below `FOLDER`: a relative path of plain characters."""
+    named = files_named(checker, cwd)
+    data = Template.data(named)
+    found: dict[Path, str] = {}
+    for word, path in named.items():
+        beside = _below(path, cwd)
+        unfit = path.suffix.lower() in _MODELS | _WEIGHTS or (word in data and not beside) or _is_compiled(path)
+        if path in found or unfit or _foreign(path, cwd):
+            continue
+        place = beside or PurePosixPath(path.name)
+        plain = PurePosixPath(*(_OTHER.sub("_", part).lstrip(".") or "_" for part in place.parts))
+        while str(plain) in found.values():
+            plain = plain.with_name(f"_{plain.name}")
+        found[path] = str(plain)
+    return found
+
+
+def left_behind(checker: CheckerSettings, cwd: Path) -> list[str]:
+    """Return what a check names besides, as it names it: whoever runs the check elsewhere has to be given it."""
+    taken = handed_on(checker, cwd)
+    named = files_named(checker, cwd).items()
+    return [word.removeprefix(_option(word)) for word, path in named if path not in taken and not _foreign(path, cwd)]
+
+
+def texts_of(checker: CheckerSettings, cwd: Path) -> dict[str, str]:
+    """Return the text of the check's programs, by their names below `FOLDER`."""
+    named = files_named(checker, cwd)
+    data = {named[word] for word in Template.data(named)}
+    texts = {name: read_plain(path, _MOST_TEXT) for path, name in handed_on(checker, cwd).items() if path not in data}
+    return {name: text.decode("utf-8", "replace") for name, text in texts.items()}
+
+
+def moved(
+    values: Mapping[str, object], checker: CheckerSettings, cwd: Path, copies: Mapping[Path, str]
+) -> dict[str, object]:
+    """Return the values of a script with the copies' names in place of the user's paths."""
+    named = files_named(checker, cwd)
+    copied = {word: copies[path] for word, path in named.items() if path in copies}
+    words = list(map(str, values.get("command") or ()))  # type: ignore[call-overload]
+    program = Path(words[0]) if words else Path()
+    own = program.is_absolute() and program.name.startswith("python")
+    command = [_renamed(word, copied) for word in words]
+    digests = {str(path): digest for path, digest in dict(values.get("files") or {}).items()}  # type: ignore[call-overload]
+    files = {
+        f"{FOLDER}/{copies[path]}" if path in copies else word.removeprefix(_option(word)): digests[str(path)]
+        for word, path in named.items()
+        if str(path) in digests and (path in copies or not _foreign(path, cwd))
+    }
+    return {
+        **values,
+        "command": [*(["{python}"] if own else _started(words, named, copied)), *command[1:]],
+        "cwd": FOLDER if copies else ".",
+        "files": files,
+    }
+
+
+def _started(words: Sequence[str], named: Mapping[str, Path], copied: Mapping[str, str]) -> list[str]:
+    """Return how a command begins: a script that is a copy is given to what its first line names, as it may not run."""
+    if not words or words[0] not in copied:
+        return list(words[:1])
+    head = read_plain(named[words[0]], 256).partition(b"\n")[0].decode("utf-8", "replace")
+    starts = head[2:].split() if head.startswith("#!") else []
+    starts = starts[1:] if starts and Path(starts[0]).name == "env" else starts
+    if not starts:
+        return [f"./{copied[words[0]]}"]
+    name = Path(starts[0]).name
+    return ["{python}" if name.startswith("python") else name, *starts[1:], copied[words[0]]]
+
+
+def _renamed(word: str, copied: Mapping[str, str]) -> str:
+    """Return a word with the names of copies in it, which may be a shell's command line."""
+    if word in copied:
+        return f"{_option(word)}{copied[word]}"
+    for name in sorted(copied, key=len, reverse=True):
+        word = re.sub(rf"(?<![\w./~-]){re.escape(name)}(?![\w./-])", copied[name].replace("\\", r"\\"), word)
+    return word
+
+
+def _option(word: str) -> str:
+    """Return what stands before the file in ``--option=FILE``."""
+    option, equals, _ = word.partition("=")
+    return f"{option}=" if word.startswith("-") and equals else ""
+
+
+def _below(path: Path, cwd: Path) -> PurePosixPath | None:
+    """Return where a file lies below the user's folder; None: elsewhere."""
+    if cwd == cwd.parent:  # of everything
+        return None
+    try:
+        return PurePosixPath(Path(os.path.normpath(path)).relative_to(cwd).as_posix())
+    except ValueError:
+        return None
+
+
+def _foreign(path: Path, cwd: Path) -> bool:
+    """Whether a file is an interpreter's or the system's."""
+    roots = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)]
+    roots += [] if _below(path, cwd) else _OF_SYSTEM
+    places = {path, path.parent.resolve() / path.name}
+    if any(place.is_relative_to(root) for place in places for root in roots):
+        return True
+    return path.name.startswith("python") and _is_compiled(path)
+
+
+def _is_compiled(path: Path) -> bool:
+    """Whether a file is a program for one kind of machine."""
+    return read_plain(path, 4) == b"\x7fELF"

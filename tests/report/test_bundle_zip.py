@@ -1,0 +1,225 @@
+"""bundle.zip: one file to attach, which shows the failure where it is unpacked; nothing else of the user's is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from runner.report.bundle_zip import BUNDLE_NAME, contents, write_zip
+from runner.report.check_files import handed_on, left_behind, moved, texts_of
+from runner.schema.checker import CommandChecker, PythonChecker, RunsChecker
+from tests.harness import check_script, winnow
+from tests.report.fresh import show
+
+PASSES, SHOWS = 0, 1
+COMMAND = "exit_code = 3 if 'bad' in nodes else 0\nprint(open(sys.argv[2]).read())\nsys.exit(exit_code)"
+FUNCTION = """
+import onnx
+
+def check(model, inputs, expected):
+    return not any(node.op_type == "Log" for node in onnx.load(model).graph.node)
+"""
+
+
+def model(path: Path, middle: str, shape: list[int]) -> None:
+    """Write a model with one node that is `bad`."""
+    inputs = ["a", *(["i"] if middle == "Gather" else [])]
+    nodes = [
+        helper.make_node("Abs", ["x"], ["x1"], name="first"),
+        helper.make_node("Neg", ["x1"], ["a"], name="second"),
+        helper.make_node(middle, inputs, ["b"], name="bad"),
+        helper.make_node("Neg", ["b"], ["y"], name="last"),
+    ]
+    declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    weights = [numpy_helper.from_array(np.array([7]), "i")]
+    graph = helper.make_graph(nodes, "g", declared[:1], declared[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
+    """A user's folder with models, checks, and what is nobody's business."""
+    folder = tmp_path / "home" / "somebody"
+    (folder / "tools").mkdir(parents=True)
+    for name, middle, shape in (("log", "Log", [2]), ("erf", "Erf", [1, 99]), ("gather", "Gather", [2])):
+        model(folder / f"{name}.onnx", middle, shape)
+    check_script(folder / "tools", COMMAND, "my check.py")
+    (folder / "golden.txt").write_text("golden")
+    (folder / "tools" / "my check.sh").write_text('#!/bin/sh\ngrep -q bad "$1" && exit 3\nexit 0\n')
+    (folder / "tools" / "my check.sh").chmod(0o755)
+    (folder / "mine.py").write_text(FUNCTION)
+    return folder
+
+
+BY_COMMAND = "checker.command=" + json.dumps([sys.executable, "tools/my check.py", "{model}", "golden.txt"])
+BARE_COMPARISON = ("checker=compare", "checker.rtol=0", "checker.atol=0", "reference=onnx_reference")
+KINDS = {
+    "command": ("log", "checker=command", BY_COMMAND),
+    "script": ("log", "checker=command", 'checker.command=["tools/my check.sh", "{model}"]'),
+    "python": ("log", "checker=python", "checker.file=mine.py"),
+    "auto": ("log",),
+    "finite": ("log", "checker=finite"),
+    "compare": ("erf", *BARE_COMPARISON),
+    "runs": ("gather", "checker=runs", "target.optimization=none"),
+}
+FAST = ("script", "python", "auto")
+
+
+@pytest.mark.parametrize(
+    "kind", [one if one in FAST else pytest.param(one, marks=pytest.mark.slow) for one in KINDS], ids=[*KINDS]
+)
+def test_it_shows_the_failure_where_it_is_unpacked(kind: str, user: Path, tmp_path: Path) -> None:
+    """Neither the user's folder nor that of the run is there any more."""
+    name, *options = KINDS[kind]
+    folder = user / "run"
+    run = winnow(f"model={name}.onnx", *options, "checker.flaky=never", folder=folder, cwd=user)
+    assert (run.code, run.result["culprits"]) == (0, ["bad"]), run.output
+    with zipfile.ZipFile(folder / BUNDLE_NAME) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path / "elsewhere")
+    for entry in names:
+        assert re.fullmatch(r"bundle/([\w-][\w.-]*/)*[\w-][\w.-]*", entry), entry
+    unpacked = tmp_path / "elsewhere" / "bundle"
+    assert {"README.txt", "REPORT.md", "reduced.onnx", "repro.py", "test_data_set_0"} <= {
+        path.name for path in unpacked.iterdir()
+    }
+    for path in unpacked.rglob("*"):
+        if path.is_file() and path.name != "REPORT.md":  # which says what was typed
+            assert str(tmp_path).encode() not in path.read_bytes(), path
+    shutil.rmtree(tmp_path / "home")
+    shown = show(sys.executable, unpacked / "repro.py")
+    assert shown.code == SHOWS, shown.text
+    if kind in ("command", "script", "python"):
+        (script,) = (path for path in (unpacked / "check").rglob("m*.*") if path.suffix != ".pyc")
+        script.write_text("exit 0\n" if kind == "script" else "def check(*_):\n    return True\n")
+        (unpacked / "check" / "golden.txt").unlink(missing_ok=True)
+        assert show(sys.executable, unpacked / "repro.py").code != SHOWS, "it is the copy that runs"
+
+
+def test_equal_contents_give_equal_bytes(user: Path, tmp_path: Path) -> None:
+    shutil.copy(user / "log.onnx", tmp_path / "reduced.onnx")
+    made = []
+    for moment in (1e9, 2e9):
+        os.utime(tmp_path / "reduced.onnx", (moment, moment))
+        write_zip(tmp_path, contents(tmp_path, ["reduced.onnx"], RunsChecker(), user), {"repro.py": "pass\n"})
+        made.append((tmp_path / BUNDLE_NAME).read_bytes())
+    assert made[0] == made[1]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_is_too_large_is_left_out_and_named(tmp_path: Path) -> None:
+    sizes = {"reduced.onnx": 200_000, "reduced.onnx.data": 1_500_000, "rounded.onnx": 700_000}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    held = contents(tmp_path, ["reduced.onnx", "rounded.onnx"], RunsChecker(), tmp_path, most=1)
+    assert (list(held.files), list(held.left_out)) == (["reduced.onnx", "rounded.onnx"], ["reduced.onnx.data"])
+    assert "reduced.onnx.data (1.5 MB)" in held.told
+    write_zip(tmp_path, held, {})
+    with zipfile.ZipFile(tmp_path / BUNDLE_NAME) as archive:
+        assert "reduced.onnx.data (1.5 MB)" in archive.read("bundle/README.txt").decode()
+
+
+def test_links_and_names_from_elsewhere_are_not_followed(tmp_path: Path) -> None:
+    run, secret = tmp_path / "run", tmp_path / "secret"
+    (run / "test_data_set_0").mkdir(parents=True)
+    secret.write_text("secret")
+    (run / "reduced.onnx").symlink_to(secret)
+    (run / "test_data_set_0" / "input_0.pb").symlink_to(secret)
+    assert not contents(run, ["reduced.onnx", "../secret", ""], RunsChecker(), tmp_path).files
+
+
+OTHERS: Mapping[str, bool] = {
+    "check.py": True,
+    "data/golden.npz": True,
+    "../lib/helper.sh": True,
+    "net.onnx": False,
+    "weights.safetensors": False,
+    "../token": False,
+    "/etc/hostname": False,
+    "/bin/sh": False,
+    "compiled": False,
+}
+
+
+def test_of_what_a_command_names_programs_and_data_beside_go_along(tmp_path: Path) -> None:
+    cwd = tmp_path / "user"
+    for name in OTHERS:
+        if not name.startswith("/"):
+            (cwd / name).parent.mkdir(parents=True, exist_ok=True)
+            (cwd / name).write_bytes(b"\x7fELF" if name == "compiled" else b"x")
+    checker = CommandChecker(command=[sys.executable, *OTHERS, "{model}"])
+    found = handed_on(checker, cwd)
+    wanted = {(cwd / name): name for name, taken in OTHERS.items() if taken}
+    assert {os.path.normpath(path) for path in found} == {os.path.normpath(path) for path in wanted}
+    assert sorted(found.values()) == ["check.py", "data/golden.npz", "helper.sh"]
+    assert set(texts_of(checker, cwd)) == {"check.py", "helper.sh"}
+    assert left_behind(checker, cwd) == ["net.onnx", "weights.safetensors", "../token", "compiled"]
+    write_zip(tmp_path, contents(tmp_path, [], checker, cwd), {})
+    with zipfile.ZipFile(tmp_path / BUNDLE_NAME) as archive:
+        told = archive.read("bundle/README.txt").decode()
+    assert "not handed on, though the check names it: net.onnx, weights.safetensors, ../token, compiled." in told
+
+
+def test_a_command_is_run_on_the_copies(tmp_path: Path) -> None:
+    (tmp_path / "a b.py").touch()
+    other = tmp_path / "elsewhere" / "a.py"
+    other.parent.mkdir()
+    other.touch()
+    line = f"python {other} $0 && echo --x={other}.txt"
+    words = [sys.executable, "a b.py", f"--with={other}", line, "{model}"]
+    checker = CommandChecker(command=words)
+    found = handed_on(checker, tmp_path)
+    given = moved({"command": words, "files": {}, "cwd": str(tmp_path)}, checker, tmp_path, found)
+    assert given["command"] == [
+        *("{python}", "a_b.py", "--with=elsewhere/a.py"),
+        f"python elsewhere/a.py $0 && echo --x={other}.txt",
+        "{model}",
+    ]
+    assert given["cwd"] == "check"
+
+
+@pytest.mark.parametrize(
+    ("head", "started"),
+    [
+        ("#!/bin/sh -e\n", ["sh", "-e", "a.sh"]),
+        ("#!/usr/bin/env python3\n", ["{python}", "a.sh"]),
+        ("#!/usr/bin/env bash\n", ["bash", "a.sh"]),
+        ("echo\n", ["./a.sh"]),
+        ("#!\n", ["./a.sh"]),
+    ],
+)
+def test_a_script_is_given_to_what_its_first_line_names(head: str, started: list[str], tmp_path: Path) -> None:
+    """An archive may lose that it can be run, and no folder of it is on the path."""
+    (tmp_path / "a.sh").write_text(head)
+    words = ["./a.sh", "{model}"]
+    checker = CommandChecker(command=words)
+    given = moved({"command": words, "files": {}}, checker, tmp_path, handed_on(checker, tmp_path))
+    assert given["command"] == [*started, "{model}"]
+
+
+def test_a_function_that_lies_elsewhere_has_a_plain_name(tmp_path: Path) -> None:
+    path = tmp_path / "..evil`$(x).py"
+    path.write_text(FUNCTION)
+    assert handed_on(PythonChecker(file=str(path)), tmp_path / "user") == {path: "evil_x_.py"}
+
+
+def test_a_bundle_that_cannot_be_written_is_a_warning(user: Path) -> None:
+    folder = user / "run"
+    body = f"import os\nos.makedirs({str(folder / BUNDLE_NAME / 'x')!r}, exist_ok=True)\nsys.exit('bad' in nodes)"
+    words = json.dumps([sys.executable, "-I", "-S", str(check_script(user, body)), "{model}"])
+    given = ("model=log.onnx", "checker=command", f"checker.command={words}", "checker.flaky=never")
+    run = winnow(*given, folder=folder, cwd=user)
+    assert (run.code, run.result["culprits"]) == (0, ["bad"]), run.output
+    assert any(one.startswith(f"{BUNDLE_NAME} could not be written") for one in run.result["warnings"])
+    assert (folder / "REPORT.md").is_file() and (folder / "repro.py").is_file()
