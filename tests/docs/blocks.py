@@ -14,7 +14,7 @@ ELSEWHERE = ("gpu", "slurm", "docker", "network")
 MARKS = (*ELSEWHERE, "output", "settings", "quoted", "exits")
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.S)
 _TITLE = re.compile(r'title="([^"]*)"')
-_OPERATORS = re.compile(r"[|;&<>`]|\$\(|\$\?|^\s*(if|for|while|case|cd|export|\w+=)\b")
+_OPERATORS = re.compile(r"[|;&<>`]|\$\(|\$\?|^\s*(if|for|while|case|cd|export|[A-Z_]+=)\b")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Block:
         """The commands of a block for a shell, one each; the whole, where it is a program."""
         joined = re.sub(r"\\\n\s*", " ", self.text)
         lines = [line for line in joined.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-        plain = [re.sub(r"'[^']*'|\"[^\"]*\"", "", line) for line in lines]
+        plain = [re.sub(r"'[^']*'|\"[^\"]*\"|\s#.*", "", line) for line in lines]
         return [self.text] if any(map(_OPERATORS.search, plain)) else lines
 
 

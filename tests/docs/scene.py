@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -39,6 +40,41 @@ def chain(path: Path, *, biased: float = 0.0, scale: float = 1.0) -> Path:
     return path
 
 
+def overflowing(path: Path) -> Path:
+    """Write a network whose values inside leave float16's range."""
+    kinds = [
+        ("Mul", "x", "k", "big"),
+        ("Mul", "big", "big", "square"),
+        ("Mul", "square", "m", "down"),
+        ("Add", "down", "x", "y"),
+    ]
+    nodes = [helper.make_node(kind, reads, [written], name=f"/{written}/{kind}") for kind, *reads, written in kinds]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
+    stored = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in (("k", 1e3), ("m", 1e-6))]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], stored)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def negative(path: Path) -> Path:
+    """Write the network with the logarithm of a number below zero behind it."""
+    model = onnx.load(str(chain(path)))
+    model.graph.node[-1].output[0] = "t"
+    model.graph.node.append(helper.make_node("Sub", ["t", "two"], ["low"], name="/head/Sub"))
+    model.graph.node.append(helper.make_node("Log", ["low"], ["y"], name="/head/Log"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array(2, np.float32), "two"))
+    onnx.save(model, str(path))
+    return path
+
+
+def tactics(path: Path, tactic: int) -> None:
+    """Write what a build of TensorRT recorded: the tactic of its one layer."""
+    choice = {"layer": "conv", "key": f"0x{7:032x}", "tactic": f"0x{tactic:x}", "kernel": "k", "ms": 0.1, "nodes": []}
+    head = {"format": "winnow.tactics", "version": 1, "model": None, "library": "tensorrt 10.9.0.34", "iteration": 0}
+    path.parent.mkdir()
+    path.write_text(json.dumps({**head, "built": True, "pinned": False, "choices": [choice], "cache": None}))
+
+
 def quantized(path: Path) -> Path:
     """Write the network with its input quantized far too coarsely."""
     model = onnx.load(str(chain(path)))
@@ -61,12 +97,20 @@ def prepare(folder: Path) -> Path:
     for name in ("a.onnx", "b.onnx", "reduced.onnx", "failures/one.onnx", "failures/two.onnx"):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy(folder / "net.onnx", folder / name)
-    for name in ("good.onnx", "fp32.onnx", "original.onnx"):
+    for name in ("good.onnx", "original.onnx"):
         chain(folder / name)
     for name in ("converted.onnx", "half.onnx", "wrong.onnx"):
         chain(folder / name, biased=0.5)
     for name in ("int8.onnx", "net_int8.onnx"):
         quantized(folder / name)
+    overflowing(folder / "fp32.onnx")
+    negative(folder / "negative.onnx")
+    (folder / "net.engine").write_bytes(b"an engine")
+    for name in ("mybug.yaml", "path/to/mybug.yaml"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("model: net.onnx\n")
+    for at, name in enumerate(("good", "bad")):
+        tactics(folder / name / "0.json", at)
     x = np.linspace(-1, 1, 4, dtype=np.float32).reshape(1, 4)
     np.savez(folder / "inputs.npz", x=x, most=np.ones((1, 1), np.float32))
     for at in range(4):
@@ -86,6 +130,7 @@ BEFORE = {
         "winnow reduce net.onnx hydra.run.dir=outputs/REDUCE",
         "winnow passes net.onnx hydra.run.dir=outputs/PASSES",
     ),
+    "docs/layerwise.md": ("cp negative.onnx net.onnx",),
     "docs/bugs.md": ("winnow reduce net.onnx hydra.run.dir=bugs/7",),
 }
 """What ran before a page begins, of each page that speaks of earlier runs."""

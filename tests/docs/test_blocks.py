@@ -62,7 +62,7 @@ class Shell:
         return self.bash(command)
 
     def compose(self, words: list[str]) -> subprocess.CompletedProcess[str]:
-        return self.winnow("--cfg", "job", *(word for word in words if word != "-m"))
+        return self.winnow("--cfg", "job", *words)
 
 
 def _confirm(done: subprocess.CompletedProcess[str], code: int, where: str, command: str) -> None:
@@ -101,9 +101,7 @@ def _execute(block: Block, shell: Shell) -> None:
 def _defect(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The model that the docs call net.onnx fails by a defect of ONNX Runtime."""
     if loads(defective(tmp_path_factory.mktemp("probe") / "net.onnx", behind="Exp")):
-        missing = (
-            "this ONNX Runtime no longer has the defect by which net.onnx fails: give tests/docs/scene.py another one"
-        )
+        missing = "this ONNX Runtime lacks the defect by which net.onnx fails: give tests/docs/scene.py another"
         (pytest.fail if os.environ.get(CI) else pytest.skip)(missing)
 
 
