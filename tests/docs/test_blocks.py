@@ -80,12 +80,14 @@ def _execute(block: Block, shell: Shell) -> None:
     elif block.mark == "settings":
         for line in block.commands():
             _confirm(shell.compose(["net.onnx", *shell.words(line)]), 0, block.place, line)
-    elif block.language in _SHELL:
+    elif block.language in _SHELL and not block.title:  # a file is run by a later block
         codes = list(map(int, block.words)) if block.mark == "exits" else []
         for command in block.commands():
             _confirm(shell.run(command), codes.pop(0) if codes else 0, block.place, command)
+    elif block.language in _SHELL:
+        _confirm(shell.bash(f"bash -n {block.title}"), 0, block.place, block.title)
     elif block.language == "python":
-        if block.title:  # a later command runs it
+        if block.title:
             compile(block.text, block.place, "exec")
         else:
             _confirm(shell.bash(f"python -c {shlex.quote(block.text)}"), 0, block.place, block.text)
