@@ -109,6 +109,9 @@ def prepare(folder: Path) -> Path:
     for name in ("mybug.yaml", "path/to/mybug.yaml"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("model: net.onnx\n")
+    for name in ("path/to", "bugs"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(folder / "net.onnx", folder / name)
     for at, name in enumerate(("good", "bad")):
         tactics(folder / name / "0.json", at)
     x = np.linspace(-1, 1, 4, dtype=np.float32).reshape(1, 4)
