@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from collections import Counter
@@ -22,7 +21,7 @@ from tests.jobs.optimizer_defect import defective, loads
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = {page.relative_to(ROOT).as_posix(): list(blocks(page, ROOT)) for page in PAGES}
 #: pages whose runs take more than a second or two
-_NAMES = "accuracy bugs configurations debug-tools precision reduce reduce-effectively sweeps tutorial"
+_NAMES = "accuracy bugs configurations debug-tools precision python reduce reduce-effectively sweeps tutorial"
 LONG = {"README.md", *(f"docs/{name}.md" for name in _NAMES.split())}
 _SHELL = ("sh", "bash", "console")
 
@@ -32,6 +31,7 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.session = list[Block]()
         programs = folder.parent / "bin"
         programs.mkdir()
         for name, words in (("winnow", "-m runner"), ("python", "")):
@@ -62,6 +62,12 @@ class Shell:
             return self.winnow(*self.words(command)[1:])
         return self.bash(command)
 
+    def python(self) -> None:
+        """Run what a page says in Python, each piece after the one before."""
+        if self.session:
+            (self.folder / "session.py").write_text("\n".join(block.text for block in self.session))
+            _confirm(self.bash("python session.py"), 0, self.session[0].page, "its Python, in order")
+
     def compose(self, words: list[str]) -> subprocess.CompletedProcess[str]:
         return self.winnow("--cfg", "job", *words)
 
@@ -88,10 +94,9 @@ def _execute(block: Block, shell: Shell) -> None:
     elif block.language in _SHELL:
         _confirm(shell.bash(f"bash -n {block.title}"), 0, block.place, block.title)
     elif block.language == "python":
-        if block.title:
-            compile(block.text, block.place, "exec")
-        else:
-            _confirm(shell.bash(f"python -c {shlex.quote(block.text)}"), 0, block.place, block.text)
+        compile(block.text, block.place, "exec")
+        if not block.title:
+            shell.session.append(block)
     elif block.language == "yaml":
         assert yaml.safe_load(block.text), block.place
         if block.title.endswith(".yaml"):
@@ -123,6 +128,7 @@ def test_what_a_page_says_works(page: str, tmp_path: Path) -> None:
             for command in block.commands():
                 if command.startswith("winnow ") and " -m " not in command:
                     _confirm(shell.compose(shell.words(command)[1:]), 0, block.place, command)
+    shell.python()
 
 
 def test_each_block_runs_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
