@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 
 # the docs as a site that needs no server: site/index.html
 docs: $(VENV)/.installed-dev
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"

@@ -123,12 +123,17 @@ def result_page(schema: Mapping[str, Any]) -> str:
 
 
 def _properties(schema: Mapping[str, Any]) -> list[str]:
+    rows = list(_rows(schema, ""))
+    return ["| key | type | what it says |", "|---|---|---|", *rows, ""] if rows else [f"{_type(schema)}\n"]
+
+
+def _rows(schema: Mapping[str, Any], prefix: str) -> Iterator[str]:
     required = schema.get("required", ())
-    rows = []
     for name, one in schema.get("properties", {}).items():
         optional = "" if name in required else " (optional)"
-        rows.append(f"| `{name}`{optional} | {_type(one)} | {_escaped(one.get('description', ''))} |")
-    return ["| key | type | |", "|---|---|---|", *rows, ""] if rows else [f"{_type(schema)}\n"]
+        yield f"| `{prefix}{name}`{optional} | {_type(one)} | {_escaped(one.get('description', ''))} |"
+        inner = one.get("items", one)
+        yield from _rows(inner, f"{prefix}{name}{'' if inner is one else '[]'}.")
 
 
 def _type(schema: Mapping[str, Any]) -> str:
@@ -137,6 +142,8 @@ def _type(schema: Mapping[str, Any]) -> str:
         return f"[{name}](#{name.lower()})"
     if "enum" in schema:
         return " \\| ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
     for word in ("anyOf", "oneOf"):
         if word in schema:
             return " \\| ".join(_type(one) for one in schema[word])
