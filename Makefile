@@ -3,10 +3,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx gpu demo test test-slow format lint types check bench faults fuzz clean
+.PHONY: rtx gpu demo docs test test-slow format lint types check bench faults fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m runner examples/overflow.yaml
+
+# the docs as a site that needs no server: site/index.html
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
@@ -65,4 +69,4 @@ gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.gpu_tests
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

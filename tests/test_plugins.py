@@ -245,12 +245,3 @@ def test_a_bug_of_a_package_is_not_called_ours(winnow, tmp_path: Path) -> None:
     assert [one.splitlines()[-1] for one in (raised, misled, judged)] == ["exit 1", "exit 1", "exit 3"]
     for log in ("run0/winnow.log", "run2/checks/00001/check.log"):
         assert re.search(r'choices.py", line \d+', (tmp_path / log).read_text())
-
-
-def test_the_page_shows_the_package_as_it_is() -> None:
-    """Each piece of code in docs/extend.md is a piece of the file that is named before it."""
-    page = (ROOT / "docs" / "extend.md").read_text()
-    pieces = re.findall(r"\(\.\./examples/plugin/([\w/.]+)\)[^`]*?```\w+\n(.*?)```", page, re.S)
-    assert len(pieces) >= 6
-    for name, code in pieces:
-        assert code.strip() in (EXAMPLE / name).read_text(), name

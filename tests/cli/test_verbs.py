@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -113,19 +111,6 @@ def test_what_words_do_not_mean(words: list[str], given: list[str], said: str) -
         Path(name).touch()
     with pytest.raises(UsageError, match=said):
         meant(words, given, KNOWN)
-
-
-def test_the_lines_of_the_guides_mean_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.cli.config.verbs.strategies", lambda: {**strategies(), "recheck": _Kept})
-    Path("failures").mkdir()
-    for name in ("net.onnx", "net.engine", "mybug.yaml", "failures/a.onnx"):
-        Path(name).touch()
-    pages = [page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))]
-    lines = [line.partition(" #")[0] for page in pages for line in re.findall(r"^    winnow (.*[^\\\n])$", page, re.M)]
-    assert len(lines) > 8
-    for line in lines:
-        words = shlex.split(line.replace("path/to/", "").replace("failures/*.onnx", "failures/a.onnx"))
-        assert rewrite(words).argv or rewrite(words).file, line
 
 
 @pytest.mark.parametrize(

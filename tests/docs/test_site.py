@@ -1,0 +1,140 @@
+"""The docs as a site: built without a network, complete, and asking nothing of any other host."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from runner.schema.register import SCHEMAS, register
+from tests.harness import ROOT
+
+_DEAD = "http://127.0.0.1:9"
+
+
+class _Page(HTMLParser):
+    """What a page links to, what it loads by itself, and the names of its places."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.places: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.places |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        elif tag == "link" and given.get("rel") not in ("canonical", "prev", "next") and "href" in given:
+            self.loads.append(given["href"])
+        elif "src" in given:
+            self.loads.append(given["src"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the site strictly where no other machine can be reached."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    alone = ["unshare", "--map-root-user", "--net"]
+    cut_off = (
+        shutil.which("unshare") and not subprocess.run([*alone, "true"], capture_output=True, check=False).returncode
+    )
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _DEAD)
+    done = subprocess.run(
+        [*(alone if cut_off else []), sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT, env={**os.environ, **proxies, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[Path, _Page]:
+    return {path: _Page(path.read_text()) for path in sorted(site.rglob("*.html")) if path.name != "404.html"}
+
+
+def _targets(page: Path, links: list[str], site: Path) -> Iterator[tuple[str, Path, str]]:
+    for link in links:
+        parts = urlsplit(link)
+        if not parts.scheme and not parts.netloc:
+            path = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            yield link, path / "index.html" if path == site else path, unquote(parts.fragment)
+
+
+def test_each_page_is_reached_from_the_first_and_no_link_is_broken(site: Path, pages: dict[Path, _Page]) -> None:
+    reached, waiting = set(), [site / "index.html"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for link, target, place in _targets(page, pages[page].links, site):
+            assert target.exists(), f"{page.name}: {link}"
+            if target in pages:
+                assert not place or place in pages[target].places, f"{page.name}: {link}"
+                waiting.append(target)
+    assert reached == set(pages)
+    assert len(reached) > 60
+
+
+def test_nothing_is_loaded_from_another_host(site: Path, pages: dict[Path, _Page]) -> None:
+    for path, page in pages.items():
+        foreign = [link for link in page.loads if urlsplit(link).scheme not in ("", "data") or link.startswith("//")]
+        assert not foreign, f"{path.name}: {foreign}"
+        missing = [link for link, target, _ in _targets(path, page.loads, site) if not target.exists()]
+        assert not missing, f"{path.name}: {missing}"
+    styles = "".join(path.read_text() for path in site.rglob("*.css"))
+    assert not re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*\)|@import[^;]*", styles)
+
+
+def test_each_key_of_the_schema_has_a_place(pages: dict[Path, _Page], site: Path) -> None:
+    register()
+    shown = set(re.findall(r"<h3 id=\"[^\"]*\">([\w.]+)", (site / "keys.html").read_text()))
+    identity = {"name", "subject"}  # what says which option it is
+    asked = {
+        f"{group}.{item.name}"
+        for group, options in SCHEMAS.items()
+        for kind in options.values()
+        for item in fields(kind)
+        if item.name not in identity
+    }
+    assert asked - shown == set()
+    assert {"model", "resume", "plan", "budget.checks", "journal.reuse", "result.path", "cut.policy"} <= shown
+
+
+def test_the_readme_links_to_what_is_there() -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", (ROOT / "README.md").read_text()):
+        assert urlsplit(link).scheme or (ROOT / link).exists(), link
+
+
+@pytest.mark.slow
+def test_it_works_from_a_disk(site: Path, chromium: str) -> None:
+    """Search included; no request leaves the machine, and nothing goes wrong on the way."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only where there is a browser
+
+    switches = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium, args=[*switches, "--disable-sync", "--no-first-run"])
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        asked: list[str] = []
+        wrong: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto((site / "index.html").as_uri())
+        page.keyboard.press("/")
+        page.keyboard.type("tolerance")
+        page.wait_for_selector(".md-search-result__item a", timeout=20_000)
+        browser.close()
+    assert not wrong
+    assert {urlsplit(url).scheme for url in asked} <= {"file", "data", "blob"}
