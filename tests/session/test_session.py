@@ -244,7 +244,8 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
         one.reduce()
     ending = one.interrupted(130)
     assert (ending.status, ending.exit_code) == ("interrupted", 130)
-    assert ending.trial == min(taken, key=len)
+    assert ending.trial in taken  # of several as small as it, any: two may have ended at once
+    assert len(ending.trial) == min(map(len, taken))
     assert f"{len(ending.trial)} nodes" in ending.message
 
 
