@@ -94,7 +94,8 @@ def test_ctrl_c_on_a_terminal_prints_the_command_that_goes_on(home: Path) -> Non
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(home)
-        os.execve(sys.executable, [*WINNOW, "bug.yaml", "verbosity=debug"], {**os.environ, "COLUMNS": "80", "TERM": "xterm"})
+        words = [*WINNOW, "bug.yaml", "verbosity=debug"]
+        os.execve(sys.executable, words, {**os.environ, "COLUMNS": "80", "TERM": "xterm"})
     shown, sent = b"", False
     while True:
         try:
