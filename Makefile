@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 .PHONY: rtx gpu demo docs test test-slow format lint types check bench faults fuzz clean
 
 demo: $(VENV)/.installed
-	$(BIN)/python -m runner examples/overflow.yaml
+	$(BIN)/winnow examples/overflow.yaml
 
 # the docs as a site that needs no server: site/index.html
 docs: $(VENV)/.installed-dev

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 ELSEWHERE = ("gpu", "slurm", "docker", "network")
 """What a machine for tests need not have: such blocks are not run, but their settings are composed."""
-MARKS = (*ELSEWHERE, "output", "settings", "quoted", "exits")
+MARKS = (*ELSEWHERE, "output", "prints", "settings", "quoted", "exits")
 _COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.S)
 _TITLE = re.compile(r'title="([^"]*)"')
 _OPERATORS = re.compile(r"[|;&<>`]|\$\(|\$\?|^\s*(if|for|while|case|cd|export|[A-Z_]+=)\b")
@@ -35,7 +35,7 @@ class Block:
 
     @property
     def runs(self) -> bool:
-        return self.mark in ("", "exits", "quoted", "settings")
+        return self.mark in ("", "exits", "prints", "quoted", "settings")
 
     def commands(self) -> list[str]:
         """The commands of a block for a shell, one each; the whole, where it is a program."""
@@ -43,6 +43,19 @@ class Block:
         lines = [line for line in joined.splitlines() if line.strip() and not line.lstrip().startswith("#")]
         plain = [re.sub(r"'[^']*'|\"[^\"]*\"|\s#.*", "", line) for line in lines]
         return [self.text] if any(map(_OPERATORS.search, plain)) else lines
+
+
+def plain(text: str) -> str:
+    """Return what is printed without what differs from run to run: times, dates, and where lines are broken."""
+    text = re.sub(r"\d{4}-\d\d-\d\d[/T ]\d\d[-:]\d\d[-:]\d\d(-\d{6})?", "DATE/TIME", text)
+    text = re.sub(r"(under |[\d.]+ to )?[\d.]+ (s|min|h)\b", "TIME", text)
+    return " ".join(text.split())
+
+
+def shown(block: str, printed: str) -> bool:
+    """Tell whether all of a block stands in what was printed, in its order; ``...`` stands for anything."""
+    parts = [re.escape(plain(part)) for part in block.split("...")]
+    return re.search(r"\s*.*?\s*".join(parts), plain(printed)) is not None
 
 
 def blocks(path: Path, root: Path) -> Iterator[Block]:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.conftest import CI
-from tests.docs.blocks import ELSEWHERE, Block, blocks
+from tests.docs.blocks import ELSEWHERE, Block, blocks, shown
 from tests.docs.scene import BEFORE, prepare
 from tests.fork_server import run_forked
 from tests.harness import ROOT
@@ -21,7 +21,7 @@ from tests.jobs.optimizer_defect import defective, loads
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = {page.relative_to(ROOT).as_posix(): list(blocks(page, ROOT)) for page in PAGES}
 #: pages whose runs take more than a second or two
-_NAMES = "accuracy bugs configurations debug-tools precision python reduce reduce-effectively sweeps tutorial"
+_NAMES = "accuracy bugs checks configurations debug-tools precision python reduce reduce-effectively sweeps tutorial"
 LONG = {"README.md", *(f"docs/{name}.md" for name in _NAMES.split())}
 _SHELL = ("sh", "bash", "console")
 
@@ -32,6 +32,7 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.session = list[Block]()
+        self.printed = ""
         programs = folder.parent / "bin"
         programs.mkdir()
         for name, words in (("winnow", "-m runner"), ("python", "")):
@@ -58,9 +59,10 @@ class Shell:
         return run_forked(argv, cwd=self.folder, env=self.environment, timeout=300, merged=True)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        if command.startswith("winnow ") and command in Block("", 0, "sh", "", "", (), command).commands():
-            return self.winnow(*self.words(command)[1:])
-        return self.bash(command)
+        alone = command.startswith("winnow ") and command in Block("", 0, "sh", "", "", (), command).commands()
+        done = self.winnow(*self.words(command)[1:]) if alone else self.bash(command)
+        self.printed += _said(done)
+        return done
 
     def python(self) -> None:
         """Run what a page says in Python, each piece after the one before."""
@@ -72,9 +74,29 @@ class Shell:
         return self.winnow("--cfg", "job", *words)
 
 
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    return f"{done.stdout or ''}{done.stderr or ''}"
+
+
 def _confirm(done: subprocess.CompletedProcess[str], code: int, where: str, command: str) -> None:
-    said = f"{done.stdout or ''}{done.stderr or ''}"
-    assert done.returncode == code, f"{where}: {command}\nends with {done.returncode}, not {code}\n{said[-3000:]}"
+    said = _said(done)[-3000:]
+    assert done.returncode == code, f"{where}: {command}\nends with {done.returncode}, not {code}\n{said}"
+
+
+def _run_commands(block: Block, shell: Shell) -> None:
+    codes = list(map(int, block.words)) if block.mark == "exits" else []
+    shell.printed = ""
+    for command in block.commands():
+        _confirm(shell.run(command), codes.pop(0) if codes else 0, block.place, command)
+
+
+def _confirm_printed(block: Block, shell: Shell) -> None:
+    """Hold a block against what the commands before it printed, or what the command in its mark does."""
+    if block.words:
+        shell.printed = ""
+        _confirm(shell.run(" ".join(block.words)), 0, block.place, " ".join(block.words))
+    said = shell.printed.replace("python -m runner", "winnow")
+    assert shown(block.text, said), f"{block.place}: what is printed is\n{said}"
 
 
 def _execute(block: Block, shell: Shell) -> None:
@@ -84,13 +106,13 @@ def _execute(block: Block, shell: Shell) -> None:
         file.write_text(block.text)
     if block.mark == "quoted":
         assert block.text.strip() in (ROOT / block.words[0]).read_text(), block.place
+    elif block.mark == "prints":
+        _confirm_printed(block, shell)
     elif block.mark == "settings":
         for line in block.commands():
             _confirm(shell.compose(["net.onnx", *shell.words(line)]), 0, block.place, line)
     elif block.language in _SHELL and not block.title:  # a file is run by a later block
-        codes = list(map(int, block.words)) if block.mark == "exits" else []
-        for command in block.commands():
-            _confirm(shell.run(command), codes.pop(0) if codes else 0, block.place, command)
+        _run_commands(block, shell)
     elif block.language in _SHELL:
         _confirm(shell.bash(f"bash -n {block.title}"), 0, block.place, block.title)
     elif block.language == "python":
@@ -141,7 +163,20 @@ def test_each_block_runs_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> 
     assert sum(kinds.values()) == len(every)
     ran = [block for block in every if block.runs]
     assert len(ran) + sum(kinds[mark] for mark in (*ELSEWHERE, "output")) == len(every)
-    unknown = [block.place for block in ran if block.language not in (*_SHELL, "python", "yaml") and not block.words]
+    text = [block for block in ran if block.language not in (*_SHELL, "python", "yaml")]
+    unknown = [block.place for block in text if not block.words and block.mark != "prints"]
     assert not unknown, f"neither a language that runs nor a mark: {unknown}"
     indented = [block.place for block in every if not block.language]
     assert not indented, f"code without a fence, or without a language: {indented}"
+
+
+def test_what_a_block_shows_is_held_against_what_was_printed() -> None:
+    printed = """INFO [1] FAIL in 0.31 s
+found: a (1 of 4 nodes)
+  checks   3 search; 1.2 s in all
+  open  outputs/2026-02-03/04-05-06-700000/x"""
+    assert shown("found: a (1 of 4\nnodes)\n  checks 3 search; 9 s in all\n", printed)
+    assert shown("FAIL in 2 s\n...\nopen outputs/2026-01-31/12-00-00-000000/x", printed)
+    assert not shown("found: a (1 of 5 nodes)", printed)
+    assert not shown("checks 4 search", printed)
+    assert not shown("found: a ...\nINFO", printed)  # not in that order

@@ -88,6 +88,11 @@ def test_each_page_is_reached_from_the_first_and_no_link_is_broken(site: Path, p
     assert len(reached) > 60
 
 
+def test_each_picture_is_in_a_page(site: Path, pages: dict[Path, _Page]) -> None:
+    shown = {target for path, page in pages.items() for _, target, _ in _targets(path, page.links + page.loads, site)}
+    assert {path.name for path in set(site.joinpath("pictures").iterdir()) - shown} == set()
+
+
 def test_nothing_is_loaded_from_another_host(site: Path, pages: dict[Path, _Page]) -> None:
     for path, page in pages.items():
         foreign = [link for link in page.loads if urlsplit(link).scheme not in ("", "data") or link.startswith("//")]
