@@ -10,7 +10,6 @@ counts as an error. ``--keep``: where the runs go, and which of them are there a
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from benchmarks.pages import HEAD, browser, measured
 from benchmarks.planted_half_precision import half_precision_failure
 from tests.fake_tensorrt import install
-from tests.harness import PRETENDED_GPUS, ROOT, by_command, check_script, winnow, without_nvml
+from tests.harness import PRETENDED_GPUS, by_command, check_script, winnow, without_nvml
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 NODES, LAYERS = 25_000, 100
@@ -40,7 +39,7 @@ def _saved(path: Path, nodes: list[onnx.NodeProto], weights: list[TensorProto], 
 
 
 def network(path: Path, count: int, guilty: str) -> Path:
-    """Write a residual network of so many nodes in ``LAYERS`` scopes; ``guilty``: the name of a node past its middle."""
+    """Write a residual network of so many nodes, in scopes; ``guilty``: the name of a node past its middle."""
     weights = [numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"), _vector("b", 0.1), _vector("g", 0.9)]
     last, begun, nodes = "x", "x", []
     for number in range(count):

@@ -17,6 +17,7 @@ from functools import cache
 from html import escape
 from itertools import groupby
 from pathlib import Path
+from typing import Literal, get_args
 from urllib.parse import quote
 
 from runner.files import write_text
@@ -28,7 +29,8 @@ _SCRIPTS = (
     *("elements.js", "model_graph.js", "graph_layout.js", "graph_view.js", "virtual_list.js", "node_list.js"),
     *("node_details.js", "chart.js", "trials.js", "graph_section.js", "page.js"),
 )
-_JOBS = ("job", "status", "answer", "trust", "asked", "run", "reused", "seconds", "overrides")
+_Key = Literal["number", "status", "answer", "trust", "asked", "run", "reused", "seconds", "overrides"]
+_JOBS: Sequence[_Key] = get_args(_Key)
 
 
 def write_page(folder: Path, page: Page) -> None:
@@ -207,17 +209,22 @@ def _commands(commands: Sequence[Command]) -> str:
 def _jobs(title: str, jobs: Sequence[Job]) -> str:
     if not jobs:
         return ""
-    rows = [
-        [
-            _link(job),
-            f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(_words(job["status"]))}</span>',
-            *(_text(job[name]) for name in ("answer", "trust", "asked", "run", "reused")),
-            f"{float(job['seconds']):.1f}",
-            _text(" ".join(job["overrides"])),
-        ]
-        for job in jobs
-    ]
-    return _section("jobs", title, _html_table(title, _JOBS, rows, "jobs"))
+    told = [key for key in _JOBS if any(job[key] for job in jobs)]
+    head = ["job" if key == "number" else key for key in told]
+    return _section(
+        "jobs", title, _html_table(title, head, [[_cell(job, key) for key in told] for job in jobs], "jobs")
+    )
+
+
+def _cell(job: Job, key: _Key) -> str:
+    """Return what a table of jobs has of one in a column, as HTML."""
+    if key == "number":
+        return _link(job)
+    if key == "status":
+        return f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(_words(job["status"]))}</span>'
+    if key == "seconds":
+        return f"{float(job['seconds']):.1f}"
+    return _text(" ".join(job["overrides"]) if key == "overrides" else job[key])
 
 
 def _link(job: Job) -> str:
