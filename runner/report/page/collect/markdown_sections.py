@@ -20,6 +20,8 @@ _FENCE = re.compile(r"(`{3,})\w*")
 _FOLD = re.compile(r"</?details>|<summary>[^<]*</summary>")
 _STRONG = re.compile(r"\*\*([^*]*)\*\*")
 _STATUSES = frozenset(map(str, Status))
+CODE = " " * 4
+"""What a line of code begins with on a page."""
 ON_THE_PAGE = frozenset({"How it was run", "Warnings", "Steps"})
 """Sections that a page has in another form."""
 
@@ -76,7 +78,7 @@ def _tables(lines: list[str]) -> Iterator[Section]:
     for line in [*lines, ""]:
         before, fence = fence, _after(line, fence)
         if before or fence:
-            said += [line] if before and fence else []
+            said += [f"{CODE}{line}"] if before and fence else []
         elif line.startswith("| "):
             cells = [] if _RULE.fullmatch(line) else [_plain(cell) for cell in line[2:-2].split(" | ")]
             if cells and not head:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -16,7 +15,7 @@ from runner.status import Status
 from runner.text import counted, listed
 
 MOST_NAMES, FIRST_NAMES = 10, 3
-LONGEST, LONGEST_NAME = 2000, 160
+LONGEST, LONGEST_SENTENCE, LONGEST_NAME = 2000, 120, 160
 """Characters of a sentence or a fact: a name in a damaged file may be megabytes long."""
 SIMULATED = "+simulated"
 """What the version of a stand-in for TensorRT ends in."""
@@ -36,10 +35,11 @@ def verdict_of(summary: Summary, reduced: Graph | None = None) -> str:
     if summary.status == Status.found and reduced and summary.culprits and summary.nodes_after:
         fails = "fails" if summary.nodes_after == 1 else "fail"
         part = f"{summary.nodes_after} of {counted(summary.nodes_before, 'node')} {fails} alone"
-        names = listed([_named(name, reduced) for name in summary.culprits], FIRST_NAMES)
+        names = listed([_named(name, reduced) for name in summary.nested or summary.culprits], FIRST_NAMES)
         cause = CAUSES.get((summary.cause or {}).get("status", ""), "")
         return "; ".join(filter(None, (f"{part}: {names}", cause)))
-    said = cut(re.split(r"; |\n", summary.message)[0], LONGEST)
+    said = summary.message.replace("\n", "; ")
+    said = said if len(said) <= LONGEST_SENTENCE else cut(said.partition("; ")[0], LONGEST)
     if summary.status == Status.found:
         return said or "found"
     return ": ".join(filter(None, (words(summary.status), said)))
