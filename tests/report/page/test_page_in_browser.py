@@ -152,6 +152,21 @@ def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(
         assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
 
 
+def test_every_node_lies_in_one_block_of_each_level(one: Browser, tmp_path: Path) -> None:
+    """Wide blocks are divided, and what they are divided into may be wide again."""
+    write_page(tmp_path, reduced(9 * 24 * 25))
+    counts = """async () => {
+      const { root } = new ModelGraph((await unpacked()).whole, []);
+      const told = (block) => block.children.length ? [[block.nodes.length, new Set(block.nodes).size, block.culprits],
+        ...block.children.flatMap(told)] : [];
+      return told(root);
+    }"""
+    with loaded(one, tmp_path / "report.html") as seen:
+        blocks = seen.page.evaluate(counts)
+        assert blocks[0] == [9 * 24 * 25, 9 * 24 * 25, 3] and len(blocks) > 600
+        assert all(nodes == different for nodes, different, _ in blocks)
+
+
 def test_copying_and_ordering_and_dark_and_light(one: Browser, pages: Path) -> None:
     with loaded(one, pages / "triage.html") as seen:
         button = seen.page.locator(".commands button").first

@@ -86,7 +86,8 @@ class ModelGraph {
       block.children = child.children;
       for (const one of block.children) one.parent = block;
     }
-    for (const child of block.children) if (child.node < 0) this.settle(child);
+    // one that was divided off is settled with its blocks settled already
+    for (const child of block.children) if (!child.nodes.length) this.settle(child);
     block.children = block.children.filter((child) => child.nodes.length);
     block.children.sort((one, other) => one.nodes[0] - other.nodes[0]);
     this.divide(block);
