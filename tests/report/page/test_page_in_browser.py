@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,12 +144,13 @@ def test_a_layer_is_chosen_in_the_chart(triage: Page) -> None:
 def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(one: Browser, tmp_path: Path) -> None:
     made = reduced(9)
     (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
-    same = {**first, "good": {**first["good"], "inf": 29}, "differences": [], "differing": 0}  # type: ignore[dict-item]
+    same = {**first, "good": {**first["good"], "inf": 29, "edges": [], "counts": []}, "differences": [], "differing": 0}  # type: ignore[dict-item]
     made["tensors"] = [{**same, "wrong": same["good"]}]  # type: ignore[typeddict-item]
     write_page(tmp_path, made)
     with loaded(one, tmp_path / "report.html") as seen:
         values = seen.page.locator("#panel-reduced .values").first
         assert "the same values: the reference has 29 Inf here as well" in values.inner_text()
+        assert re.search(r"lowest\s+none", values.inner_text()), "no element is finite"
         assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
 
 

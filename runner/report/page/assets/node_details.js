@@ -115,14 +115,19 @@ function table(head, rows) {
   );
 }
 
+// Returns a measure of the finite elements, of which there may be none.
+function finite(value, counts) {
+  return counts.length ? figure(value) : "none";
+}
+
 function tensorValues(tensor) {
   const alike = tensor.good && tensor.wrong && tensor.differing === 0;
   const { good, wrong } = alike ? { good: tensor.good, wrong: null } : tensor;
   const known = [[alike ? "both" : "good", good], ["wrong", wrong]].filter(([, values]) => values);
   const rows = [
-    ["lowest", ({ low }) => figure(low)],
-    ["highest", ({ high }) => figure(high)],
-    ["mean", ({ mean }) => figure(mean)],
+    ["lowest", ({ low, counts }) => finite(low, counts)],
+    ["highest", ({ high, counts }) => finite(high, counts)],
+    ["mean", ({ mean, counts }) => finite(mean, counts)],
     ["NaN", ({ nan }) => nan],
     ["Inf", ({ inf }) => inf],
     ["first", ({ first }) => first.slice(0, 4).map(figure).join(", ")],
