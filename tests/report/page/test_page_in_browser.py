@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +139,34 @@ def test_a_layer_is_chosen_in_the_chart(triage: Page) -> None:
     assert (slider.get_attribute("aria-valuetext") or "").startswith("89: ")
     slider.press("Enter")
     assert "node 89 of 90" in triage.inner_text("#panel-whole .details")
+
+
+def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(one: Browser, tmp_path: Path) -> None:
+    made = reduced(9)
+    (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
+    same = {**first, "good": {**first["good"], "inf": 29, "edges": [], "counts": []}, "differences": [], "differing": 0}  # type: ignore[dict-item]
+    made["tensors"] = [{**same, "wrong": same["good"]}]  # type: ignore[typeddict-item]
+    write_page(tmp_path, made)
+    with loaded(one, tmp_path / "report.html") as seen:
+        values = seen.page.locator("#panel-reduced .values").first
+        assert "the same values: the reference has 29 Inf here as well" in values.inner_text()
+        assert re.search(r"lowest\s+none", values.inner_text()), "no element is finite"
+        assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
+
+
+def test_every_node_lies_in_one_block_of_each_level(one: Browser, tmp_path: Path) -> None:
+    """Wide blocks are divided, and what they are divided into may be wide again."""
+    write_page(tmp_path, reduced(9 * 24 * 25))
+    counts = """async () => {
+      const { root } = new ModelGraph((await unpacked()).whole, []);
+      const told = (block) => block.children.length ? [[block.nodes.length, new Set(block.nodes).size, block.culprits],
+        ...block.children.flatMap(told)] : [];
+      return told(root);
+    }"""
+    with loaded(one, tmp_path / "report.html") as seen:
+        blocks = seen.page.evaluate(counts)
+        assert blocks[0] == [9 * 24 * 25, 9 * 24 * 25, 3] and len(blocks) > 600
+        assert all(nodes == different for nodes, different, _ in blocks)
 
 
 def test_copying_and_ordering_and_dark_and_light(one: Browser, pages: Path) -> None:

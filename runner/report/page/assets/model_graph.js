@@ -86,7 +86,8 @@ class ModelGraph {
       block.children = child.children;
       for (const one of block.children) one.parent = block;
     }
-    for (const child of block.children) if (child.node < 0) this.settle(child);
+    // one that was divided off is settled with its blocks settled already
+    for (const child of block.children) if (!child.nodes.length) this.settle(child);
     block.children = block.children.filter((child) => child.nodes.length);
     block.children.sort((one, other) => one.nodes[0] - other.nodes[0]);
     this.divide(block);
@@ -128,6 +129,10 @@ class ModelGraph {
 
   // Edges between what lies in a block, each once: [from, to, tensors], places in `children`; -1: outside.
   edgesIn(block) {
+    return (block.edges ??= this.edgesOf(block));
+  }
+
+  edgesOf(block) {
     const place = new Int32Array(this.size).fill(-1);
     block.children.forEach((child, at) => child.nodes.forEach((node) => (place[node] = at)));
     const edges = new Map();
