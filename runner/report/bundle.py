@@ -110,7 +110,7 @@ def write_bundle(
     if "changes" in summary.evidence:
         recorded["changes"] = list(summary.evidence["changes"])
     attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
-    told = attempt("what only this run can tell its page", material) or Material()
+    told = attempt("details for the page", material) or Material()
     made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
     shown = replace(shown, tensors=made.tensors if made else ())
     attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
