@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.report.page.html import page_text
 from tests.harness import ROOT, Run, by_command, check_script, interrupted, winnow
 from tests.report.page.collect.pages import page_in
 
@@ -198,6 +199,9 @@ def test_all_answers_are_linked_and_lit_in_the_original(tmp_path: Path) -> None:
     page = page_in(run.folder)
     assert page["whole"] and page["whole"]["culprits"] == [1, 2] and len(page["jobs"]) == 2, run.output
     assert page["jobs"][1]["page"] == "answers/2/report.html"
+    shown = page_text(page)
+    assert '<h2 id="jobs-title">Answers</h2>' in shown and not any(one["asked"] == 0 for one in page["jobs"])
+    assert all(one["trust"] and one["overrides"] == [] for one in page["jobs"])
     further = [one for one in page["trials"] if one["label"].startswith("keep")]
     assert further and all(one["kept"] for one in further), "a search for another answer is about the same nodes"
     other = page_in(run.folder / "answers" / "2")
