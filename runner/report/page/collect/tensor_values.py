@@ -22,6 +22,8 @@ MOST_TENSORS, MOST_BINS, MOST_FIRST, MOST_DIFFERENCES = 64, 64, 64, 32
 MOST_ELEMENTS = 1 << 26
 """Elements of all tensors of a page together; further ones are not read."""
 _LONGEST = 64
+DIGITS = 7
+"""Of an edge or a mean, beyond those in which the lowest and the highest value are the same."""
 
 
 def number(value: Any) -> Number:
@@ -131,12 +133,14 @@ def _histogram(flat: Array, low: float, high: float, count: int) -> tuple[list[f
     edges = np.linspace(low / unit, high / unit, bins + 1) * unit
     edges[-1] = high
     mean = min(max(total / count * unit, low), high)
-    return [_short(edge) for edge in edges], [int(one) for one in counts], _short(mean)
+    apart = (high - low if math.isfinite(high - low) else unit) / unit
+    digits = DIGITS - min(math.floor(math.log10(apart)), 0) if apart else DIGITS
+    return [_short(edge, digits) for edge in edges], [int(one) for one in counts], _short(mean, digits)
 
 
-def _short(value: float) -> float:
+def _short(value: float, digits: int) -> float:
     """Return a number with as many digits as a picture needs."""
-    return float(f"{value:.7g}")
+    return float(f"{value:.{min(digits, 17)}g}")
 
 
 def _real(block: Array) -> Array:

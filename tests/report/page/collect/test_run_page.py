@@ -145,6 +145,7 @@ def test_repeats_inspections_and_extracts(tmp_path: Path) -> None:
     flaky = ("repeat", str(model), "checker=command", f"checker.command={json.dumps(argv)}", "strategy.until=4")
     page = page_in(winnow(*flaky, folder=tmp_path / "repeat").folder)
     assert page["elements"] == "iterations" and [one["outcome"] for one in page["trials"]] == ["fail", "pass"] * 2
+    assert page["labels"] == ["flaky check"]
     page = page_in(winnow("inspect", str(model), folder=tmp_path / "inspect").folder)
     assert page["whole"] and page["labels"] == [] and any(one["title"] == "The file" for one in page["sections"])
     words = ("extract", str(model), "strategy.nodes=[bad]", "checker=finite")
@@ -250,5 +251,7 @@ def test_a_node_inside_another_is_the_answer_and_its_owner_is_lit(tmp_path: Path
     page = page_in(run.folder)
     assert page["whole"] and [page["whole"]["names"][one] for one in page["whole"]["culprits"]] == ["IF"], run.output
     assert page["reduced"] and page["reduced"]["culprits"]
+    assert ["then_branch/T", "Tanh(t) -> u"] in page["whole"]["attributes"]["1"]
+    assert any(one["label"].startswith("IF.then_branch: keep") for one in page["trials"])
     inside = [one for one in page["trials"] if not one["kept"] and one["size"]]
     assert inside, "what is asked inside a node is not of the original's nodes"

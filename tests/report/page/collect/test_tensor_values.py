@@ -62,6 +62,12 @@ def test_each_type_of_element(array: np.ndarray, first: list[object], tmp_path: 
     assert array.dtype.kind == "O" or sum(shown["good"]["counts"]) == finite
 
 
+def test_values_near_each_other_have_edges_that_tell_them_apart() -> None:
+    shown = sample(np.array([1, 1 + 1e-9, 1 + 2e-9]), TensorProto.DOUBLE)
+    assert len(set(shown["edges"])) == 65 and shown["mean"] == pytest.approx(1 + 1e-9, abs=1e-12)
+    assert all(len(str(edge)) < 12 for edge in sample(np.array([0.1, 0.7]), TensorProto.DOUBLE)["edges"])
+
+
 @settings(deadline=None, max_examples=50)
 @given(arrays.arrays(st.sampled_from([np.float16, np.float32, np.float64, np.int8]), arrays.array_shapes(max_side=6)))
 def test_every_finite_element_is_in_the_histogram_and_within_its_edges(array: np.ndarray) -> None:
