@@ -42,7 +42,8 @@ def verdict_of(summary: Summary, reduced: Graph | None = None) -> str:
     said = said if len(said) <= LONGEST_SENTENCE else cut(said.partition("; ")[0], LONGEST)
     if summary.status == Status.found:
         return said or "found"
-    return ": ".join(filter(None, (words(summary.status), said)))
+    ended = words(summary.status)
+    return said if said.startswith(ended) else ": ".join(filter(None, (ended, said)))
 
 
 def words(status: object) -> str:

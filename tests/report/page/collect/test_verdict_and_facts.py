@@ -51,6 +51,7 @@ def test_how_a_run_ended_is_said_in_words(status: Status) -> None:
     ended = replace(FOUND, status=status, message="the whole model passes; " + "try other inputs; " * 10, culprits=())
     assert verdict_of(ended) == f"{str(status).replace('_', ' ')}: the whole model passes"
     assert "_" not in facts_of(ended)[0][1]
+    assert verdict_of(replace(ended, status=Status.interrupted, message="interrupted; go on")) == "interrupted; go on"
     assert verdict_of(replace(ended, status=Status.found, message="3 fail; 5 pass")) == "3 fail; 5 pass"
 
 
