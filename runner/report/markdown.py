@@ -182,13 +182,14 @@ def present(folder: Path, summary: Summary, script: Repro | None = None, left_ou
 def _how(summary: Summary) -> str:
     checks = summary.checks
     of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
+    claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
     rows = [
         ("strategy", summary.strategy),
         ("failure under study", ": ".join(told for key in _PARTS if (told := (summary.signature or {}).get(key)))),
         *([("first look", summary.first_look)] if summary.first_look else []),
         (
             "minimality",
-            "" if of_kept else "; ".join(part for part in (summary.minimality or "no claim", summary.tried) if part),
+            "" if of_kept else "; ".join(part for part in (claim or "no claim", summary.tried) if part),
         ),
         (
             "checks",

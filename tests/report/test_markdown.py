@@ -195,5 +195,6 @@ def test_no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_interrupted_run_has_a_best_only_where_it_found_one() -> None:
     assert report(replace(summary(), status="interrupted")).startswith("# interrupted; the best so far\n")
-    nothing = replace(summary(()), status="interrupted", nodes_after=None)
+    nothing = replace(summary(()), status="interrupted", nodes_after=None, minimality="budget reached")
+    assert "budget reached" not in report(nothing) and "budget reached" in report(replace(nothing, status="found"))
     assert report(nothing).startswith("# interrupted before there was an answer\n")
