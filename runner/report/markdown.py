@@ -145,6 +145,8 @@ def _title(summary: Summary, model: ModelProto | None) -> str:
         return "the same check, again and again"
     if summary.status == Status.nothing_to_find and (asked := _NOTHING.get(summary.strategy)) and summary.signature:
         return asked
+    if summary.status == Status.interrupted and not summary.culprits:
+        return "interrupted before there was an answer"
     return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))
 
 
@@ -180,13 +182,14 @@ def present(folder: Path, summary: Summary, script: Repro | None = None, left_ou
 def _how(summary: Summary) -> str:
     checks = summary.checks
     of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
+    claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
     rows = [
         ("strategy", summary.strategy),
         ("failure under study", ": ".join(told for key in _PARTS if (told := (summary.signature or {}).get(key)))),
         *([("first look", summary.first_look)] if summary.first_look else []),
         (
             "minimality",
-            "" if of_kept else "; ".join(part for part in (summary.minimality or "no claim", summary.tried) if part),
+            "" if of_kept else "; ".join(part for part in (claim or "no claim", summary.tried) if part),
         ),
         (
             "checks",

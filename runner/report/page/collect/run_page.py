@@ -169,7 +169,10 @@ def _steps(folder: Path, summary: Summary) -> list[Job]:
     """Return the steps of a triage that ran, with their pages."""
     steps = (summary.triage or {}).get("steps", ())
     return [
-        _job(folder, str(one["folder"]), str(one["strategy"]), str(one["status"]), str(one["answer"] or ""), one)
+        {
+            **_job(folder, str(one["folder"]), str(one["status"]), str(one["answer"] or ""), "", one),
+            "overrides": [f"strategy={one['strategy']}"],
+        }
         for one in steps
         if one["folder"]
     ]
@@ -178,24 +181,24 @@ def _steps(folder: Path, summary: Summary) -> list[Job]:
 def _answers(folder: Path, summary: Summary) -> list[Job]:
     """Return all answers of a run that looked for several."""
     return [
-        _job(folder, "." if at == 1 else f"answers/{at}", one.strategy, str(one.status), ", ".join(one.culprits), {})
+        _job(folder, "." if at == 1 else f"answers/{at}", str(one.status), ", ".join(one.culprits), one.minimality, {})
         for at, one in enumerate(summary.answers, 1)
     ]
 
 
-def _job(folder: Path, place: str, strategy: str, status: str, answer: str, told: Mapping[str, object]) -> Job:
+def _job(folder: Path, place: str, status: str, answer: str, trust: str | None, told: Mapping[str, object]) -> Job:
     page = (PurePosixPath(place) / PAGE_NAME).as_posix()
     checks, seconds = told.get("checks"), told.get("seconds")
     return {
         "number": place,
-        "overrides": [f"strategy={strategy}"],
+        "overrides": [],
         "status": status,
         "exit_code": next((one.exit_code for one in Status if one == status), Status.internal_error.exit_code),
         "answer": cut(answer, LONGEST),
-        "trust": "",
-        "asked": 0,
-        "run": checks if isinstance(checks, int) else 0,
-        "reused": 0,
-        "seconds": float(seconds) if isinstance(seconds, (int, float)) else 0.0,
+        "trust": trust or "",
+        "asked": None,
+        "run": checks if isinstance(checks, int) else None,
+        "reused": None,
+        "seconds": float(seconds) if isinstance(seconds, (int, float)) else None,
         "page": page if inside(folder / page, folder) and (folder / page).is_file() else "",
     }

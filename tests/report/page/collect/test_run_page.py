@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.report.page.html import page_text
 from tests.harness import ROOT, Run, by_command, check_script, interrupted, winnow
 from tests.report.page.collect.pages import page_in
 
@@ -144,6 +145,7 @@ def test_repeats_inspections_and_extracts(tmp_path: Path) -> None:
     flaky = ("repeat", str(model), "checker=command", f"checker.command={json.dumps(argv)}", "strategy.until=4")
     page = page_in(winnow(*flaky, folder=tmp_path / "repeat").folder)
     assert page["elements"] == "iterations" and [one["outcome"] for one in page["trials"]] == ["fail", "pass"] * 2
+    assert page["labels"] == ["flaky check"]
     page = page_in(winnow("inspect", str(model), folder=tmp_path / "inspect").folder)
     assert page["whole"] and page["labels"] == [] and any(one["title"] == "The file" for one in page["sections"])
     words = ("extract", str(model), "strategy.nodes=[bad]", "checker=finite")
@@ -166,13 +168,13 @@ def test_a_precision_search_has_a_curve_and_layers(tmp_path: Path) -> None:
     words = ("precision", str(tmp_path / "net.onnx"), "inputs.ranges={x: [2, 3]}")
     page = page_in(winnow(*words, folder=tmp_path / "run").folder)
     assert [page["whole"]["names"][one] for one in page["whole"]["culprits"]] == ["up", "down"]  # type: ignore[index]
-    assert [one["raised"] for one in page["curve"] if one["chosen"]] == [2] and page["elements"] == "raised nodes"
+    assert [one["raised"] for one in page["curve"] if one["chosen"]] == [2] and page["elements"] == "candidate nodes"
     assert {one["node"]: one["error"] for one in page["layers"]}["up"] == "inf" and page["reduced"] is None
     assert {one["node"]: one["tensor"] for one in page["layers"]}["up"] == "a"
     assert "low precision emulated" in page["labels"]
     made = next(one for one in page["tensors"] if one["name"] == "a")
     assert made["where"] == "the whole model" and made["good"] and float(made["good"]["high"]) > 65504
-    named = next(one for one in page["sections"] if one["title"] == "The raised nodes by number")
+    named = next(one for one in page["sections"] if one["title"] == "The candidate nodes by number")
     assert ["0", "up"] in named["rows"]
 
 
@@ -198,6 +200,9 @@ def test_all_answers_are_linked_and_lit_in_the_original(tmp_path: Path) -> None:
     page = page_in(run.folder)
     assert page["whole"] and page["whole"]["culprits"] == [1, 2] and len(page["jobs"]) == 2, run.output
     assert page["jobs"][1]["page"] == "answers/2/report.html"
+    shown = page_text(page)
+    assert '<h2 id="jobs-title">Answers</h2>' in shown and not any(one["asked"] == 0 for one in page["jobs"])
+    assert all(one["trust"] and one["overrides"] == [] for one in page["jobs"])
     further = [one for one in page["trials"] if one["label"].startswith("keep")]
     assert further and all(one["kept"] for one in further), "a search for another answer is about the same nodes"
     other = page_in(run.folder / "answers" / "2")
@@ -246,5 +251,7 @@ def test_a_node_inside_another_is_the_answer_and_its_owner_is_lit(tmp_path: Path
     page = page_in(run.folder)
     assert page["whole"] and [page["whole"]["names"][one] for one in page["whole"]["culprits"]] == ["IF"], run.output
     assert page["reduced"] and page["reduced"]["culprits"]
+    assert ["then_branch/T", "Tanh(t) -> u"] in page["whole"]["attributes"]["1"]
+    assert any(one["label"].startswith("IF.then_branch: keep") for one in page["trials"])
     inside = [one for one in page["trials"] if not one["kept"] and one["size"]]
     assert inside, "what is asked inside a node is not of the original's nodes"
