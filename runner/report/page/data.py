@@ -131,7 +131,10 @@ class Job(TypedDict):
 
 
 class Section(TypedDict):
-    """A table that the page shows as it is: what heals it, releases, versions, files. ``head`` may be empty."""
+    """A table that the page shows as it is: what heals it, releases, versions, files. ``head`` may be empty.
+
+    ``text``: lines before it; what begins with a dash is an item of a list, with four spaces a line of code.
+    """
 
     title: str
     text: str

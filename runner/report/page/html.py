@@ -17,6 +17,7 @@ from functools import cache
 from html import escape
 from itertools import groupby
 from pathlib import Path
+from typing import Literal, get_args
 from urllib.parse import quote
 
 from runner.files import write_text
@@ -28,7 +29,12 @@ _SCRIPTS = (
     *("elements.js", "model_graph.js", "graph_layout.js", "graph_view.js", "virtual_list.js", "node_list.js"),
     *("node_details.js", "chart.js", "trials.js", "graph_section.js", "page.js"),
 )
-_JOBS = ("job", "status", "answer", "trust", "asked", "run", "reused", "seconds", "overrides")
+_Key = Literal["number", "status", "answer", "trust", "asked", "run", "reused", "seconds", "overrides"]
+_JOBS: Sequence[_Key] = get_args(_Key)
+
+
+LONG = 80
+"""Characters of a fact that takes the room of two."""
 
 
 def write_page(folder: Path, page: Page) -> None:
@@ -124,7 +130,7 @@ def _head(page: Page) -> str:
 
 def _verdict(page: Page) -> str:
     cause = f'<p class="cause">{_text(page["cause"])}</p>' if page["cause"] else ""
-    facts = "".join(f"<div><dt>{_text(row[0])}</dt><dd>{_text(' '.join(row[1:]))}</dd></div>" for row in page["facts"])
+    facts = "".join(_fact(row[0], " ".join(row[1:])) for row in page["facts"])
     warnings = "".join(f"<li>{_text(warning)}</li>" for warning in page["warnings"])
     noted = f'<div class="warnings"><h3>Warnings</h3><ul>{warnings}</ul></div>' if warnings else ""
     drawn = any(page[name] for name in ("reduced", "whole", "layers", "curve", "trials"))
@@ -135,6 +141,11 @@ def _verdict(page: Page) -> str:
 {cause}{f"<dl>{facts}</dl>" if facts else ""}{noted}{without if drawn else ""}
 </section>
 """
+
+
+def _fact(name: str, value: str) -> str:
+    wide = ' class="wide"' if len(value) > LONG else ""
+    return f"<div{wide}><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>"
 
 
 def _drawn(name: str, title: str, data: object) -> str:
@@ -180,18 +191,21 @@ def _tables(sections: Sequence[Section]) -> Iterator[str]:
         half = narrow[at] and (beside or narrow[at + 1 : at + 2] == [True])
         beside = half and not beside
         title = group[0]["title"]
-        body = "".join(_lines(one["text"]) + _table(title, one["head"], one["rows"]) for one in group)
+        body = "".join(_lines(one["text"], title) + _table(title, one["head"], one["rows"]) for one in group)
         yield _section(f"section-{at}", title, body, "half" if half else "")
 
 
-def _lines(text: str) -> str:
-    """Return lines as paragraphs, and those that begin with a dash as lists."""
+def _lines(text: str, title: str) -> str:
+    """Return lines as paragraphs; those that begin with a dash as lists, with four spaces as code."""
     parts = []
-    for listed, lines in groupby(filter(str.strip, text.splitlines()), lambda line: line.startswith("- ")):
-        if listed:
+    for begin, lines in groupby(text.split("\n"), lambda line: line[:4] if line[:4].isspace() else line[:2]):
+        if begin == "- ":
             parts.append(f"<ul>{''.join(f'<li>{_text(line[2:])}</li>' for line in lines)}</ul>")
+        elif begin == "    ":
+            code = _text("\n".join(line[4:] for line in lines).strip("\n"), breaks=True)
+            parts.append(f'<pre tabindex="0" aria-label="{_text(title)}: code"><code>{code}</code></pre>')
         else:
-            parts.extend(f"<p>{_text(line)}</p>" for line in lines)
+            parts.extend(f"<p>{_text(line)}</p>" for line in lines if line.strip())
     return "".join(parts)
 
 
@@ -207,17 +221,22 @@ def _commands(commands: Sequence[Command]) -> str:
 def _jobs(title: str, jobs: Sequence[Job]) -> str:
     if not jobs:
         return ""
-    rows = [
-        [
-            _link(job),
-            f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(_words(job["status"]))}</span>',
-            *(_text(job[name]) for name in ("answer", "trust", "asked", "run", "reused")),
-            f"{float(job['seconds']):.1f}",
-            _text(" ".join(job["overrides"])),
-        ]
-        for job in jobs
-    ]
-    return _section("jobs", title, _html_table(title, _JOBS, rows, "jobs"))
+    told = [key for key in _JOBS if any(job[key] for job in jobs)]
+    head = ["job" if key == "number" else key for key in told]
+    return _section(
+        "jobs", title, _html_table(title, head, [[_cell(job, key) for key in told] for job in jobs], "jobs")
+    )
+
+
+def _cell(job: Job, key: _Key) -> str:
+    """Return what a table of jobs has of one in a column, as HTML."""
+    if key == "number":
+        return _link(job)
+    if key == "status":
+        return f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(_words(job["status"]))}</span>'
+    if key == "seconds":
+        return f"{float(job['seconds']):.1f}"
+    return _text(" ".join(job["overrides"]) if key == "overrides" else job[key])
 
 
 def _link(job: Job) -> str:

@@ -140,6 +140,18 @@ def test_a_layer_is_chosen_in_the_chart(triage: Page) -> None:
     assert "node 89 of 90" in triage.inner_text("#panel-whole .details")
 
 
+def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(one: Browser, tmp_path: Path) -> None:
+    made = reduced(9)
+    (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
+    same = {**first, "good": {**first["good"], "inf": 29}, "differences": [], "differing": 0}  # type: ignore[dict-item]
+    made["tensors"] = [{**same, "wrong": same["good"]}]  # type: ignore[typeddict-item]
+    write_page(tmp_path, made)
+    with loaded(one, tmp_path / "report.html") as seen:
+        values = seen.page.locator("#panel-reduced .values").first
+        assert "the same values: the reference has 29 Inf here as well" in values.inner_text()
+        assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
+
+
 def test_copying_and_ordering_and_dark_and_light(one: Browser, pages: Path) -> None:
     with loaded(one, pages / "triage.html") as seen:
         button = seen.page.locator(".commands button").first

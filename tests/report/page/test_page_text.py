@@ -91,6 +91,18 @@ def test_a_section_without_a_title_goes_on_with_the_one_before_it() -> None:
     assert text.count('class="half"') == 2
 
 
+def test_code_keeps_its_lines_and_columns_that_say_nothing_are_left_out() -> None:
+    code: Any = {
+        "title": "To reproduce",
+        "text": "Run it:\n    def a():\n    \n        return '<b>'\n- one",
+        "head": [],
+    }
+    jobs: Any = [{**one, "trust": "", "asked": 0, "reused": 0} for one in sweep()["jobs"]]
+    text = html.page_text(page(sections=[{**code, "rows": []}], jobs=jobs))
+    assert "<p>Run it:</p><pre " in text and "<code>def a():\n\n    return &#x27;&lt;b&gt;&#x27;</code>" in text
+    assert ">run</th>" in text and ">trust</th>" not in text and ">asked</th>" not in text
+
+
 def test_what_has_no_shape_is_seen() -> None:
     text = html.page_text(hostile())
     assert "\\u202eesrever\\u202c" in text and "nul\\x00 bell\\x07" in text and "\\udcff\\ud800" in text

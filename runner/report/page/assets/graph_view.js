@@ -1,6 +1,6 @@
 // A graph as a drawing that can be moved, zoomed and walked through with arrow keys. Only open blocks are drawn.
 
-const MOST_OPEN = 14;
+const MOST_OPEN = 9;
 
 class GraphView {
   constructor(graph, title, onChoose) {

@@ -128,6 +128,10 @@ class ModelGraph {
 
   // Edges between what lies in a block, each once: [from, to, tensors], places in `children`; -1: outside.
   edgesIn(block) {
+    return (block.edges ??= this.edgesOf(block));
+  }
+
+  edgesOf(block) {
     const place = new Int32Array(this.size).fill(-1);
     block.children.forEach((child, at) => child.nodes.forEach((node) => (place[node] = at)));
     const edges = new Map();

@@ -116,8 +116,9 @@ function table(head, rows) {
 }
 
 function tensorValues(tensor) {
-  const { good, wrong } = tensor;
-  const known = [["good", good], ["wrong", wrong]].filter(([, values]) => values);
+  const alike = tensor.good && tensor.wrong && tensor.differing === 0;
+  const { good, wrong } = alike ? { good: tensor.good, wrong: null } : tensor;
+  const known = [[alike ? "both" : "good", good], ["wrong", wrong]].filter(([, values]) => values);
   const rows = [
     ["lowest", ({ low }) => figure(low)],
     ["highest", ({ high }) => figure(high)],
@@ -131,6 +132,7 @@ function tensorValues(tensor) {
     "div",
     { class: "values" },
     html("p", { class: "hint" }, `values in ${tensor.where}`),
+    alike ? html("p", { class: "alike" }, sameOnBoth(good)) : null,
     histogram(good, wrong),
     table(["", ...known.map(([name]) => name)], rows),
     differences.length
@@ -140,6 +142,13 @@ function tensorValues(tensor) {
         ]
       : null,
   );
+}
+
+// Says that target and reference agree: where that is NaN or Inf, the values themselves are not what tells them apart.
+function sameOnBoth({ nan, inf }) {
+  const bad = [nan && `${nan.toLocaleString("en")} NaN`, inf && `${inf.toLocaleString("en")} Inf`].filter(Boolean).join(" and ");
+  const more = bad ? `: the reference has ${bad} here as well, from the same inputs` : "";
+  return `Target and reference give the same values${more}.`;
 }
 
 // Good values as a filled shape, wrong ones as a line over it, both as shares of their largest count.

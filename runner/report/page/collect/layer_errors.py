@@ -10,11 +10,11 @@ from runner.files import inside, json_of
 from runner.model.graph.graph_index import Graph
 from runner.report.page.collect.tensor_values import number
 from runner.report.page.data import LayerError, Point
+from runner.report.sections.layers_section import NON_FINITE, NOT_FINITE
 from runner.report.summary import Summary
 from runner.text import counted
 
 MOST_LAYERS = 10_000
-_NOT_FINITE = ("nan", "inf")
 _NUMPY = {"float": "float32", "double": "float64"}
 
 
@@ -39,8 +39,15 @@ def _badness(row: LayerError) -> tuple[bool, float]:
 def _compared(folder: Path, summary: Summary) -> Iterator[LayerError]:
     """Yield what `layerwise` measured: every tensor on the target against what it should hold."""
     for row in _rows(folder, (summary.layers or {}).get("files", ()), "tensors"):
-        kind = row.get("kind")
-        yield from _layer(row, row.get("error"), row.get("own"), str(kind) if kind in _NOT_FINITE else "")
+        yield from _layer(row, row.get("error"), row.get("own"), _word(row))
+
+
+def _word(row: Mapping[str, Any]) -> str:
+    """Return "nan" or "inf" of a wrong tensor in which these are what is wrong, on the reference as well or not."""
+    kind = row.get("kind") or NOT_FINITE
+    if kind in NON_FINITE:
+        return str(kind)
+    return ("nan" if _first(row.get("nan")) else "inf") if row.get("bad") and kind == NOT_FINITE else ""
 
 
 def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[LayerError]:

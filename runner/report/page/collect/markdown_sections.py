@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from runner.report.page.data import Row, Section
+from runner.status import Status
 
 _REFERENCE = re.compile(r"&#(\d{1,7});")
 _SPAN = re.compile(r"`([^`]*)`")
@@ -17,7 +18,11 @@ _RULE = re.compile(r"\|( ?:?-+:? ?\|)+")
 _PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 _FENCE = re.compile(r"(`{3,})\w*")
 _FOLD = re.compile(r"</?details>|<summary>[^<]*</summary>")
-ON_THE_PAGE = frozenset({"How it was run", "Warnings"})
+_STRONG = re.compile(r"\*\*([^*]*)\*\*")
+_STATUSES = frozenset(map(str, Status))
+CODE = " " * 4
+"""What a line of code begins with on a page."""
+ON_THE_PAGE = frozenset({"How it was run", "Warnings", "Steps"})
 """Sections that a page has in another form."""
 
 
@@ -73,7 +78,7 @@ def _tables(lines: list[str]) -> Iterator[Section]:
     for line in [*lines, ""]:
         before, fence = fence, _after(line, fence)
         if before or fence:
-            said += [line] if before and fence else []
+            said += [f"{CODE}{line}"] if before and fence else []
         elif line.startswith("| "):
             cells = [] if _RULE.fullmatch(line) else [_plain(cell) for cell in line[2:-2].split(" | ")]
             if cells and not head:
@@ -96,5 +101,8 @@ def _told(said: list[str], head: Row, rows: list[Row]) -> Section:
 
 
 def _plain(text: str) -> str:
-    """Return a text as it was before it was made Markdown."""
-    return _REFERENCE.sub(lambda found: chr(min(int(found[1]), 0x10FFFF)), _SPAN.sub(r"\1", text))
+    """Return a text as it was before it was made Markdown; what is a status, in words."""
+    parts = _SPAN.split(text)  # every second one is a span of code
+    parts[::2] = [_STRONG.sub(r"\1", one) for one in parts[::2]]
+    plain = _REFERENCE.sub(lambda found: chr(min(int(found[1]), 0x10FFFF)), "".join(parts))
+    return plain.replace("_", " ") if plain in _STATUSES else plain

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from onnx import ModelProto
 
@@ -24,15 +25,19 @@ from runner.report.page.collect.reduced_model import Reduced, kept_sample, reduc
 from runner.report.page.collect.run_material import Material
 from runner.report.page.collect.size_limit import fitted
 from runner.report.page.collect.tensor_types import types_of
+from runner.report.page.collect.tensor_values import tensors
 from runner.report.page.collect.trials import trials_of
 from runner.report.page.collect.verdict_and_facts import LONGEST, facts_of, labels_of, verdict_of
-from runner.report.page.data import Graph, Job, Page, Section
+from runner.report.page.data import Graph, Job, Page, Section, Tensor
 from runner.report.sections.cause_section import sentence
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.status import Status
 
 PAGE_NAME = "report.html"
+MOST_CULPRITS = 12
+"""Of which the good values are shown where there is no reduced model."""
+SIDES: tuple[Literal["outputs"], Literal["inputs"]] = ("outputs", "inputs")
 _LOOKS_AT_THE_FILE = ("triage", "inspect")
 """Strategies whose own process has no model in memory; the file is parsed once more."""
 
@@ -46,7 +51,7 @@ def page_of(
     material: Material,
 ) -> Page:
     """Return the page of a run. REPORT.md lies in the folder already. ``reduced``: see `reduced_model`."""
-    report = _text(folder / REPORT_NAME)
+    report, whole = _text(folder / REPORT_NAME), _whole(settings, folder, summary, material)
     trials, left = trials_of(folder, material)
     layers, fewer = layers_of(folder, summary, material.graph)
     facts = facts_of(summary)
@@ -58,7 +63,7 @@ def page_of(
     page: Page = {
         "kind": "run",
         "title": cut(title_of(report) or str(summary.status).replace("_", " "), LONGEST),
-        "verdict": verdict_of(summary),
+        "verdict": verdict_of(summary, reduced.graph if reduced else None),
         "cause": cut(sentence(summary.cause), LONGEST) if summary.cause else "",
         "status": str(summary.status),
         "strategy": summary.strategy,
@@ -66,8 +71,8 @@ def page_of(
         "facts": facts,
         "warnings": [cut(one, LONGEST) for one in warnings],
         "reduced": reduced.graph if reduced else None,
-        "whole": _whole(settings, folder, summary, material),
-        "tensors": reduced.tensors if reduced else [],
+        "whole": whole,
+        "tensors": reduced.tensors if reduced else _around(whole, material) if whole else [],
         "layers": layers,
         "elements": material.elements,
         "trials": trials,
@@ -112,7 +117,7 @@ def reduced_model(
     folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: Material
 ) -> Reduced | None:
     """Return the model that was handed over, fed with ``samples``; of a triage the one that a step of it did."""
-    if not summary.model or summary.precision:  # a mixed model is the original with casts
+    if not summary.model or (summary.precision and not summary.triage):  # a mixed model is the original with casts
         return None
     if model is not None:
         return reduced_of(folder, summary, model, _failing(samples, summary), material.run)
@@ -139,6 +144,15 @@ def _whole(settings: Settings, folder: Path, summary: Summary, material: Materia
     culprits = {*summary.culprits, *(name for one in summary.answers for name in one.culprits)}
     compared = {name: one for name, one in types_of_rows(folder, summary).items() if name}
     return columns(index, compared | {name: one for name, one in types_of(index, material).items() if one}, culprits)
+
+
+def _around(whole: Graph, material: Material) -> list[Tensor]:
+    """Return good values of what the first culprits read and make, where there is no model of these alone."""
+    numbers = dict.fromkeys(
+        one for node in whole["culprits"][:MOST_CULPRITS] for key in SIDES for one in whole[key][node] if one >= 0
+    )
+    names = [whole["tensors"][one] for one in numbers]
+    return tensors("the whole model", [name for name in names if name in material.recorded], material.recorded, {})[0]
 
 
 def _parsed(path: Path) -> Index | None:

@@ -2,33 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runner.report.markup import cut
-from runner.report.page.data import Row
+from runner.report.page.data import Graph, Row
 from runner.report.repro.backends import rounds
 from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.status import Status
-from runner.text import listed
+from runner.text import counted, listed
 
-MOST_NAMES = 10
-LONGEST = 2000
+MOST_NAMES, FIRST_NAMES = 10, 3
+LONGEST, LONGEST_SENTENCE, LONGEST_NAME = 2000, 120, 160
 """Characters of a sentence or a fact: a name in a damaged file may be megabytes long."""
 SIMULATED = "+simulated"
 """What the version of a stand-in for TensorRT ends in."""
 
 
-def verdict_of(summary: Summary) -> str:
-    """Return how a run ended and what was found, in a sentence."""
+CAUSES: Mapping[str, str] = {
+    "proven": "it is the cause",
+    "joint": "it is part of the cause",
+    "not proven": "whether it is the cause was not shown",
+    "untested": "whether it is the cause could not be tested",
+}
+"""Of a part that fails, by what the experiments on the whole model showed."""
+
+
+def verdict_of(summary: Summary, reduced: Graph | None = None) -> str:
+    """Return what was found, in one short sentence: the facts have the rest. ``reduced``: tells nodes' operators."""
+    if summary.status == Status.found and reduced and summary.culprits and summary.nodes_after:
+        fails = "fails" if summary.nodes_after == 1 else "fail"
+        part = f"{summary.nodes_after} of {counted(summary.nodes_before, 'node')} {fails} alone"
+        names = listed([_named(name, reduced) for name in summary.nested or summary.culprits], FIRST_NAMES)
+        cause = CAUSES.get((summary.cause or {}).get("status", ""), "")
+        return "; ".join(filter(None, (f"{part}: {names}", cause)))
     said = summary.message.replace("\n", "; ")
-    names = listed(summary.culprits, MOST_NAMES) if summary.status == Status.found else ""
-    of = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if names and summary.nodes_after else ""
-    what = "; ".join(part for part in (f"{names}{of}" if names else "", said) if part)
-    status = str(summary.status).replace("_", " ")
-    return cut(f"{status}: {what}" if what else status, LONGEST)
+    said = said if len(said) <= LONGEST_SENTENCE else cut(said.partition("; ")[0], LONGEST)
+    if summary.status == Status.found:
+        return said or "found"
+    return ": ".join(filter(None, (words(summary.status), said)))
+
+
+def words(status: object) -> str:
+    """Return a status as people write it."""
+    return str(status).replace("_", " ")
+
+
+def _named(name: str, graph: Graph) -> str:
+    """Return a node's name with its operator, unless that is told by the name."""
+    at = graph["names"].index(name) if name in graph["names"] else -1
+    operator = graph["operators"][graph["operator"][at]] if at >= 0 else ""
+    short = cut(name, LONGEST_NAME)
+    return short if operator in short else f"{operator} {short}"
 
 
 def labels_of(summary: Summary, settings: Settings) -> list[str]:
@@ -55,7 +82,9 @@ def facts_of(summary: Summary) -> list[Row]:
 
 def _facts(summary: Summary) -> Iterator[tuple[str, Any]]:
     signature, checks, seconds = summary.signature or {}, summary.checks, summary.seconds
-    yield "status", f"{summary.status} (exit code {summary.exit_code})"
+    yield "status", f"{words(summary.status)} (exit code {summary.exit_code})"
+    yield "result", summary.message.replace("\n", "; ")
+    yield "culprits", listed(summary.culprits, MOST_NAMES) if len(summary.culprits) > FIRST_NAMES else ""
     yield "failure", ": ".join(signature[key] for key in ("stage", "kind", "raised", "detail") if signature.get(key))
     yield "check", summary.check
     yield "model", summary.input_model

@@ -27,6 +27,16 @@ def test_text_lists_code_and_several_tables_keep_their_order() -> None:
     )
     report = f"# The *title*\n\nwhat was said\n\n{section('Part', body)}\n\n{section('Warnings', '- no')}\n"
     first, second = sections_of(report)
+    indented = "\n".join(f"    {line}" for line in lines.splitlines())
     assert (first["title"], first["text"], first["rows"]) == ("Part", "Before <b>.", [["1"]])
-    assert second["title"] == "" and second["text"] == f"- x\n- two\n\n{lines}"
+    assert second["title"] == "" and second["text"] == f"- x\n- two\n\n{indented}"
     assert title_of(report) == "The *title*" and title_of("") == "" and sections_of("") == []
+
+
+def test_no_markup_and_no_name_of_a_status_is_left_and_steps_are_told_once() -> None:
+    said = f"**{text('Does it * fail?')}** Yes ({code('steps/01')}), 2**3"
+    report = f"# t\n\n{section('How', bullets([said]))}\n\n{section('Steps', table(('step',), [('x',)]))}\n\n"
+    report += section("Kept", table(("model", "status"), [("a_b", "not_as_expected")]))
+    how, kept = sections_of(report)
+    assert how["text"] == "- Does it * fail? Yes (steps/01), 2**3"
+    assert kept["rows"] == [["a_b", "not as expected"]]

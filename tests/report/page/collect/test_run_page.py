@@ -170,6 +170,8 @@ def test_a_precision_search_has_a_curve_and_layers(tmp_path: Path) -> None:
     assert {one["node"]: one["error"] for one in page["layers"]}["up"] == "inf" and page["reduced"] is None
     assert {one["node"]: one["tensor"] for one in page["layers"]}["up"] == "a"
     assert "low precision emulated" in page["labels"]
+    made = next(one for one in page["tensors"] if one["name"] == "a")
+    assert made["where"] == "the whole model" and made["good"] and float(made["good"]["high"]) > 65504
     named = next(one for one in page["sections"] if one["title"] == "The raised nodes by number")
     assert ["0", "up"] in named["rows"]
 

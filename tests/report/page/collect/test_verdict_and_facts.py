@@ -1,0 +1,50 @@
+"""The sentence that a page begins with: short, about nodes by their operators, and honest about the cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.page_values import transformer
+from runner.report.page.collect.verdict_and_facts import facts_of, verdict_of
+from runner.report.summary import Summary
+from runner.status import Status
+
+GRAPH = transformer(9)
+FOUND = Summary(
+    status=Status.found,
+    exit_code=0,
+    strategy="reduce",
+    message="2 nodes still fail the same way; cause: proven; " + "reduced.onnx has simpler values; " * 5,
+    nodes_before=550,
+    nodes_after=2,
+    culprits=tuple(GRAPH["names"][:2]),
+    cause={"status": "proven"},
+)
+
+
+def test_a_part_that_fails_is_named_and_the_details_are_facts() -> None:
+    names = ", ".join(GRAPH["names"][:2])
+    assert verdict_of(FOUND, GRAPH) == f"2 of 550 nodes fail alone: {names}; it is the cause"
+    assert ["result", FOUND.message] in facts_of(FOUND)
+    one = replace(FOUND, nodes_after=1, culprits=("n",), nested=("If.then/n",), cause={"status": "untested"})
+    graph: Any = {**transformer(1), "names": ["If.then/n"]}
+    assert verdict_of(one, graph) == (
+        "1 of 550 nodes fails alone: MatMul If.then/n; whether it is the cause could not be tested"
+    )
+
+
+def test_of_many_culprits_three_are_named_at_first() -> None:
+    many = replace(FOUND, culprits=tuple(f"node{number}" for number in range(96)), nodes_after=96, cause=None)
+    assert verdict_of(many, GRAPH).endswith("node0, node1, node2 and 93 more")
+    assert any(row[0] == "culprits" and "node9 and 86 more" in row[1] for row in facts_of(many))
+
+
+@pytest.mark.parametrize("status", [Status.nothing_to_find, Status.not_as_expected])
+def test_how_a_run_ended_is_said_in_words(status: Status) -> None:
+    ended = replace(FOUND, status=status, message="the whole model passes; " + "try other inputs; " * 10, culprits=())
+    assert verdict_of(ended) == f"{str(status).replace('_', ' ')}: the whole model passes"
+    assert "_" not in facts_of(ended)[0][1]
+    assert verdict_of(replace(ended, status=Status.found, message="3 fail; 5 pass")) == "3 fail; 5 pass"
