@@ -86,6 +86,8 @@ def loaded(
     across, down = WIDTHS[width]
     context = one.new_context(
         viewport={"width": across, "height": down},
+        has_touch=width == "phone",
+        is_mobile=width == "phone",
         color_scheme=scheme,
         java_script_enabled=scripts,
         reduced_motion="reduce",
