@@ -1,10 +1,11 @@
 """Pages of real runs in a browser: a run of each kind and a sweep are made here, and their pages are looked at.
 
-    python -m benchmarks.page_runs [reduce nested ...] [--keep DIR] [--pictures DIR] [--times 5]
+    python -m benchmarks.page_runs [reduce nested ...] [--keep DIR] [--pictures DIR] [--docs] [--times 5]
 
 ``reduce``: 25,000 nodes; ``tactics``: builds of the stand-in for TensorRT (tests/fake_tensorrt), no GPU. In every
 model a node has the name HOSTILE. The columns are those of `benchmarks.pages`; an element of HTML that a name made
-counts as an error. ``--keep``: where the runs go, and which of them are there already and are not made again.
+counts as an error. ``--keep``: where the runs go; those that are there already are not made again. ``--docs``: makes
+the pictures of docs/pictures.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from playwright.sync_api import Browser
 
-from benchmarks.pages import HEAD, browser, measured
+from benchmarks.pages import HEAD, browser, loaded, measured
 from benchmarks.planted_half_precision import half_precision_failure
 from tests.fake_tensorrt import install
-from tests.harness import PRETENDED_GPUS, by_command, check_script, winnow, without_nvml
+from tests.harness import PRETENDED_GPUS, ROOT, by_command, check_script, winnow, without_nvml
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 NODES, LAYERS = 25_000, 100
@@ -38,8 +40,8 @@ def _saved(path: Path, nodes: list[onnx.NodeProto], weights: list[TensorProto], 
     return path
 
 
-def network(path: Path, count: int, guilty: str) -> Path:
-    """Write a residual network of so many nodes, in scopes; ``guilty``: the name of a node past its middle."""
+def network(path: Path, count: int) -> str:
+    """Write a residual network of so many nodes, in scopes; return the name of a product past its middle."""
     weights = [numpy_helper.from_array(np.eye(8, dtype=np.float32), "w"), _vector("b", 0.1), _vector("g", 0.9)]
     last, begun, nodes = "x", "x", []
     for number in range(count):
@@ -47,10 +49,12 @@ def network(path: Path, count: int, guilty: str) -> Path:
         if kind == "MatMul":
             begun = last
         more = {"MatMul": ["w"], "Add": ["b"], "Mul": ["g" if number % 10 < 5 else begun]}.get(kind, [])
-        name = guilty if number == count * 5 // 8 else f"/net/layer.{layer}/part.{number // 25}/{kind}_{number}"
+        name = f"/net/layer.{layer}/part.{number // 25}/{kind}_{number}"
         nodes.append(helper.make_node(kind, [last, *more], [f"t{number}"], name))
         last = f"t{number}"
-    return _saved(path, nodes, weights, last)
+    nodes[1].name = HOSTILE
+    _saved(path, nodes, weights, last)
+    return str(nodes[count * 5 // 8].name)
 
 
 def _vector(name: str, value: float) -> TensorProto:
@@ -63,9 +67,9 @@ def _renamed(model: ModelProto) -> ModelProto:
 
 
 def _large_reduction(folder: Path) -> None:
-    check = check_script(folder, f"print(len(nodes), 'nodes')\nsys.exit(1 if {HOSTILE!r} in nodes else 0)")
-    model = network(folder / "net.onnx", NODES, HOSTILE)
-    winnow("reduce", str(model), *by_command(check), folder=folder / "run", timeout=900)
+    guilty = network(folder / "net.onnx", NODES)
+    check = check_script(folder, f"print(len(nodes), 'nodes')\nsys.exit(1 if {guilty!r} in nodes else 0)")
+    winnow("reduce", str(folder / "net.onnx"), *by_command(check), folder=folder / "run", timeout=900)
 
 
 def _nested(folder: Path) -> None:
@@ -87,9 +91,9 @@ def _nested(folder: Path) -> None:
 def _flaky(folder: Path) -> None:
     """A check that fails 7 times in 10 where a node is."""
     coin = "import random\nprint('seen' if bad else 'not seen')\nsys.exit(1 if bad and random.random() < 0.7 else 0)"
-    check = check_script(folder, f"bad = {HOSTILE!r} in nodes\n{coin}")
-    model = network(folder / "net.onnx", 120, HOSTILE)
-    winnow("reduce", str(model), *by_command(check)[:2], "checker.flaky=auto", folder=folder / "run")
+    guilty = network(folder / "net.onnx", 120)
+    check = check_script(folder, f"bad = {guilty!r} in nodes\n{coin}")
+    winnow("reduce", str(folder / "net.onnx"), *by_command(check)[:2], "checker.flaky=auto", folder=folder / "run")
 
 
 def _precision(folder: Path) -> None:
@@ -118,10 +122,10 @@ def _tactics(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    check = check_script(folder, f"sys.exit(1 if {HOSTILE!r} in nodes else 0)")
-    models = [str(network(folder / f"net{count}.onnx", count, HOSTILE)) for count in (100, 400)]
-    words = ("strategy=reduce,reduce_bisect,reduce_linear,layerwise", f"model={','.join(models)}")
-    winnow("-m", *words, *by_command(check), f"hydra.sweep.dir={folder / 'run'}", folder=folder / "unused")
+    guilty = {network(folder / f"net{count}.onnx", count) for count in (100, 200)}
+    check = check_script(folder, f"sys.exit(1 if nodes & {guilty!r} else 0)")
+    words = ("strategy=reduce,reduce_bisect,reduce_linear", "model=net100.onnx,net200.onnx", *by_command(check))
+    winnow("-m", *words, f"hydra.sweep.dir={folder / 'run'}", folder=folder / "unused", cwd=folder)
 
 
 RUNS: Mapping[str, Callable[[Path], None]] = {
@@ -134,21 +138,49 @@ RUNS: Mapping[str, Callable[[Path], None]] = {
     "sweep": _sweep,
 }
 
+PICTURES = {
+    "report-graph": ("reduce", "desktop", "#graph"),
+    "report-search": ("reduce", "desktop", "#trials"),
+    "report-precision": ("precision", "desktop", "#graph"),
+    "report-layers": ("triage", "desktop", "#layers"),
+    "report-sweep": ("sweep", "desktop", "#jobs"),
+    "report-phone": ("precision", "phone", "#graph"),
+}
+"""Pictures in the documentation: of which run, how wide, of which section."""
+
+
+def photograph(one: Browser, runs: Path, into: Path, names: Collection[str]) -> None:
+    """Make the pictures of the runs that are there."""
+    for name, (run, width, section) in PICTURES.items():
+        if run not in names:
+            continue
+        with loaded(one, runs / run / "run" / "report.html", width) as seen:
+            page, path = seen.page, into / f"{name}.png"
+            if page.locator("#tab-whole").count():
+                page.click("#tab-whole")
+            if section == "#graph":
+                page.wait_for_selector("#panel-whole [aria-busy=false]")
+            if section == "#trials":
+                page.click(".path .line >> nth=4")
+            page.locator(section).screenshot(path=path)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=[*RUNS], metavar="NAME")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--pictures", type=Path)
+    parser.add_argument("--docs", action="store_true")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--chromium", default=shutil.which("chromium") or "chromium")
     given = parser.parse_args()
     if given.pictures:
         given.pictures.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, browser(given.chromium) as one:
+        runs = (given.keep or Path(scratch)).resolve()
         sys.stdout.write(f"{HEAD}\n")
         for name in given.names:
-            folder = (given.keep or Path(scratch)).resolve() / name
+            folder = runs / name
             page = folder / "run" / "report.html"
             if not page.is_file():
                 shutil.rmtree(folder, ignore_errors=True)
@@ -156,6 +188,8 @@ def main() -> None:
                 RUNS[name](folder)
             sys.stdout.write(f"{measured(one, name, page, given.times, given.pictures)}\n")
             sys.stdout.flush()
+        if given.docs:
+            photograph(one, runs, ROOT / "docs" / "pictures", given.names)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@
 Pages that are named, or pages of every kind that are made here (``reduce``: 25,000 nodes). Each is loaded afresh
 ``--times`` times in a Chromium without a window; milliseconds are medians. ``click``: from the press of a node's box or
 line until its details are there and laid out; ``open``: until a block is; ``far``: until a node anywhere in the list is
-drawn, with all blocks that it lies in. ``axe``: issues that axe-core calls serious or critical, in both schemes at
-desktop and phone width together. ``asked``: requests but for the file itself.
+drawn and lit, with all blocks that it lies in, ``cpu``: of that the page's own work. ``axe``: issues that axe-core
+calls serious or critical, in both schemes at desktop and phone width together. ``asked``: requests but for the file
+itself.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, CDPSession, Page, sync_playwright
 
 from benchmarks.page_values import KINDS
 from runner.report.page.html import page_text
@@ -34,8 +35,11 @@ ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run"),
 )
-HEAD = "page                        bytes  paint  drawn  click   most   open   most    far   most  axe errors asked"
+HEAD = (
+    "page                        bytes  paint  drawn  click   most   open   most    far   most    cpu  axe errors asked"
+)
 _PAINT = "performance.getEntriesByType('paint').find((entry) => entry.name === 'first-paint')?.startTime ?? 0"
+_MADE_BY_NAMES = "[...document.querySelectorAll('img, iframe, object, embed')].map((one) => one.outerHTML)"
 _CLICKS = """async (what) => {
   const taken = [];
   const busy = () => document.querySelector("[aria-busy=true]");
@@ -124,23 +128,25 @@ def clicks(page: Page, where: str, event: str = "click", far: bool = False, time
 
 
 def measured(one: Browser, name: str, path: Path, times: int, pictures: Path | None) -> str:
-    paints, drawn, pressed, opened, afar = [], [], [], [], []
+    paints, drawn, pressed, opened, afar, worked = [], [], [], [], [], []
     errors, asked, issues = [], [], []
     for _ in range(times):
         with loaded(one, path) as seen:
             page = seen.page
-            paint = (
-                "performance.getEntriesByType('paint').find((entry) => entry.name === 'first-paint')?.startTime ?? 0"
-            )
-            paints.append(page.evaluate(paint))
+            paints.append(page.evaluate(_PAINT))
             drawn.append(page.evaluate("performance.getEntriesByName('ready')[0].startTime"))
             if page.locator("#tab-whole").count():
                 page.click("#tab-whole")
             pressed += clicks(page, ".box.node")
             opened += clicks(page, ".box.block:not(.open)", "dblclick", times=8)
             pressed += clicks(page, ".nodes .line")
-            afar += clicks(page, ".nodes .line", far=True)
+            session = page.context.new_cdp_session(page)
+            session.send("Performance.enable", {"timeDomain": "threadTicks"})
+            before = _busy(session)
+            afar += (jumps := clicks(page, ".nodes .line", far=True))
+            worked += [(_busy(session) - before) / len(jumps)] if jumps else []
             errors += seen.errors
+            errors += page.evaluate(_MADE_BY_NAMES)
             asked += seen.asked
     for scheme in SCHEMES:
         for width in WIDTHS:
@@ -150,9 +156,16 @@ def measured(one: Browser, name: str, path: Path, times: int, pictures: Path | N
                     _photograph(seen.page, pictures / f"{name}-{scheme}-{width}")
     figures = (f"{_of(statistics.median, values):>6}" for values in (paints, drawn))
     spans = (f"{_of(statistics.median, values):>6} {_of(max, values):>6}" for values in (pressed, opened, afar))
-    line = f"{name:22} {path.stat().st_size:>10,} {' '.join(figures)} {' '.join(spans)}"
+    cpu = _of(statistics.median, worked)
+    line = f"{name:22} {path.stat().st_size:>10,} {' '.join(figures)} {' '.join(spans)} {cpu:>6}"
     wrong = [f"    {text[:300]}" for text in (*issues, *errors, *asked)]
     return "\n".join([f"{line} {len(issues):>4} {len(errors):>6} {len(asked):>5}", *wrong])
+
+
+def _busy(session: CDPSession) -> float:
+    """Milliseconds of processor time that the page's own thread has taken."""
+    told = session.send("Performance.getMetrics")["metrics"]
+    return 1000 * next(one["value"] for one in told if one["name"] == "TaskDuration")
 
 
 def _of(choose: Callable[[Sequence[float]], float], values: Sequence[float]) -> str:
