@@ -268,7 +268,7 @@ def precision() -> Page:
         strategy="precision_adding",
         whole=whole,
         layers=layers(whole, 60, 61),
-        elements="raised nodes",
+        elements="candidate nodes",
         trials=bisection(180, [60, 61]),
         curve=[
             {"raised": at, "error": error, "outcome": "pass" if at >= 12 else "fail", "chosen": at == 12}

@@ -17,8 +17,8 @@ MOST_BYTES = 8 << 20
 _LARGEST_JSON = 1 << 28
 
 
-def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return the first bytes of a plain file; nothing where there is none, or where it is something else."""
+def read_plain(path: Path, most: int = MOST_BYTES, start: int = 0) -> bytes:
+    """Return the first bytes from ``start`` of a plain file; nothing where there is none, or it is something else."""
     try:
         # a pipe is not waited for
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -27,6 +27,7 @@ def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return b""
+        os.lseek(descriptor, start, os.SEEK_SET)
         pieces, left = [], most
         while left > 0 and (piece := os.read(descriptor, left)):
             pieces.append(piece)

@@ -36,7 +36,7 @@ DEAREST = 5.0
 LONGEST = 60.0
 MOST_NAMED = 500
 """Elements that a page names beside their numbers."""
-_NOUNS = {"raised": "raised nodes", "nodes": "iterations"}
+_NOUNS = {"raised": "candidate nodes", "nodes": "iterations"}
 
 
 def material_of(job: Job, summary: Summary) -> Material:
@@ -45,6 +45,7 @@ def material_of(job: Job, summary: Summary) -> Material:
     if not job.judges:
         return Material(index=index)
     judge, loaded, noun = job.judges[-1]
+    asked = dict(_contexts(job.folder))
     cuts = noun == "nodes" and hasattr(judge.subject, "kept")
     return Material(
         graph=loaded.graph if loaded else None,
@@ -52,7 +53,8 @@ def material_of(job: Job, summary: Summary) -> Material:
         types=loaded.types if loaded else {},
         elements="nodes" if cuts else _NOUNS.get(noun, noun),
         names={} if cuts else _names(judge.subject),
-        questions=frozenset({judge.journal.path.name, *_further(job.folder)}),
+        questions=frozenset({judge.journal.path.name, *(name for name in asked if "stage" not in asked[name])}),
+        bodies={name: body for name, context in asked.items() if (body := _body(context.get("stage.origin", "")))},
         index=index,
         unlisted=tuple(_unlisted(judge, index)),
         logs=job.folder,
@@ -69,12 +71,30 @@ def _names(subject: Subject) -> dict[int, str]:
     return {number: listed(names) for number, names in called if names}
 
 
-def _further(folder: Path) -> Iterator[str]:
-    """Yield the journals that ask about the same elements as the run's own: of searches for further answers."""
+def _contexts(folder: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield the further journals of a run with what they ask: one without a stage about the same elements as its own.
+
+    These are of searches for further answers.
+    """
     for path in folder.glob("journal-*.jsonl"):
         with suppress(UsageError, OSError):
-            if "stage" not in read_context(path):
-                yield path.name
+            yield path.name, read_context(path)
+
+
+def _body(origin: str) -> str:
+    """Return the path of the nested graph that a subject comes from; "" of one of the model's own.
+
+    Before it stand a digest and the answer that it lies in, and after it the iteration, if it is hoisted.
+    """
+    path = origin.split(" ", 2)[2] if origin.count(" ") > 1 else ""
+    name, _, iteration = path.rpartition(" ")
+    return (
+        name
+        if name and iteration == "0"
+        else f"{name}, iteration {iteration}"
+        if iteration.isdigit() and name
+        else path
+    )
 
 
 def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:

@@ -110,7 +110,8 @@ def write_bundle(
     if "changes" in summary.evidence:
         recorded["changes"] = list(summary.evidence["changes"])
     attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
-    told, made = attempt(PAGE_NAME, lambda: _known(folder, summary, answer, material)) or (Material(), None)
+    told = attempt("details for the page", material) or Material()
+    made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
     shown = replace(shown, tensors=made.tensors if made else ())
     attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
     if held:
@@ -122,14 +123,12 @@ def write_bundle(
         write_result(replace(summary, seconds=seconds, warnings=(*summary.warnings, *lost)), folder)
 
 
-def _known(
-    folder: Path, summary: Summary, answer: ReducedModel | None, material: Callable[[], Material]
-) -> tuple[Material, Reduced | None]:
-    """Return what the process of the run knows, and the reduced model with good and wrong values."""
+def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: Material) -> Reduced | None:
+    """Return the reduced model with good and wrong values."""
     from runner.report.page.collect.run_page import reduced_model  # noqa: PLC0415 - see the caller
 
     model, samples = (answer.model, answer.samples) if answer else (None, ())
-    return (told := material()), reduced_model(folder, summary, model, samples, told)
+    return reduced_model(folder, summary, model, samples, told)
 
 
 def _write_page(

@@ -145,6 +145,8 @@ def _title(summary: Summary, model: ModelProto | None) -> str:
         return "the same check, again and again"
     if summary.status == Status.nothing_to_find and (asked := _NOTHING.get(summary.strategy)) and summary.signature:
         return asked
+    if summary.status == Status.interrupted and not summary.culprits:
+        return "interrupted before there was an answer"
     return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))
 
 

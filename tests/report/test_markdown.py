@@ -6,6 +6,7 @@ import html
 import platform
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -190,3 +191,9 @@ def test_no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(platform, name, {} if name == "_platform_cache" else None)
     monkeypatch.setattr(subprocess, "Popen", start)
     assert f"| platform | {platform.system()}-{platform.release()}" in report(summary(), ["winnow"])
+
+
+def test_an_interrupted_run_has_a_best_only_where_it_found_one() -> None:
+    assert report(replace(summary(), status="interrupted")).startswith("# interrupted; the best so far\n")
+    nothing = replace(summary(()), status="interrupted", nodes_after=None)
+    assert report(nothing).startswith("# interrupted before there was an answer\n")

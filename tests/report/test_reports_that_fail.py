@@ -11,14 +11,18 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper
 
+from runner.candidate import Sample
+from runner.model.graph.graph_index import Graph
 from runner.report.bundle import ReducedModel, write_bundle
 from runner.report.markdown import Shown, report
+from runner.report.page.collect.run_material import Material
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import RunsChecker
 from runner.schema.root import Settings
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_breadth import model_of, node, value
+from tests.report.page.collect.pages import page_in
 
 REPORTS = ("REPORT.md", "repro.py", "replay.yaml")
 
@@ -59,6 +63,26 @@ def test_the_answer_is_written_before_any_report(tmp_path: Path) -> None:
     assert result["culprits"] == ["a"]
     assert [warning.partition(" ")[0] for warning in result["warnings"]] == ["repro.py", "replay.yaml"]
     assert (tmp_path / "REPORT.md").is_file()
+
+
+@pytest.mark.parametrize("lost", ["details for the page", "values for the page"])
+def test_what_a_page_cannot_show_costs_nothing_else(lost: str, tmp_path: Path) -> None:
+    chain(tmp_path / "reduced.onnx")
+    model = onnx.load(tmp_path / "reduced.onnx")
+    settings = Settings(target=OnnxRuntimeBackend(), reference=OnnxRuntimeBackend(), checker=RunsChecker())  # type: ignore[call-arg]
+    told = Summary("found", 0, "reduce", culprits=("n7",), model="reduced.onnx", nodes_after=1)
+
+    def material() -> Material:
+        if lost == "details for the page":
+            raise ValueError("lost")
+        return Material(graph=Graph.of(model), elements="nodes")
+
+    answer = ReducedModel(model, (Sample({} if lost == "details for the page" else {"x": None}),))  # type: ignore[dict-item]
+    write_bundle(settings, tmp_path, told, tmp_path, (), answer, material=material)
+    page, warnings = page_in(tmp_path), json.loads((tmp_path / "result.json").read_text())["warnings"]
+    assert any(one.startswith(f"{lost} could not be written: ") for one in warnings)
+    assert not any(one.startswith("report.html") for one in warnings)
+    assert page["reduced"] if lost == "details for the page" else page["whole"]
 
 
 def test_attributes_that_no_onnx_knows_have_a_row() -> None:

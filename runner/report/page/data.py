@@ -41,13 +41,16 @@ class Graph(TypedDict):
 
 
 class Values(TypedDict):
-    """A sample of one tensor. ``edges``: one more than ``counts``, over what is finite; ``first``: in C order."""
+    """A sample of one tensor. ``edges``: one more than ``counts``, over what is finite; ``first``: in C order.
+
+    ``low``, ``high`` and ``mean`` of what is finite: None where nothing is, and of texts.
+    """
 
     dtype: str
     shape: list[int]
-    low: Number
-    high: Number
-    mean: Number
+    low: Number | None
+    high: Number | None
+    mean: Number | None
     nan: int
     inf: int
     edges: list[float]
@@ -115,7 +118,10 @@ class Point(TypedDict):
 
 
 class Job(TypedDict):
-    """A job of a sweep. ``page``: relative link to its own page, "" without one."""
+    """A job of a sweep, a step of a triage, or one of several answers. None: not known, or nothing was run.
+
+    ``page``: relative link to its own page, "" without one.
+    """
 
     number: str
     overrides: Row
@@ -123,10 +129,10 @@ class Job(TypedDict):
     exit_code: int
     answer: str
     trust: str
-    asked: int
-    run: int
-    reused: int
-    seconds: float
+    asked: int | None
+    run: int | None
+    reused: int | None
+    seconds: float | None
     page: str
 
 
@@ -154,8 +160,8 @@ class Page(TypedDict):
 
     ``kind``: "run" or "sweep". ``verdict``: one sentence; ``cause``: another, "" where it was not asked. ``labels``:
     short words beside the title that limit what is claimed ("simulated builder", "interrupted"). ``facts``: name and
-    value. ``elements``: what trials are made of ("nodes", "raised nodes", "tactics", ...); of "nodes" number i is node
-    i of ``whole``. ``reduced``, ``whole``: the answer's graph, and the original.
+    value. ``elements``: what trials are made of ("nodes", "candidate nodes", "tactics", ...); of "nodes" number i is
+    node i of ``whole``. ``reduced``, ``whole``: the answer's graph, and the original.
     """
 
     kind: str

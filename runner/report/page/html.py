@@ -55,7 +55,9 @@ def page_text(page: Page) -> str:
     )
     path = "Outcomes over iterations" if "repeat" in page["strategy"] else "Path of the search"
     sections = [
-        _jobs("Jobs" if page["kind"] == "sweep" else "Steps", page["jobs"]),
+        _jobs(
+            "Jobs" if page["kind"] == "sweep" else "Steps" if page["strategy"] == "triage" else "Answers", page["jobs"]
+        ),
         _drawn("graph", "Graph", page["reduced"] or page["whole"]),
         _drawn("layers", "Error of each layer", page["layers"]),
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
@@ -249,8 +251,10 @@ def _cell(job: Job, key: _Key) -> str:
         return _link(job)
     if key == "status":
         return f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(_words(job["status"]))}</span>'
+    if job[key] is None:
+        return ""
     if key == "seconds":
-        return f"{float(job['seconds']):.1f}"
+        return f"{job['seconds']:.1f}"
     return _text(" ".join(job["overrides"]) if key == "overrides" else job[key])
 
 

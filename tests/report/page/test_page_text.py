@@ -155,3 +155,15 @@ def test_scripts_make_no_markup_of_text_and_end_no_element() -> None:
         text = path.read_text()
         assert not re.search(r"</(script|style)|<!--", text, re.IGNORECASE) and "\r" not in text, path
     assert "url(" not in (ASSETS / "page.css").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "strategy", "title"),
+    [("sweep", "", "Jobs"), ("run", "triage", "Steps"), ("run", "reduce_bisect", "Answers")],
+)
+def test_jobs_are_called_what_they_are_and_what_is_not_known_is_blank(kind: str, strategy: str, title: str) -> None:
+    told = sweep(3)
+    told["jobs"][1]["seconds"] = told["jobs"][1]["run"] = None
+    text = html.page_text({**told, "kind": kind, "strategy": strategy})
+    assert f'<h2 id="jobs-title">{title}</h2>' in text and "<td></td>" in text
+    assert "None" not in text.partition("<script")[0]

@@ -31,7 +31,7 @@ def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[
         words = [*program, str(folder / REPLAY_NAME)]
         found.append(("Run it again with the same settings, and see what has changed", shlex.join(words)))
     if model and (answer / REPLAY_NAME).is_file():
-        words = [*program, "strategy=recheck", f"strategy.results=[{answer / REPLAY_NAME}]"]
+        words = [*program, "recheck", str(answer)]
         found.append(("Check the kept model again", shlex.join(words)))
     if model and (answer / REPRO_NAME).is_file():
         found.append(("Show the failure without Winnow", f"cd {shlex.quote(str(answer))} && python {REPRO_NAME}"))

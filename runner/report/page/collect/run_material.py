@@ -23,7 +23,8 @@ class Material:
 
     ``graph``: of the original, whose nodes are numbered as in the trials. ``recorded``: the reference's values for the
     first sample; ``types``: of tensors that were not recorded. ``elements``: what trials are made of, ``names``: of
-    these by number, where they are not the graph's nodes; ``questions``: the journals whose trials are sets of these.
+    these by number, where they are not the graph's nodes; ``questions``: the journals whose trials are sets of these,
+    ``bodies``: the nested graphs whose nodes the trials of others are sets of, by the journal.
     ``index``: of the run's checks; ``unlisted``: rows of verdicts that are not in it, in its form; ``logs``: from where
     these name what checks printed. ``run``: runs a model once more; None where that shows nothing, or is dear.
     """
@@ -34,6 +35,7 @@ class Material:
     elements: str = ""
     names: Mapping[int, str] = field(default_factory=dict)
     questions: frozenset[str] = frozenset()
+    bodies: Mapping[str, str] = field(default_factory=dict)
     index: Path | None = None
     unlisted: Sequence[Mapping[str, Any]] = ()
     logs: Path | None = None

@@ -193,9 +193,9 @@ def _job(folder: Path, place: str, strategy: str, status: str, answer: str, told
         "exit_code": next((one.exit_code for one in Status if one == status), Status.internal_error.exit_code),
         "answer": cut(answer, LONGEST),
         "trust": "",
-        "asked": 0,
-        "run": checks if isinstance(checks, int) else 0,
-        "reused": 0,
-        "seconds": float(seconds) if isinstance(seconds, (int, float)) else 0.0,
+        "asked": None,
+        "run": checks if isinstance(checks, int) else None,
+        "reused": None,
+        "seconds": float(seconds) if isinstance(seconds, (int, float)) else None,
         "page": page if inside(folder / page, folder) and (folder / page).is_file() else "",
     }

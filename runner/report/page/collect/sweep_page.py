@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from runner.report.page.collect.run_page import PAGE_NAME, made_now, version
 from runner.report.page.collect.size_limit import fitted
 from runner.report.page.data import Command, Job, Page
 from runner.report.result import read_result
-from runner.status import ENDED_WELL
+from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed
 
 _MOST_NAMES = 20
-_LONGEST_MESSAGE = 1000
+_LONGEST_MESSAGE, _LONGEST_ANSWER = 1000, 200
+_INTERRUPTED = Status.interrupted.exit_code
 _TRUSTED = ("preflight", "control", "recheck", "samples", "repeats")
 
 
@@ -26,12 +28,14 @@ def sweep_page(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequenc
     shared = _shared(rows)
     jobs = [_job(folder, row, shared) for row in rows]
     well = sum(row.get("exit_code") in ENDED_WELL for row in rows)
-    asked, run, reused = (sum(job[key] for job in jobs) for key in ("asked", "run", "reused"))
+    ends = Counter(job["status"].replace("_", " ") for job in jobs)
+    status = ", ".join(f"{number} {end}" for end, number in ends.items())
+    asked, run, reused = (sum(job[key] or 0 for job in jobs) for key in ("asked", "run", "reused"))
     facts = [
         ["jobs", f"{len(jobs)}, of which {well} ended well"],
         ["all jobs", shlex.join(shared)],
         ["checks", f"{asked} asked, {run} run, {reused} reused"],
-        ["seconds", f"{sum(job['seconds'] for job in jobs):.1f}, of all jobs together"],
+        ["seconds", f"{sum(job['seconds'] or 0.0 for job in jobs):.1f}, of all jobs together"],
     ]
     troubled = [
         f"job {row.get('job')}: {str(row.get('message'))[:_LONGEST_MESSAGE]}"
@@ -42,11 +46,11 @@ def sweep_page(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequenc
         {
             "kind": "sweep",
             "title": f"sweep of {counted(len(jobs), 'job')}",
-            "verdict": f"{well} of {counted(len(jobs), 'job')} ended well",
+            "verdict": f"{well} of {counted(len(jobs), 'job')} ended well: {status}",
             "cause": "",
-            "status": "found" if rows and well == len(rows) else "not_as_expected",
+            "status": "" if ends.keys() == {str(Status.found)} else status,
             "strategy": "",
-            "labels": [],
+            "labels": ["interrupted"] if any(row.get("exit_code") == _INTERRUPTED for row in rows) else [],
             "facts": [fact for fact in facts if fact[1]],
             "warnings": troubled,
             "reduced": None,
@@ -57,7 +61,7 @@ def sweep_page(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequenc
             "trials": [],
             "curve": [],
             "sections": [],
-            "commands": _commands(folder, command),
+            "commands": _commands(folder, rows, command),
             "jobs": jobs,
             "made": made_now(),
             "version": version(),
@@ -65,16 +69,27 @@ def sweep_page(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequenc
     )
 
 
-def _commands(folder: Path, command: Sequence[str]) -> list[Command]:
+def _commands(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequence[str]) -> list[Command]:
     if not command:
         return []
-    onward = [*(word for word in command if not word.startswith("resume=")), f"resume={folder}"]
-    kept = [*program_of(command), "strategy=recheck", f"strategy.results=[{folder}/*/replay.yaml]"]
-    return [
-        {"what": "Run it again", "command": shlex.join(command)},
-        {"what": "Run the jobs that have no answer", "command": shlex.join(onward)},
-        {"what": "Check the kept models again", "command": shlex.join(kept)},
-    ]
+    found = [("Run it again", command)]
+    if any(row.get("exit_code") not in ENDED_WELL for row in rows):
+        found.append(("Run the jobs that have no answer", [*program_of(command), "resume", str(folder)]))
+    kept = [place for row in rows if (place := _place(folder, row)) and _result(place, row).get("model")]
+    if kept:
+        words = map(str, kept if len(kept) <= _MOST_NAMES else {place.parent: None for place in kept})
+        found.append(("Check the kept models again", [*program_of(command), "recheck", *words]))
+    return [{"what": what, "command": shlex.join(words)} for what, words in found]
+
+
+def _place(folder: Path, row: Mapping[str, Any]) -> Path | None:
+    """Return the folder of a job; None where it has none below the sweep's."""
+    name = str(row.get("folder") or "")
+    return folder / name if name and inside(folder / name, folder) else None
+
+
+def _result(place: Path | None, row: Mapping[str, Any]) -> dict[str, Any]:
+    return (read_result(place) if place and row.get("exit_code") is not None else None) or {}
 
 
 def _shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -85,15 +100,14 @@ def _shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _job(folder: Path, row: Mapping[str, Any], shared: Sequence[str]) -> Job:
-    place = str(row.get("folder") or "")
-    held = bool(place) and inside(folder / place, folder)
-    result = (read_result(folder / place) or {}) if held and row.get("exit_code") is not None else {}
-    checks = result.get("checks") if isinstance(result.get("checks"), dict) else {}
-    counts = {name: _count(checks, name) for name in ("search", "refine", "cause", "trust", "reused", *_TRUSTED)}
-    run = sum(counts[name] for name in ("search", "refine", "cause", "trust"))
+    place = _place(folder, row)
+    result = _result(place, row)
+    checks = result.get("checks")
+    ran = row.get("exit_code") not in (None, Status.usage.exit_code)
+    asked, run, reused = (_count(row, name) if ran else None for name in ("asked", "run", "reused"))
     code, minimality = row.get("exit_code"), result.get("minimality")
     cause = result.get("cause")
-    shown = [f"{counts[name]} {name}" for name in _TRUSTED if counts[name]]
+    shown = [f"{number} {name}" for name in _TRUSTED if (number := _count(checks, name))]
     trust = [minimality, f"cause {cause['status']}" if isinstance(cause, dict) and "status" in cause else None]
     return {
         "number": str(row.get("job", "")),
@@ -102,11 +116,11 @@ def _job(folder: Path, row: Mapping[str, Any], shared: Sequence[str]) -> Job:
         "exit_code": code if isinstance(code, int) else -1,
         "answer": _answer(row),
         "trust": ", ".join([*(str(part) for part in trust if part), *shown]),
-        "asked": run + counts["reused"],
+        "asked": asked,
         "run": run,
-        "reused": counts["reused"],
-        "seconds": float(row.get("seconds") or 0.0),
-        "page": f"{place}/{PAGE_NAME}" if held and (folder / place / PAGE_NAME).is_file() else "",
+        "reused": reused,
+        "seconds": float(row.get("seconds") or 0.0) if ran else None,
+        "page": f"{row['folder']}/{PAGE_NAME}" if place and (place / PAGE_NAME).is_file() else "",
     }
 
 
@@ -114,7 +128,7 @@ def _answer(row: Mapping[str, Any]) -> str:
     names = listed([*map(str, row.get("culprits", ()))], _MOST_NAMES)
     before, after = row.get("before"), row.get("after")
     of = f" ({after} of {before} nodes)" if after is not None and before else ""
-    return f"{names}{of}" if names else ""
+    return f"{names}{of}" if names else str(row.get("message") or "").partition("\n")[0][:_LONGEST_ANSWER]
 
 
 def _count(checks: Any, name: str) -> int:

@@ -5,6 +5,7 @@ A tensor is read from where it lies, a block of elements at a time, whatever its
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from runner.model.values.recorded import TensorFile, mapped
 from runner.report.page.collect.tensor_types import dtype_text
 from runner.report.page.data import Difference, Number, Tensor, Values
 
+log = logging.getLogger(__name__)
 MOST_TENSORS, MOST_BINS, MOST_FIRST, MOST_DIFFERENCES = 64, 64, 64, 32
 MOST_ELEMENTS = 1 << 26
 """Elements of all tensors of a page together; further ones are not read."""
@@ -38,7 +40,7 @@ def number(value: Any) -> Number:
 def tensors(
     where: str, names: Sequence[str], good: Mapping[str, TensorFile], wrong: Mapping[str, TensorFile]
 ) -> tuple[list[Tensor], int]:
-    """Return a sample of each tensor that has values, and of how many there is none as they are too many."""
+    """Return a sample of each tensor that has values, and of how many there is none: too many, or not to be read."""
     found: list[Tensor] = []
     left, elements = 0, 0
     for name in names:
@@ -47,7 +49,11 @@ def tensors(
         if len(found) >= MOST_TENSORS or elements > MOST_ELEMENTS:
             left += 1
         elif any(pair):
-            found.append(_tensor(name, where, *pair))
+            try:
+                found.append(_tensor(name, where, *pair))
+            except Exception as error:
+                log.debug("values of %s for the page: %s", name, error, exc_info=True)
+                left += 1
     return found, left
 
 
@@ -80,9 +86,9 @@ def sample(array: Array, dtype: int) -> Values:
     held: Values = {
         "dtype": dtype_text(dtype),
         "shape": list(array.shape),
-        "low": 0,
-        "high": 0,
-        "mean": 0,
+        "low": None,
+        "high": None,
+        "mean": None,
         "nan": 0,
         "inf": 0,
         "edges": [],
@@ -115,6 +121,8 @@ def _histogram(flat: Array, low: float, high: float, count: int) -> tuple[list[f
     bins = int(min(MOST_BINS, high - low + 1)) if whole else MOST_BINS if high > low else 1
     counts, total = np.zeros(bins, dtype=np.int64), 0.0
     ends = (low / unit, high / unit) if high > low else (low / unit - 0.5, low / unit + 0.5)
+    if not np.all(np.diff(np.linspace(*ends, bins + 1)) > 0):  # so near each other that no number lies between
+        bins, counts = 1, counts[:1]
     for block in blocks(flat):
         kept = _real(block)
         kept = kept[np.isfinite(kept)] / unit

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from runner.artifacts.artifact_index import rows
-from runner.files import inside, read_plain
+from runner.files import inside, is_plain, read_plain
 from runner.report.page.collect.run_material import Material
 from runner.report.page.data import Trial
 from runner.text import counted
 
 MOST_TRIALS, MOST_STRETCHES = 4000, 100_000
 LONGEST_LOG, LOGS = 4096, 1 << 20
-"""Characters of one check's output, and of all of them together."""
-_READ = 1 << 16
+"""Bytes of one check's output, and characters of all of them together."""
 _LONGEST_TEXT = 400
 _LARGEST = 1e15
 _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
@@ -41,7 +40,7 @@ def trials_of(folder: Path, material: Material) -> tuple[list[Trial], list[str]]
         if characters + len(log) > LOGS:
             log, logs = "", logs + 1
         stretches, characters = stretches + len(kept), characters + len(log)
-        found.append(_trial(row, kept, log))
+        found.append(_trial(row, kept, log, material.bodies.get(_text(row, "question"), "")))
     left += [f"what was kept in {counted(sets, 'check')} is not shown"] if sets else []
     left += [f"the output of {counted(logs, 'check')} is not shown"] if logs else []
     return found, left
@@ -51,11 +50,13 @@ def _order(row: Mapping[str, Any]) -> float:
     return _number(row, "iteration")
 
 
-def _trial(row: Mapping[str, Any], kept: list[list[int]], log: str) -> Trial:
+def _trial(row: Mapping[str, Any], kept: list[list[int]], log: str, body: str) -> Trial:
+    """Return a row as the page has it. ``body``: the nested graph whose nodes were kept, "" for the model itself."""
+    label = _text(row, "label")
     return {
         "number": int(_number(row, "iteration")),
         "phase": _text(row, "phase"),
-        "label": _text(row, "label"),
+        "label": label if body in label else f"{body}: {label}",
         "size": int(_number(row, "elements")) or sum(last - first + 1 for first, last in _stretches(row.get("trial"))),
         "kept": kept,
         "outcome": _text(row, "outcome"),
@@ -88,8 +89,9 @@ def _log(folder: Path, name: Any) -> str:
     """Return what a check printed; of a long output the beginning and the end."""
     if not isinstance(name, str) or not name or (folder / name).is_symlink() or not inside(folder / name, folder):
         return ""
-    said = read_plain(folder / name, _READ).decode("utf-8", "replace")
-    if len(said) <= LONGEST_LOG:
-        return said
-    half = LONGEST_LOG // 2
-    return f"{said[:half]}\n[{len(said) - 2 * half} characters left out]\n{said[-half:]}"
+    path, half = folder / name, LONGEST_LOG // 2
+    size = path.stat().st_size if is_plain(path) else 0
+    if size <= LONGEST_LOG:
+        return read_plain(path, LONGEST_LOG).decode("utf-8", "replace")
+    first, last = (read_plain(path, half, start).decode("utf-8", "replace") for start in (0, size - half))
+    return f"{first}\n[{size - 2 * half} bytes left out]\n{last}"

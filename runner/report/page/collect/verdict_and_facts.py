@@ -60,12 +60,17 @@ def _named(name: str, graph: Graph) -> str:
 
 def labels_of(summary: Summary, settings: Settings) -> list[str]:
     """Return what limits all that a page says, in a few words each."""
-    flaky = "whole_model" in (summary.reliability or {})
+    ended = {getattr(name, "value", name) for name, count in summary.outcomes.items() if count}
+    flaky = (
+        "whole_model" in (summary.reliability or {})
+        or (summary.strategy == "repeat" and {"pass", "fail"} <= ended)
+        or (summary.status == Status.could_not_judge and "the check is flaky" in summary.message)
+    )
     versions = [version for name, version in summary.versions.items() if "tensorrt" in name]
     judged = settings.checker.looks_at_values and any(summary.outcomes.values())
     found = {
         "interrupted": summary.status == Status.interrupted,
-        "planned, not run": summary.status == Status.planned,
+        "planned, not searched": summary.status == Status.planned,
         "simulated builder": settings.target.builds_engines and any(SIMULATED in version for version in versions),
         "low precision emulated": rounds(settings.target) and not settings.checker.runs_own_code,
         "flaky check": flaky,
@@ -88,9 +93,11 @@ def _facts(summary: Summary) -> Iterator[tuple[str, Any]]:
     yield "failure", ": ".join(signature[key] for key in ("stage", "kind", "raised", "detail") if signature.get(key))
     yield "check", summary.check
     yield "model", summary.input_model
-    yield "kept", f"{summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after is not None else ""
+    kept = "raised" if summary.precision else "kept"
+    yield kept, f"{summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after is not None else ""
     yield "nested nodes kept", listed(summary.nested, MOST_NAMES)
-    yield "minimality", "; ".join(part for part in (summary.minimality, summary.tried) if part)
+    stopped = summary.status == Status.interrupted  # by somebody, and not by a budget
+    yield "minimality", "; ".join(part for part in (not stopped and summary.minimality, summary.tried) if part)
     paid = {
         "to search": checks.search,
         "to make it smaller in other ways": checks.refine,

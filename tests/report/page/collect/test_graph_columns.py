@@ -16,10 +16,11 @@ from runner.model.graph.graph_index import Graph as Index
 from runner.report.page.collect.graph_columns import TOP, columns
 from runner.report.page.collect.run_material import Material
 from runner.report.page.collect.run_page import page_of
-from runner.report.page.collect.size_limit import fitted, size_of
+from runner.report.page.collect.size_limit import MOST_BYTES, MOST_ROWS, fitted, size_of, surroundings
 from runner.report.page.collect.tensor_types import types_of
 from runner.report.page.collect.trials import trials_of
 from runner.report.page.data import Page
+from runner.report.page.html import page_text
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker
@@ -73,12 +74,16 @@ def test_omitted_inputs_captured_tensors_weights_and_attributes() -> None:
     assert graph["types"][graph["tensors"].index("high")] == "float16[1]"
     assert graph["operators"][graph["operator"][2]] == "my.ops.Own"
     held = {name: text for row in graph["attributes"].values() for name, text in row}
-    assert held["then_branch"] == "a graph of 1 node" and held["axes"].endswith("15, ...]")
+    assert (
+        held["then_branch"] == "a graph of 1 node"
+        and held["then_branch/r"] == "Neg(c) -> r"
+        and held["axes"].endswith("15, ...]")
+    )
     assert held["mode"] == "\\xff<b>"
 
 
 def test_a_name_of_megabytes_is_no_sentence(tmp_path: Path) -> None:
-    page = page_from(chain(["<" * 3_000_000]), tmp_path)
+    page = page_from(chain(["<" * 10_000_000]), tmp_path)
     assert size_of(page) < 9_000_000 and len(page["verdict"]) <= 2000 and page["whole"] is None
 
 
@@ -99,9 +104,20 @@ def test_the_page_of_any_graph_is_json_within_its_size(names: list[str], most: i
     small = fitted(page, most)
     whole(small)
     assert size_of(small) <= most
-    text = json.dumps(small, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    assert len(text.encode()) <= most, "as a page of HTML holds it"
+    assert len(page_text(small).encode()) <= most + surroundings(), "as a page of HTML holds it"
     assert small == page or len(small["warnings"]) > len(page["warnings"])
+
+
+def test_tables_count_as_the_html_that_they_become_and_are_cut_to_what_a_browser_shows(tmp_path: Path) -> None:
+    page = page_from(chain(["a"]), tmp_path)
+    rows = [[f"{at}", '"' * 400] for at in range(MOST_ROWS + 1)]
+    tables: Page = {**page, "sections": [{"title": f"T{at}", "text": "", "head": [], "rows": rows} for at in range(3)]}
+    assert len(json.dumps(tables)) < MOST_BYTES < size_of(tables)
+    small = fitted(tables)
+    assert len(page_text(small).encode()) <= MOST_BYTES + surroundings() and small["sections"] and small["whole"]
+    assert f"T0: the first {MOST_ROWS} rows are shown" in small["warnings"]
+    warned = fitted({**page, "warnings": ["w" * 1000] * 20_000})
+    assert len(warned["warnings"]) == 101 and "19900 further warnings" in warned["warnings"][-1]
 
 
 @pytest.mark.slow

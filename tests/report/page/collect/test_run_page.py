@@ -166,13 +166,13 @@ def test_a_precision_search_has_a_curve_and_layers(tmp_path: Path) -> None:
     words = ("precision", str(tmp_path / "net.onnx"), "inputs.ranges={x: [2, 3]}")
     page = page_in(winnow(*words, folder=tmp_path / "run").folder)
     assert [page["whole"]["names"][one] for one in page["whole"]["culprits"]] == ["up", "down"]  # type: ignore[index]
-    assert [one["raised"] for one in page["curve"] if one["chosen"]] == [2] and page["elements"] == "raised nodes"
+    assert [one["raised"] for one in page["curve"] if one["chosen"]] == [2] and page["elements"] == "candidate nodes"
     assert {one["node"]: one["error"] for one in page["layers"]}["up"] == "inf" and page["reduced"] is None
     assert {one["node"]: one["tensor"] for one in page["layers"]}["up"] == "a"
     assert "low precision emulated" in page["labels"]
     made = next(one for one in page["tensors"] if one["name"] == "a")
     assert made["where"] == "the whole model" and made["good"] and float(made["good"]["high"]) > 65504
-    named = next(one for one in page["sections"] if one["title"] == "The raised nodes by number")
+    named = next(one for one in page["sections"] if one["title"] == "The candidate nodes by number")
     assert ["0", "up"] in named["rows"]
 
 

@@ -31,6 +31,8 @@ def test_what_is_not_finite_is_counted_apart_from_the_range() -> None:
     assert nothing["nan"] == 3 and not nothing["counts"] and not nothing["edges"]
     empty = sample(np.zeros((0, 4), np.float32), TensorProto.FLOAT)
     assert empty["first"] == [] and empty["shape"] == [0, 4]
+    texts = sample(np.array(["a", "b"], object), TensorProto.STRING)
+    assert all(one[key] is None for one in (nothing, empty, texts) for key in ("low", "high", "mean"))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +47,9 @@ def test_what_is_not_finite_is_counted_apart_from_the_range() -> None:
         (np.array(["<b>", "y" * 100], object), ["<b>", "y" * 64]),
         (np.array([1e308, -1e308]), [1e308, -1e308]),
         (np.array(7.0), [7.0]),
+        (np.array([1, 1 + 2.3e-16]), [1.0, 1 + 2.3e-16]),
+        (np.array([2**53, 2**53 + 2]), [2**53, 2**53 + 2]),
+        (np.array([1e-320, 2e-320]), [1e-320, 2e-320]),
     ],
     ids=lambda value: str(getattr(value, "dtype", "")),
 )
@@ -64,7 +69,8 @@ def test_every_finite_element_is_in_the_histogram_and_within_its_edges(array: np
     finite = int(np.isfinite(array).sum())
     assert sum(shown["counts"]) == finite and len(shown["counts"]) <= 64
     assert shown["edges"] == sorted(shown["edges"]) and all(map(math.isfinite, shown["edges"]))
-    assert not finite or float(shown["low"]) <= float(shown["high"])
+    assert (shown["low"] is None) == (not finite)
+    assert shown["low"] is None or shown["high"] is None or float(shown["low"]) <= float(shown["high"])
 
 
 def test_differing_elements_are_named_in_order_and_two_nans_are_alike(tmp_path: Path) -> None:
@@ -89,6 +95,14 @@ def test_a_page_has_so_many_tensors_and_says_how_many_are_left_out(tmp_path: Pat
     good = {str(at): file for at in range(MOST_TENSORS + 5)}
     shown, left = tensors("", list(good), good, {})
     assert (len(shown), left) == (MOST_TENSORS, 5)
+
+
+def test_a_tensor_that_cannot_be_read_costs_no_other(tmp_path: Path) -> None:
+    held = stored(np.ones(3, np.float32), tmp_path / "a.pb")
+    (tmp_path / "lost.pb").write_bytes(b"no tensor")
+    lost = TensorFile("lost", tmp_path / "lost.pb", TensorProto.FLOAT, (3,))
+    shown, left = tensors("", ["lost", "t"], {"t": held, "lost": lost}, {})
+    assert ([one["name"] for one in shown], left) == (["t"], 1)
 
 
 def test_a_large_tensor_is_read_in_blocks(tmp_path: Path) -> None:

@@ -47,13 +47,14 @@ def test_what_checks_printed_is_cut_and_never_read_from_elsewhere(tmp_path: Path
     (tmp_path / "secret").write_text("secret")
     run = tmp_path / "run"
     (run / "checks").mkdir(parents=True)
-    (run / "checks" / "long.log").write_bytes(b"start" + b"." * 50_000 + b"\xff end")
+    (run / "checks" / "long.log").write_bytes(b"start" + b"." * 150_000 + b"\xff end")
     (run / "checks" / "link.log").symlink_to(tmp_path / "secret", target_is_directory=False)
     found, _ = read(
         run, *(ROW | {"log": f"checks/{name}"} for name in ("long.log", "../../secret", "none.log", "link.log"))
     )
     long = found[0]["log"]
-    assert long.startswith("start") and "characters left out" in long and len(long) < LONGEST_LOG + 100
+    assert long.startswith("start") and long.endswith(" end") and len(long) < LONGEST_LOG + 100
+    assert f"[{150_010 - LONGEST_LOG} bytes left out]" in long
     assert [one["log"] for one in found[1:]] == ["", "", ""]
 
 
@@ -69,3 +70,12 @@ def test_too_many_checks_and_logs_are_left_out_and_that_is_said(tmp_path: Path, 
         False,
     ]
     assert left[0] == "6 of 10 checks are not shown" and len(left) == 3 and found[0]["log"] == "12345"
+
+
+def test_checks_of_a_nested_graph_name_it(tmp_path: Path) -> None:
+    index = tmp_path / "index.jsonl"
+    rows = [ROW | {"question": "inner", "label": label} for label in ("keep 0..1", "iff.then_branch without its owner")]
+    index.write_text("".join(f"{json.dumps(row)}\n" for row in [ROW, *rows]))
+    found, _ = trials_of(tmp_path, Material(bodies={"inner": "iff.then_branch"}, index=index))
+    labels = ["l", "iff.then_branch: keep 0..1", "iff.then_branch without its owner"]
+    assert [one["label"] for one in found] == labels

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from benchmarks.page_values import transformer
-from runner.report.page.collect.verdict_and_facts import facts_of, verdict_of
+from runner.report.page.collect.verdict_and_facts import facts_of, labels_of, verdict_of
 from runner.report.summary import Summary
+from runner.schema.backend import OnnxRuntimeBackend
+from runner.schema.checker import CommandChecker
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
 from runner.status import Status
 
 GRAPH = transformer(9)
@@ -48,3 +52,25 @@ def test_how_a_run_ended_is_said_in_words(status: Status) -> None:
     assert verdict_of(ended) == f"{str(status).replace('_', ' ')}: the whole model passes"
     assert "_" not in facts_of(ended)[0][1]
     assert verdict_of(replace(ended, status=Status.found, message="3 fail; 5 pass")) == "3 fail; 5 pass"
+
+
+@pytest.mark.parametrize(
+    ("told", "label"),
+    [
+        ({"strategy": "repeat", "outcomes": {"pass": 11, "fail": 19}}, "flaky check"),
+        ({"strategy": "repeat", "outcomes": {"fail": 19, "unresolved": 1}}, ""),
+        ({"status": Status.could_not_judge, "message": "the check is flaky, and a model ..."}, "flaky check"),
+        ({"status": Status.planned, "outcomes": {"fail": 2}}, "planned, not searched"),
+        ({"status": Status.interrupted, "minimality": "budget reached"}, "interrupted"),
+    ],
+)
+def test_what_limits_a_page_is_labelled(told: dict[str, Any], label: str) -> None:
+    settings = Settings(checker=CommandChecker(command=["x"]), target=OnnxRuntimeBackend(), inputs=RandomInputs())
+    assert labels_of(replace(FOUND, **told), settings) == ([label] if label else [])
+
+
+def test_a_stop_by_hand_is_no_budget_and_raised_nodes_are_not_kept() -> None:
+    stopped = dict(facts_of(replace(FOUND, status=Status.interrupted, minimality="budget reached")))
+    assert "minimality" not in stopped and stopped["kept"] == "2 of 550 nodes"
+    assert dict(facts_of(replace(FOUND, minimality="budget reached")))["minimality"] == "budget reached"
+    assert dict(facts_of(replace(FOUND, precision={"low": "float16"})))["raised"] == "2 of 550 nodes"
