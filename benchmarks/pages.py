@@ -90,6 +90,8 @@ def loaded(
     across, down = WIDTHS[width]
     context = one.new_context(
         viewport={"width": across, "height": down},
+        has_touch=width == "phone",
+        is_mobile=width == "phone",
         color_scheme=scheme,
         java_script_enabled=scripts,
         reduced_motion="reduce",
@@ -112,10 +114,10 @@ def loaded(
         context.close()
 
 
-def serious(page: Page) -> list[str]:
-    """Issues that axe-core calls serious or critical, with the elements."""
+def serious(page: Page, impacts: Sequence[str] = ("serious", "critical")) -> list[str]:
+    """Issues that axe-core calls serious or critical, or those of other impacts, with the elements."""
     found = Axe().run(page).response["violations"]
-    worst = [one for one in found if one["impact"] in {"serious", "critical"}]
+    worst = [one for one in found if one["impact"] in impacts]
     return [
         f"{one['id']}: {node['target']} {node.get('failureSummary', '')}" for one in worst for node in one["nodes"][:3]
     ]

@@ -26,8 +26,8 @@ from runner.report.page.data import Command, Job, Page, Section
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = (
     "dagre/dagre.min.js",
-    *("elements.js", "model_graph.js", "graph_layout.js", "graph_view.js", "virtual_list.js", "node_list.js"),
-    *("node_details.js", "chart.js", "trials.js", "graph_section.js", "page.js"),
+    *("elements.js", "model_graph.js", "graph_layout.js", "graph_gestures.js", "graph_view.js"),
+    *("virtual_list.js", "node_list.js", "node_details.js", "chart.js", "trials.js", "graph_section.js", "page.js"),
 )
 _Key = Literal["number", "status", "answer", "trust", "asked", "run", "reused", "seconds", "overrides"]
 _JOBS: Sequence[_Key] = get_args(_Key)
@@ -35,6 +35,8 @@ _JOBS: Sequence[_Key] = get_args(_Key)
 
 LONG = 80
 """Characters of a fact that takes the room of two."""
+_MANY = 30
+"""Rows of a table, or lines of code, that are all in sight: what has more is opened to be seen."""
 
 
 def write_page(folder: Path, page: Page) -> None:
@@ -105,7 +107,8 @@ def _hash(text: str) -> str:
 
 
 def _packed(page: Page) -> str:
-    values = json.dumps(page, allow_nan=False, separators=(",", ":"))
+    # no script reads the sections, which are long and stand in the page as text
+    values = json.dumps({**page, "sections": []}, allow_nan=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(values.encode(), compresslevel=6, mtime=0)).decode()
 
 
@@ -165,18 +168,26 @@ def _section(name: str, title: str, body: str, kind: str = "") -> str:
 
 
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return _html_table(title, head, [[_text(cell) for cell in row] for row in rows]) if rows else ""
+    if not rows:
+        return ""
+    table = _html_table(title, head, [[_text(cell) for cell in row] for row in rows])
+    return _folded(f"{len(rows)} rows", len(rows), table)
 
 
 def _html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
     """Return a table of cells that are HTML already."""
-    cells = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in head)
+    cells = "".join(f'<th scope="col">{_text(cell)}</th>' if cell else "<td></td>" for cell in head)
     heads = f"<thead><tr>{cells}</tr></thead>" if head else ""
     body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows)
     return (
-        f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(title)}, table">'
+        f'<div class="scroll" role="group" tabindex="0" aria-label="{_text(title)}, table">'
         f'<table class="{kind}">{heads}<tbody>{body}</tbody></table></div>\n'
     )
+
+
+def _folded(name: str, size: int, body: str) -> str:
+    """Return what a reader opens to see where it is long."""
+    return f"<details><summary>{name}</summary>{body}</details>\n" if size > _MANY else body
 
 
 def _tables(sections: Sequence[Section]) -> Iterator[str]:
@@ -204,8 +215,10 @@ def _lines(text: str, title: str) -> str:
         if begin == "- ":
             parts.append(f"<ul>{''.join(f'<li>{_text(line[2:])}</li>' for line in lines)}</ul>")
         elif begin == "    ":
-            code = _text("\n".join(line[4:] for line in lines).strip("\n"), breaks=True)
-            parts.append(f'<pre tabindex="0" aria-label="{_text(title)}: code"><code>{code}</code></pre>')
+            code = "\n".join(line[4:] for line in lines).strip("\n")
+            size = code.count("\n") + 1
+            shown = f'<pre tabindex="0" aria-label="{_text(title)}: code"><code>{_text(code, breaks=True)}</code></pre>'
+            parts.append(_folded(f"{size} lines", size, f'<div class="code">{shown}</div>\n'))
         else:
             parts.extend(f"<p>{_text(line)}</p>" for line in lines if line.strip())
     return "".join(parts)

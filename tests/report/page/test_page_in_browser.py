@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
@@ -15,6 +16,8 @@ from runner.report.page.html import page_text, write_page
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
 READ_BELOW = ("triage", "sweep", "hostile")
+#: of a tensor of which nothing is finite
+NONE: dict[str, Any] = {"low": None, "high": None, "mean": None, "edges": [], "counts": []}
 
 
 @pytest.fixture(scope="module")
@@ -144,29 +147,155 @@ def test_a_layer_is_chosen_in_the_chart(triage: Page) -> None:
 def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(one: Browser, tmp_path: Path) -> None:
     made = reduced(9)
     (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
-    same = {**first, "good": {**first["good"], "inf": 29, "edges": [], "counts": []}, "differences": [], "differing": 0}  # type: ignore[dict-item]
+    same = {**first, "good": {**first["good"], **NONE, "inf": 29}, "differences": [], "differing": 0}  # type: ignore[dict-item]
     made["tensors"] = [{**same, "wrong": same["good"]}]  # type: ignore[typeddict-item]
     write_page(tmp_path, made)
     with loaded(one, tmp_path / "report.html") as seen:
         values = seen.page.locator("#panel-reduced .values").first
         assert "the same values: the reference has 29 Inf here as well" in values.inner_text()
-        assert re.search(r"lowest\s+none", values.inner_text()), "no element is finite"
+        assert re.search(r"range\s+nothing finite", values.inner_text()) and "lowest" not in values.inner_text()
         assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
 
 
-def test_every_node_lies_in_one_block_of_each_level(one: Browser, tmp_path: Path) -> None:
-    """Wide blocks are divided, and what they are divided into may be wide again."""
-    write_page(tmp_path, reduced(9 * 24 * 25))
-    counts = """async () => {
-      const { root } = new ModelGraph((await unpacked()).whole, []);
-      const told = (block) => block.children.length ? [[block.nodes.length, new Set(block.nodes).size, block.culprits],
-        ...block.children.flatMap(told)] : [];
-      return told(root);
+def held_by(place: str, down: int) -> str:
+    """Return a drawing's place after it was moved down."""
+    x, y = place.removeprefix("translate(").removesuffix(")").split()
+    return f"translate({x} {float(y) + down})"
+
+
+def test_each_node_counts_once_however_wide_its_block_is(one: Browser, pages: Path) -> None:
+    counts = """async (many) => {
+      const graph = (await unpacked()).whole;
+      const nodes = Array.from({ length: many }, (_, node) => node);
+      const wide = { ...graph, names: nodes.map(String), operator: nodes.map(() => 0), culprits: [1, many - 1] };
+      for (const column of ["inputs", "outputs"]) wide[column] = nodes.map(() => []);
+      wide.blocks = ["a/b", "a/c", ...nodes.map((node) => `a/b/${node % 450}`)];
+      wide.block = nodes.map((node) => (node % 3 ? node + 2 : node % 2));
+      const { root } = new ModelGraph(wide, []);
+      const widest = (item) => Math.max(item.children.length, ...item.children.map(widest));
+      const sum = (key) => root.children.reduce((all, one) => all + (one[key].length ?? one[key]), 0);
+      const once = (item) => new Set(item.nodes).size === item.nodes.length && item.children.every(once);
+      return [sum("nodes"), sum("culprits"), root.nodes.length, widest(root) <= 20, once(root)];
     }"""
+    with loaded(one, pages / "triage.html") as seen:
+        for many in (61, 400, 381 * 3, 5000):
+            assert seen.page.evaluate(counts, many) == [many, 2, many, True, True]
+        quiet(seen)
+
+
+def test_the_keyboard_stays_with_what_it_opened(triage: Page) -> None:
+    triage.click("#tab-whole")
+    details = triage.locator("#panel-whole .details")
+    triage.locator("#panel-whole .box.block:not(.open)").first.dispatch_event("click")
+    details.locator("button", has_text="Open block").press("Enter")
+    assert triage.evaluate("document.activeElement.closest('.details') && document.activeElement.tagName") == "H3"
+    triage.keyboard.press("Tab")
+    assert triage.evaluate("document.activeElement.textContent") == "Close block"
+    triage.locator("#panel-whole .box.node").first.dispatch_event("click")
+    link = details.locator(".links button").first
+    link.press("Enter")
+    assert triage.evaluate("document.activeElement.tagName") == "H3"
+    triage.click(".path .line >> nth=3")
+    triage.press("text=Show all nodes", "Enter")
+    assert triage.evaluate("document.activeElement.closest('.drawing') !== null")
+
+
+def test_fingers_scroll_the_page_zoom_the_drawing_and_move_it_once_it_is_tapped(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "triage.html", "phone") as seen:
+        page = seen.page
+        page.locator("#tab-whole").tap()
+        page.evaluate(
+            "scrollTo({ top: document.querySelector('#panel-whole .drawing').offsetTop, behavior: 'instant' })"
+        )
+        drawing = page.locator("#panel-whole .drawing")
+        session = page.context.new_cdp_session(page)
+
+        def slide(*fingers: tuple[int, int]) -> tuple[float, str, float]:
+            """Move fingers from the middle by so much; return the drawing's scale and place, and the page's."""
+            box = drawing.bounding_box()
+            assert box
+            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+            for step in range(9):
+                points = [
+                    {"x": x + 30 * at + right * step / 8, "y": y + down * step / 8, "id": at}
+                    for at, (right, down) in enumerate(fingers)
+                ]
+                kind = "touchMove" if step else "touchStart"
+                session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+            session.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+            page.wait_for_timeout(50)
+            return state()
+
+        def state() -> tuple[float, str, float]:
+            place = page.evaluate("document.querySelector('#panel-whole .graph > g').getAttribute('transform')")
+            move, scale = place.split(" scale(")
+            return float(scale[:-1]), move, page.evaluate("scrollY")
+
+        assert "Two fingers zoom" in page.inner_text(".below .hint")
+        scale, place, top = state()
+        assert slide((0, -120))[:2] == (scale, place) and state()[2] > top + 60
+        larger, moved, _ = slide((-40, 20), (40, -20))
+        assert larger > 1.5 * scale and moved != place
+        assert page.evaluate("visualViewport.scale") == 1
+        page.locator("#panel-whole .graph").tap(position={"x": 5, "y": 5})
+        page.wait_for_timeout(50)
+        scale, held, top = state()
+        assert slide((0, 60)) == (scale, held_by(held, 60), top)
+        quiet(seen)
+
+
+def test_an_unseen_character_has_one_spelling_and_is_found_by_it(one: Browser, tmp_path: Path) -> None:
+    made = reduced(40)
+    assert made["whole"]
+    name = "one\ntwo \x07\xa0\U000e0001"
+    made["whole"]["names"][3] = name
+    made["sections"] = [{"title": "Names", "text": "", "head": ["", "x"], "rows": [["y", name]]}]
+    write_page(tmp_path, made)
     with loaded(one, tmp_path / "report.html") as seen:
-        blocks = seen.page.evaluate(counts)
-        assert blocks[0] == [9 * 24 * 25, 9 * 24 * 25, 3] and len(blocks) > 600
-        assert all(nodes == different for nodes, different, _ in blocks)
+        page = seen.page
+        told = page.inner_text("#section-0 tbody td:nth-child(2)")
+        assert told == "one\\ntwo \\x07\\xa0\\U000e0001"
+        page.click("#tab-whole")
+        for typed in ("one\\ntwo", "one\\x0atwo", "two \\x07", "\\u0007"):
+            page.fill("#panel-whole input", typed)
+            assert page.inner_text("#panel-whole .nodes .line .name") == told
+        page.press("#panel-whole input", "Enter")
+        assert chosen(page) == told
+        quiet(seen)
+
+
+def test_values_of_which_none_is_finite_are_told_so(one: Browser, tmp_path: Path) -> None:
+    made = reduced(9)
+    (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
+    none: Any = {**first["wrong"], **NONE, "nan": 8}  # type: ignore[dict-item]
+    made["tensors"] = [{**first, "wrong": none}]
+    write_page(tmp_path, made)
+    with loaded(one, tmp_path / "report.html") as seen:
+        rows = seen.page.locator("#panel-reduced .values table").first
+        assert "nothing finite" in rows.locator("tr", has_text="highest").inner_text()
+        assert "nothing finite" in (seen.page.get_attribute("#panel-reduced .values [role=img]", "aria-label") or "")
+        quiet(seen)
+
+
+def test_code_is_copied_and_what_is_folded_is_printed(one: Browser, tmp_path: Path) -> None:
+    made = reduced(40)
+    code = "".join(f"    def f{at}():\n        return {at}\n" for at in range(20))
+    made["sections"] = [{"title": "To reproduce", "text": f"Run:\n{code}", "head": [], "rows": []}]
+    write_page(tmp_path, made)
+    with loaded(one, tmp_path / "report.html") as seen:
+        page = seen.page
+        part = page.locator("#section-0")
+        assert "return 7" not in part.inner_text() and "40 lines" in part.inner_text()
+        part.locator("summary").press("Enter")
+        assert "def f7():\n    return 7" in part.locator("code").inner_text()
+        part.locator("button").click()
+        page.wait_for_selector("#section-0 >> text=/^(Copied|Press Ctrl.C)$/")
+        part.locator("summary").press("Enter")
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert "return 7" in part.inner_text()
+        assert not page.locator("#graph").is_visible() and not page.locator(".theme").is_visible()
+        quiet(seen)
 
 
 def test_copying_and_ordering_and_dark_and_light(one: Browser, pages: Path) -> None:
@@ -188,7 +317,8 @@ def test_copying_and_ordering_and_dark_and_light(one: Browser, pages: Path) -> N
 
 def test_a_page_is_for_everyone(one: Browser, pages: Path) -> None:
     with loaded(one, pages / "triage.html", "phone", "dark") as seen:
-        assert not serious(seen.page)
+        seen.page.click("#panel-reduced .box.node >> nth=0")
+        assert not serious(seen.page, ("minor", "moderate", "serious", "critical"))
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS["phone"][0]
 
 

@@ -68,9 +68,9 @@ def test_a_page_allows_its_own_script_and_style_and_nothing_else(kind: str) -> N
     assert all(link.startswith(("#", "./")) or link == "data:," for link in links)
 
 
-def test_the_values_travel_whole() -> None:
+def test_the_values_travel_whole_and_sections_stand_in_the_page_once() -> None:
     made = hostile()
-    assert data_of(html.page_text(made)) == made
+    assert made["sections"] and data_of(html.page_text(made)) == {**made, "sections": []}
 
 
 def test_answer_commands_and_jobs_stand_in_the_page_without_a_script() -> None:
@@ -91,6 +91,20 @@ def test_a_section_without_a_title_goes_on_with_the_one_before_it() -> None:
     assert text.count('class="half"') == 2
 
 
+def test_what_is_long_is_folded_but_jobs_are_not() -> None:
+    def shown(lines: int) -> str:
+        code = "".join(f"    print({line})\n" for line in range(lines))
+        held: Any = {"title": "Part", "text": code, "head": ["name", ""], "rows": [["x", "1"]] * lines}
+        return html.page_text(page(sections=[held], jobs=sweep()["jobs"] * 8))
+
+    assert "<details>" not in shown(30)
+    folded = shown(31)
+    assert (
+        folded.count("<details><summary>31 lines</summary>") == folded.count("<details><summary>31 rows</summary>") == 1
+    )
+    assert folded.count("<details>") == 2
+
+
 def test_code_keeps_its_lines_and_columns_that_say_nothing_are_left_out() -> None:
     code: Any = {
         "title": "To reproduce",
@@ -99,7 +113,10 @@ def test_code_keeps_its_lines_and_columns_that_say_nothing_are_left_out() -> Non
     }
     jobs: Any = [{**one, "trust": "", "asked": 0, "reused": 0} for one in sweep()["jobs"]]
     text = html.page_text(page(sections=[{**code, "rows": []}], jobs=jobs))
-    assert "<p>Run it:</p><pre " in text and "<code>def a():\n\n    return &#x27;&lt;b&gt;&#x27;</code>" in text
+    assert (
+        '<p>Run it:</p><div class="code"><pre ' in text
+        and "<code>def a():\n\n    return &#x27;&lt;b&gt;&#x27;</code>" in text
+    )
     assert ">run</th>" in text and ">trust</th>" not in text and ">asked</th>" not in text
 
 

@@ -2,9 +2,10 @@
 // Elements made of text nodes and attributes: no name of a model ever goes through a parser of HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
-// characters without a shape, and those that turn what follows around, in C notation
-const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\u2028\u2029]/gu;
-const UNSEEN_BUT_BREAKS = /(?![\n\t])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\u2028\u2029]/gu;
+// characters without a shape, and those that turn what follows around: written as the page's own text has them
+const UNSEEN = /(?! )[\p{C}\p{Z}]/gu;
+const UNSEEN_BUT_BREAKS = /(?![ \n\t])[\p{C}\p{Z}]/gu;
+const ESCAPES = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
@@ -27,11 +28,17 @@ function svg(tag, attributes = {}, ...children) {
 
 function escaped(letter) {
   const code = letter.codePointAt(0);
-  return code < 256 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u${code.toString(16).padStart(4, "0")}`;
+  const [mark, digits] = code < 0x100 ? ["x", 2] : code < 0x10000 ? ["u", 4] : ["U", 8];
+  return ESCAPES[letter] ?? `\\${mark}${code.toString(16).padStart(digits, "0")}`;
 }
 
 function plain(text, breaks = false) {
   return String(text).replace(breaks ? UNSEEN_BUT_BREAKS : UNSEEN, escaped);
+}
+
+// Returns a text in which characters that are typed as their numbers are written as `plain` writes them.
+function respelled(text) {
+  return text.replace(/\\x([0-9a-f]{2})|\\u([0-9a-f]{4})/gi, (_, two, four) => plain(String.fromCharCode(parseInt(two ?? four, 16))));
 }
 
 // Returns the end of a text that is too long: of a path, the last part says most.
@@ -70,6 +77,12 @@ function said(text) {
   document.getElementById("said").textContent = plain(text);
 }
 
+// Moves the keyboard to an element that no key stops at by itself, so that what follows it is next.
+function goTo(element) {
+  element.setAttribute("tabindex", "-1");
+  element.focus({ preventScroll: true });
+}
+
 // Puts a text where it can be pasted from, or chooses it where the browser does not let a page do that.
 async function copy(element, button) {
   let done = false;
@@ -85,6 +98,6 @@ async function copy(element, button) {
     }
   }
   button.textContent = done ? "Copied" : "Press Ctrl+C";
-  said(done ? "Copied" : "The command is selected: press Ctrl+C");
+  said(done ? "Copied" : "It is selected: press Ctrl+C");
   setTimeout(() => (button.textContent = "Copy"), 2000);
 }

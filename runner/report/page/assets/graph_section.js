@@ -150,12 +150,16 @@ class GraphSection {
       ERRORS.forEach((text, at) => items.push(html("li", {}, html("span", { class: `swatch error-${at}` }), ` ${text}`)));
     }
     this.unmark = html("button", { type: "button", hidden: true, onclick: () => this.clear() });
-    const hint = "Drag to move, Ctrl and wheel to zoom, double click or Enter to open a block.";
+    const hint = matchMedia("(pointer: coarse)").matches
+      ? "Two fingers zoom and move; one finger moves the drawing once it is tapped. Tap a block, then Open block."
+      : "Drag to move, Ctrl and wheel to zoom, double click or Enter to open a block.";
     return html("div", { class: "below" }, html("ul", { class: "legend" }, items), this.unmark, html("p", { class: "hint" }, hint));
   }
 
   clear() {
-    this.benches.get("whole").bench.view.mark(null);
+    const { view } = this.benches.get("whole").bench;
+    view.mark(null);
+    if (this.unmark === document.activeElement) view.element.focus({ preventScroll: true });
     this.unmark.hidden = true;
   }
 }

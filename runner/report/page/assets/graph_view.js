@@ -13,7 +13,7 @@ class GraphView {
     this.kept = null;
     this.scene = svg("g");
     this.arrow = `arrow-${(GraphView.made = (GraphView.made ?? 0) + 1)}`;
-    this.element = svg("svg", { class: "graph", role: "group", "aria-label": title }, arrowhead(this.arrow), this.scene);
+    this.element = svg("svg", { class: "graph", role: "group", "aria-label": title, tabindex: -1 }, arrowhead(this.arrow), this.scene);
     this.view = { x: 0, y: 0, scale: 1 };
     this.openCulprits();
     this.listen();
@@ -46,11 +46,13 @@ class GraphView {
   }
 
   draw() {
+    const within = this.scene.contains(document.activeElement);
     this.boxes.clear();
     this.lines.clear();
     this.scene.replaceChildren();
     this.drawBlock(this.graph.root, this.scene, 0, 0);
     this.choose(this.chosen);
+    if (within) this.boxes.get(this.chosen)?.element.focus({ preventScroll: true });
     this.mark(this.kept);
   }
 
@@ -212,20 +214,7 @@ class GraphView {
   }
 
   listen() {
-    let from = null;
-    this.element.addEventListener("pointerdown", (event) => {
-      from = { x: event.clientX - this.view.x, y: event.clientY - this.view.y, at: [event.clientX, event.clientY] };
-      this.dragged = false;
-    });
-    this.element.addEventListener("pointermove", (event) => {
-      if (!from) return;
-      if (!this.dragged && Math.hypot(event.clientX - from.at[0], event.clientY - from.at[1]) < 4) return;
-      if (!this.dragged) this.element.setPointerCapture(event.pointerId);
-      this.dragged = true;
-      this.view = { ...this.view, x: event.clientX - from.x, y: event.clientY - from.y };
-      this.place();
-    });
-    for (const end of ["pointerup", "pointercancel"]) this.element.addEventListener(end, () => (from = null));
+    followPointers(this);
     this.element.addEventListener(
       "wheel",
       (event) => {

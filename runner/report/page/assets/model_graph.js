@@ -86,11 +86,15 @@ class ModelGraph {
       block.children = child.children;
       for (const one of block.children) one.parent = block;
     }
-    // one that was divided off is settled with its blocks settled already
-    for (const child of block.children) if (!child.nodes.length) this.settle(child);
+    for (const child of block.children) if (child.node < 0) this.settle(child);
     block.children = block.children.filter((child) => child.nodes.length);
     block.children.sort((one, other) => one.nodes[0] - other.nodes[0]);
     this.divide(block);
+    this.sum(block);
+  }
+
+  // Fills in what a block has of its children, which are settled.
+  sum(block) {
     for (const child of block.children) {
       if (child.node >= 0) {
         child.culprits = this.guilty.has(child.node) ? 1 : 0;
@@ -112,7 +116,8 @@ class ModelGraph {
       const part = new Item(`${start + 1} to ${start + some.length} of ${children.length}`, block);
       part.children = some;
       for (const one of some) one.parent = part;
-      this.settle(part);
+      this.divide(part);
+      this.sum(part);
       block.children.push(part);
     }
   }

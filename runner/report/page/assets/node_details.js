@@ -15,8 +15,11 @@ class NodeDetails {
   }
 
   show(item, toggle) {
+    const within = this.element.contains(document.activeElement) && document.activeElement !== this.element;
     this.element.replaceChildren(...(item.node < 0 ? this.block(item, toggle) : this.node(item)));
     this.element.scrollTop = 0;
+    // what was pressed is gone
+    if (within) goTo(this.element.querySelector("h3"));
   }
 
   block(item, toggle) {
@@ -110,24 +113,19 @@ function table(head, rows) {
   return html(
     "table",
     {},
-    head.length ? html("thead", {}, html("tr", {}, head.map((cell) => html("th", { scope: "col" }, cell)))) : null,
+    head.length ? html("thead", {}, html("tr", {}, head.map((cell) => (cell ? html("th", { scope: "col" }, cell) : html("td"))))) : null,
     html("tbody", {}, rows.map((row) => html("tr", {}, row.map((cell, at) => line(cell, at))))),
   );
-}
-
-// Returns a measure of the finite elements, of which there may be none.
-function finite(value, counts) {
-  return counts.length ? figure(value) : "none";
 }
 
 function tensorValues(tensor) {
   const alike = tensor.good && tensor.wrong && tensor.differing === 0;
   const { good, wrong } = alike ? { good: tensor.good, wrong: null } : tensor;
   const known = [[alike ? "both" : "good", good], ["wrong", wrong]].filter(([, values]) => values);
+  const finite = known.some(([, { low }]) => low !== null);
+  const ofFinite = (name, key) => [name, (values) => (values[key] === null ? "nothing finite" : figure(values[key]))];
   const rows = [
-    ["lowest", ({ low, counts }) => finite(low, counts)],
-    ["highest", ({ high, counts }) => finite(high, counts)],
-    ["mean", ({ mean, counts }) => finite(mean, counts)],
+    ...(finite ? [ofFinite("lowest", "low"), ofFinite("highest", "high"), ofFinite("mean", "mean")] : [ofFinite("range", "low")]),
     ["NaN", ({ nan }) => nan],
     ["Inf", ({ inf }) => inf],
     ["first", ({ first }) => first.slice(0, 4).map(figure).join(", ")],

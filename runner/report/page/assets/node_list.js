@@ -4,7 +4,7 @@ class NodeList {
   constructor(graph, onChoose) {
     this.graph = graph;
     this.found = [];
-    this.words = graph.names.map((name, node) => `${name} ${graph.typeOf(node)}`.toLowerCase());
+    this.words = graph.names.map((name, node) => plain(`${name} ${graph.typeOf(node)}`).toLowerCase());
     this.search = html("input", { type: "search", placeholder: "Find a node or operator", "aria-label": "Find a node" });
     this.order = html("select", { "aria-label": "Order of nodes" }, [
       html("option", { value: "model" }, "in the model's order"),
@@ -28,10 +28,11 @@ class NodeList {
   }
 
   find() {
-    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const typed = this.search.value.split(/\s+/).filter(Boolean);
+    const words = typed.map((word) => [plain(word), respelled(word)].map((one) => one.toLowerCase()));
     this.found = [];
     for (let node = 0; node < this.graph.size; node++) {
-      if (words.every((word) => this.words[node].includes(word))) this.found.push(node);
+      if (words.every((spelled) => spelled.some((word) => this.words[node].includes(word)))) this.found.push(node);
     }
     const rank = { culprits: (node) => -this.graph.items[node].culprits, error: (node) => -this.error(node) }[this.order.value];
     if (rank) this.found.sort((one, other) => rank(one) - rank(other) || one - other);

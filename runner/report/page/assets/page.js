@@ -86,8 +86,8 @@ function orderJobs() {
 }
 
 function addCopyButtons() {
-  for (const block of document.querySelectorAll(".commands pre")) {
-    const button = html("button", { type: "button", "aria-label": "Copy the command" }, "Copy");
+  for (const block of document.querySelectorAll("pre:has(> code)")) {
+    const button = html("button", { type: "button", class: "copy", "aria-label": `Copy: ${block.getAttribute("aria-label")}` }, "Copy");
     button.addEventListener("click", () => copy(block.firstElementChild, button));
     block.parentElement.append(button);
   }
@@ -111,6 +111,7 @@ async function start() {
   addThemeButton();
   addCopyButtons();
   orderJobs();
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => (one.open = true)));
   // what can be read is painted before anything is drawn
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   const page = await unpacked();

@@ -7,24 +7,36 @@ import json
 import re
 import types
 import zlib
+from html import unescape
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from runner.report.page.data import Graph, Page
+from runner.report.page.data import Graph, Page, Section
 
+_SECTION = re.compile(r'<section id="section-\d+"[^>]*><h2[^>]*>(.*?)</h2>(.*?)</section>', re.DOTALL)
 _SCRIPT = re.compile(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
 
 
 def page_in(folder: Path) -> Page:
-    """The page in a folder's report.html, whole."""
-    held = _SCRIPT.search((folder / "report.html").read_text(encoding="utf-8"))
+    """The page in a folder's report.html, whole but for the texts of its sections."""
+    written = (folder / "report.html").read_text(encoding="utf-8")
+    held = _SCRIPT.search(written)
     assert held, f"no values in {folder}/report.html"
     text = held[1].strip()
     if not text.startswith("{"):
         text = zlib.decompress(base64.b64decode(text), zlib.MAX_WBITS | 32).decode()
     page: Page = json.loads(text)
+    page["sections"] = [section_in(title, body) for title, body in _SECTION.findall(written)]
     whole(page)
     return page
+
+
+def section_in(title: str, body: str) -> Section:
+    """A section with all of its rows, of its HTML."""
+    lines = (
+        re.findall(r"<td>(.*?)</td>", line) for line in re.findall(r"<tr>(.*?)</tr>", body.split("<tbody>", 1)[-1])
+    )
+    return Section(title=unescape(title), text="", head=[], rows=[[unescape(cell) for cell in line] for line in lines])
 
 
 def whole(page: Page) -> None:
