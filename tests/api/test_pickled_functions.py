@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.api.pickled_functions import name_of, returns_nothing, source_of
+from runner.api.pickled_functions import file_of, name_of, returns_nothing
 from runner.errors import UsageError
 from tests.api.programs import lacks, script
 
@@ -44,28 +44,28 @@ class Judge:
 
 
 def called(function: Callable[..., Any], inputs: list[int]) -> Any:
-    space: dict[str, Any] = {}
-    exec(source_of(function, "check"), space)
+    space: dict[str, Any] = {"__file__": "check.py"}
+    exec(file_of(function, "check").text, space)
     return space[name_of(function, "check")]("model", inputs, [])
 
 
 def test_the_same_function_is_the_same_file_and_another_is_another() -> None:
-    assert source_of(lacks("Neg"), "check") == source_of(lacks("Neg"), "check")
-    texts = [source_of(one, "check") for one in (lacks("Neg"), lacks("Abs"), asserts, Judge(2), Judge(3))]
+    assert file_of(lacks("Neg"), "check").text == file_of(lacks("Neg"), "check").text
+    texts = [file_of(one, "check").text for one in (lacks("Neg"), lacks("Abs"), asserts, Judge(2), Judge(3))]
     assert len(set(texts)) == len(texts)
 
 
 def test_what_a_function_uses_of_its_module_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = source_of(asserts, "check")
+    before = file_of(asserts, "check").text
     monkeypatch.setitem(globals(), "LIMIT", 4)
-    assert source_of(asserts, "check") != before
+    assert file_of(asserts, "check").text != before
 
 
 def test_every_process_writes_the_same_file() -> None:
     body = (
-        "from runner.api.pickled_functions import source_of\n"
+        "from runner.api.pickled_functions import file_of\n"
         "from tests.api.programs import lacks\n"
-        "sys.stdout.write(source_of(lacks('Neg'), 'check').partition('_GIVEN = ')[2])"
+        "sys.stdout.write(file_of(lacks('Neg'), 'check').text)"
     )
     said = {subprocess.run(script(body), capture_output=True, text=True, check=True).stdout for _ in range(2)}
     assert len(said) == 1
@@ -95,7 +95,7 @@ def test_functions_methods_partials_and_objects_do_there_what_they_do_here() -> 
 )
 def test_a_function_that_returns_nothing_is_known(function: Callable[..., Any], silent: bool) -> None:
     assert returns_nothing(function) is silent
-    assert ("return _GIVEN" in source_of(function, "check")) is not silent
+    assert ("return GIVEN" in file_of(function, "check").text) is not silent
 
 
 def test_a_function_keeps_its_name_where_it_has_one() -> None:
@@ -106,11 +106,11 @@ def test_a_function_keeps_its_name_where_it_has_one() -> None:
 def test_what_cannot_be_sent_is_one_clear_error() -> None:
     lock = threading.Lock()
     with pytest.raises(UsageError, match=r"^check: the function cannot be sent to a worker .*in_process=True$"):
-        source_of(lambda *_: lock.locked(), "check")
+        file_of(lambda *_: lock.locked(), "check")
 
 
 def test_another_version_of_python_says_that_it_cannot_read_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = source_of(asserts, "check")
+    text = file_of(asserts, "check").text
     monkeypatch.setattr(sys, "version_info", (3, 8, 1))
     with pytest.raises(ImportError, match=r"written by Python 3\.\d+, and other versions cannot read it"):
         exec(text, {})
