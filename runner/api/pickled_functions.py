@@ -11,6 +11,7 @@ import dis
 import functools
 import hashlib
 import inspect
+import io
 import json
 import keyword
 import os
@@ -97,6 +98,24 @@ class FunctionFile:
     beside: Mapping[str, bytes]
 
 
+class _Pickler(cloudpickle.Pickler):
+    """Writes the same for a module that was compiled just now and for one whose bytecode was read.
+
+    These differ in whether the file's name in a function is the very object that its module has.
+    """
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self._names: dict[str, str] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if not isinstance(obj, CodeType):
+            return super().reducer_override(obj)
+        name = obj.co_filename
+        copied = self._names.setdefault(name, name.encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass"))
+        return self.dispatch_table[CodeType](obj.replace(co_filename=copied))
+
+
 def name_of(function: Callable[..., Any], key: str) -> str:
     """Return what ``function`` is called in its file: as in the program, or ``key`` where that has no name for it."""
     plain = function if inspect.isbuiltin(function) else _plain(function)
@@ -133,12 +152,13 @@ def file_of(function: Callable[..., Any], key: str) -> FunctionFile:
     own = getattr(_plain(function), "__module__", None) or ""
     try:
         with _by_value(sys.modules.get(own)):
-            pickled = cloudpickle.dumps(function)
+            _Pickler(written := io.BytesIO()).dump(function)
     except Exception as error:
         raise UsageError(
             f"{key}: the function cannot be sent to a worker ({type(error).__name__}: {error}). Let it make inside "
             "what it needs (a session, a file, a lock), or run the check in this process: in_process=True"
         ) from error
+    pickled = written.getvalue()
     content = zlib.compress(pickled, 1)
     digest = hashlib.sha256(content).hexdigest()
     beside = {} if len(content) <= _MOST_INSIDE else {f"{key}-{digest[:16]}.bin": content}

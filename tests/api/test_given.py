@@ -83,3 +83,12 @@ def test_a_model_is_a_path_or_a_proto(tmp_path: Path) -> None:
     assert given.keys["model"] == "net.onnx"
     with pytest.raises(UsageError, match="model: int is neither a path"):
         given.add_model(3)  # type: ignore[arg-type]
+
+
+def test_what_is_no_whole_model_says_how_to_give_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^model: GraphProto is neither .*make_model\(graph\) makes one$"):
+        Given(tmp_path).add_model(chain().graph)
+    model = chain()
+    model.graph.initializer.add(name="w", data_type=1, dims=[1], data_location=1)
+    with pytest.raises(UsageError, match=r"^model: the values of 'w' lie in a file .*Load it with them"):
+        Given(tmp_path).add_model(model)
