@@ -7,6 +7,7 @@ import io
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
@@ -16,7 +17,7 @@ import numpy as np
 from runner.api.in_process_check import FILE
 from runner.api.pickled_functions import PATHS, confirm_parameters, file_of, name_of, paths
 from runner.errors import UsageError
-from runner.model.graph.scopes import inline_tensors
+from runner.model.graph.scopes import initializers, inline_tensors
 from runner.model.values.tensor_bytes import is_external
 from runner.model.values.write_npz_and_data_sets import fits_npz
 from runner.schema.inputs import InputsSettings
@@ -80,7 +81,7 @@ class Given:
             kind = type(model).__name__
             made = ". onnx.helper.make_model(graph) makes one" if kind == "GraphProto" else ""
             raise UsageError(f"model: {kind} is neither a path nor an onnx.ModelProto{made}")
-        outside = next((tensor.name for tensor in inline_tensors(model) if is_external(tensor)), None)
+        outside = next((tensor.name for tensor in chain(initializers(model), inline_tensors(model)) if is_external(tensor)), None)
         if outside is not None:
             raise UsageError(
                 f"model: the values of {outside!r} lie in a file beside the model's and were not loaded. Load it with "

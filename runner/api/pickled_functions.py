@@ -98,7 +98,7 @@ class FunctionFile:
     beside: Mapping[str, bytes]
 
 
-class _Pickler(cloudpickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     """Writes the same for a module that was compiled just now and for one whose bytecode was read.
 
     These differ in whether the file's name in a function is the very object that its module has.
