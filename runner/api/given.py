@@ -81,7 +81,9 @@ class Given:
             kind = type(model).__name__
             made = ". onnx.helper.make_model(graph) makes one" if kind == "GraphProto" else ""
             raise UsageError(f"model: {kind} is neither a path nor an onnx.ModelProto{made}")
-        outside = next((tensor.name for tensor in chain(initializers(model), inline_tensors(model)) if is_external(tensor)), None)
+        outside = next(
+            (tensor.name for tensor in chain(initializers(model), inline_tensors(model)) if is_external(tensor)), None
+        )
         if outside is not None:
             raise UsageError(
                 f"model: the values of {outside!r} lie in a file beside the model's and were not loaded. Load it with "
