@@ -59,7 +59,8 @@ class Given:
     def told(self, message: str) -> str:
         """Return a message with the words of a program in it, instead of files that it never named."""
         if message.startswith("journal="):  # it compares the names of such files
-            return message
+            other = "the check or a module of yours that it uses is not what it was then. " * ("/check-" in message)
+            return f"{other}{message}"
         for path, word in self._words.items():
             message = message.replace(f"{word}={path}: {path}", word).replace(f"{word}={path}", word)
             message = message.replace(path, word).replace(Path(path).name, word)

@@ -48,7 +48,7 @@ def test_a_reduction_is_a_value_and_goes_on_with_what_is_known(tmp_path: Path) -
     again = winnow.reduce(chain(), lacks("Neg"), resume=tmp_path / "run", **options)
     assert again.checks.reused > 0
     assert again.checks.search == 0
-    with pytest.raises(winnow.UsageError, match="found under other conditions"):
+    with pytest.raises(winnow.UsageError, match=r"^the check or a module of yours .* found under other conditions"):
         winnow.reduce(chain(), lacks("Abs"), resume=tmp_path / "run", **options)
     html = winnow.Result(found.summary.__class__("found", 0, "reduce", "<b>&"), tmp_path)._repr_html_()
     assert "&lt;b&gt;&amp;" in html
