@@ -112,7 +112,10 @@ def _in_its_words(given: Given) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        raise UsageError(given.told(str(error))) from error
+        told = given.told(str(error))
+        if told == str(error):
+            raise
+        raise UsageError(told) from error.__cause__
 
 
 @contextmanager
@@ -121,8 +124,8 @@ def _claimed(folder: Path) -> Iterator[frozenset[str]]:
     new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"folder={folder}: {error.strerror}. Give another") from error
+    except (OSError, ValueError) as error:  # it cannot be made, or be a name
+        raise UsageError(f"folder={folder}: {getattr(error, 'strerror', error)}. Give another") from error
     try:
         with holding(folder) as foreign:
             yield foreign

@@ -124,6 +124,7 @@ def test_in_process_refuses_what_needs_a_process_of_its_own(options: dict[str, A
         ({"model": None}, r"^model: winnow.reduce needs one. Give a path or an onnx.ModelProto$"),
         ({"resume": "nowhere"}, r"^resume=nowhere: no such folder. Give the folder of an interrupted run$"),
         ({"progress": 3}, r"^progress: int is no function"),
+        ({"folder": "a\0b"}, r"embedded null byte. Give another$"),
         ({"folder": "/proc/x/y"}, r"^folder=/proc/x/y: No such file or directory. Give another$"),
         ({"inputs": {"z": np.ones((2, 3), np.float32)}}, r"^inputs\[0\]: no value for input 't0'; it holds z"),
         ({"inputs": lambda: {}["t0"]}, r"^inputs: inputs raised KeyError: 't0'"),
