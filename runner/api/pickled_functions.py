@@ -83,6 +83,7 @@ _TAKEN = frozenset({"b85decode", "file", "hashlib", "json", "os", "pickle", "sys
 _WIDTH = 120
 #: bytes of a function that stand in its file; one that closes over more has them beside it
 _MOST_INSIDE = 1 << 16
+_OF_A_KERNEL = re.compile(r"(?<=/)ipykernel_\d+(?=/)")
 _LINES = re.compile(r"\r\n?|\n")
 # a call of these only makes a generator or a coroutine
 _BEGUN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -101,7 +102,8 @@ class FunctionFile:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     """Writes the same for a module that was compiled just now and for one whose bytecode was read.
 
-    These differ in whether the file's name in a function is the very object that its module has.
+    These differ in whether the file's name in a function is the very object that its module has. The names of a
+    notebook's cells have the number of a process in them, which goes.
     """
 
     def __init__(self, file: io.BytesIO) -> None:
@@ -111,7 +113,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
     def reducer_override(self, obj: Any) -> Any:
         if not isinstance(obj, CodeType):
             return super().reducer_override(obj)
-        name = obj.co_filename
+        name = _OF_A_KERNEL.sub("ipykernel", obj.co_filename)
         copied = self._names.setdefault(name, name.encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass"))
         return self.dispatch_table[CodeType](obj.replace(co_filename=copied))
 

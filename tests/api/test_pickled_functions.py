@@ -80,6 +80,16 @@ def test_every_process_writes_the_same_file_also_of_a_module_that_was_compiled_b
     assert said[0] == said[1]
 
 
+def test_a_cell_of_a_notebook_is_the_same_function_in_another_kernel() -> None:
+    texts = set()
+    for kernel in (12, 345):
+        space: dict[str, Any] = {"__name__": "__main__"}
+        cell = "def check(*_):\n    return lambda: True\n"
+        exec(compile(cell, f"/tmp/ipykernel_{kernel}/67.py", "exec"), space)
+        texts.add(file_of(space["check"], "check").text)
+    assert len(texts) == 1
+
+
 def test_a_file_begins_with_the_source_and_says_what_reads_it() -> None:
     text = file_of(asserts, "check").text
     source, _, rest = text.partition(f"{MARK}\n")
