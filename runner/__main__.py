@@ -14,9 +14,9 @@ _PACKAGES = ("runner", "strategies", "conf")
 def main() -> None:
     """Run the command line and exit with its code."""
     gc.set_threshold(300_000, 20, 20)  # what a run loads and indexes stays: it need not be looked through so often
-    _confirm_platform()
     _mend_path()
     _load_packages()
+    _confirm_system()
     # in this order, and only now that names are safe from the user's folder: signals may come while the rest is loaded
     try:
         from runner.cli.signals import ENDING, ignore, leave, listen  # noqa: PLC0415
@@ -37,14 +37,12 @@ def main() -> None:
     sys.exit(code)
 
 
-def _confirm_platform() -> None:
-    """Leave where the system has no locks on files, processes groups and the like: what Winnow stands on."""
+def _confirm_system() -> None:
+    """Leave where Winnow does not run."""
     try:
-        importlib.import_module("fcntl")
-    except ImportError:
-        _leave(
-            "Winnow runs on Linux and macOS. On Windows it runs in WSL: `wsl --install`, then install it in there", 6
-        )
+        importlib.import_module("runner.cli.supported_system")
+    except ImportError as error:
+        _leave(str(error), 6)
 
 
 def _load_packages() -> None:

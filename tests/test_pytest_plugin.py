@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
+from runner import pytest_plugin
 from tests.harness import ROOT
 
 pytest_plugins = "pytester"
@@ -48,7 +54,7 @@ def test_it_is_reduced_and_attached(more: tuple[str, ...], suite: pytest.Pyteste
         done = suite.runpytest_subprocess("-p", "runner.pytest_plugin", "--winnow", "--winnow-dir=kept", *more)
         done.assert_outcomes(passed=1, failed=1)
         (folder,) = [path for path in (suite.path / "kept").iterdir() if path.name.endswith(f"test_bad{number}")]
-        done.stdout.fnmatch_lines(["reduce: found: n3 (1 of 7 nodes)", "*winnow: models that fail*"])
+        done.stdout.fnmatch_lines(["reduce: found: n3 (1 of 7 nodes)*", "*winnow: models that fail*"])
         done.stdout.fnmatch_lines([f"*::test_bad: {folder}*"])
         assert (folder / "reduced.onnx").is_file()
 
@@ -60,3 +66,30 @@ def test_a_suite_that_does_not_use_it_loads_nothing_of_winnow(suite: pytest.Pyte
         "    assert ours == {'runner', 'runner.pytest_plugin'}\n"
     )
     suite.runpytest_subprocess("-p", "runner.pytest_plugin").assert_outcomes(passed=1)
+
+
+def test_what_cannot_be_asked_fails_in_one_line(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        "from tests.api.programs import chain\n"
+        "def test_folder(onnx_model_check):\n    onnx_model_check(chain(), folder='here')\n"
+        "def test_key(onnx_model_check):\n    onnx_model_check(chain(), lambda *_: True, chekcer='finite')\n"
+    )
+    done = suite.runpytest_subprocess("-p", "runner.pytest_plugin")
+    done.assert_outcomes(failed=2)
+    done.stdout.fnmatch_lines(
+        [
+            "onnx_model_check: folder= is the plugin's own: see --winnow-dir",
+            "onnx_model_check: chekcer: winnow.* takes no such argument (did you mean checker?)*",
+        ]
+    )
+    assert "Traceback" not in done.stdout.str()
+
+
+def test_processes_that_ask_at_once_get_folders_of_their_own(tmp_path: Path) -> None:
+    asked = SimpleNamespace(
+        node=SimpleNamespace(nodeid="test_it.py::test_it"),
+        config=SimpleNamespace(rootpath=tmp_path, getoption=lambda _: "kept"),
+    )
+    with ThreadPoolExecutor(8) as many:
+        found = [*many.map(lambda _: pytest_plugin._folder(cast("pytest.FixtureRequest", asked)), range(24))]
+    assert len(set(found)) == 24

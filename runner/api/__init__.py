@@ -2,6 +2,7 @@
 
 import logging
 
+import runner.cli.supported_system  # noqa: F401 - before what cannot be loaded elsewhere
 from runner.api.options import Options
 from runner.api.result import NoAnswerError, Result
 from runner.api.verbs import (

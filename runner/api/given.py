@@ -7,6 +7,7 @@ import io
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 import numpy as np
 
 from runner.api.in_process_check import FILE
-from runner.api.pickled_functions import name_of, source_of
+from runner.api.pickled_functions import PATHS, confirm_parameters, file_of, name_of, paths
 from runner.errors import UsageError
+from runner.model.graph.scopes import initializers, inline_tensors
+from runner.model.values.tensor_bytes import is_external
 from runner.model.values.write_npz_and_data_sets import fits_npz
 from runner.schema.inputs import InputsSettings
 
@@ -51,6 +54,18 @@ class Given:
     folder: Path
     keys: dict[str, Any] = field(default_factory=dict)
     contents: dict[Path, bytes] = field(default_factory=dict)
+    _words: dict[str, str] = field(default_factory=dict)
+
+    def told(self, message: str) -> str:
+        """Return a message with the words of a program in it, instead of files that it never named."""
+        if message.startswith("journal="):  # it compares the names of such files
+            other = "the check or a module of yours that it uses is not what it was then. " * ("/check-" in message)
+            return f"{other}{message}"
+        for path, word in self._words.items():
+            message = message.replace(f"{word}={path}: {path}", word).replace(f"{word}={path}", word)
+            message = message.replace(path, word).replace(Path(path).name, word)
+            message = message.replace(f"{word}=python: {word}:", f"{word}: ")
+        return message
 
     def write(self) -> None:
         """Write the files, once the run has its folder."""
@@ -63,11 +78,21 @@ class Given:
         if model is None or isinstance(model, (str, PathLike)):
             self.keys["model"] = None if model is None else fspath(model)
             return
-        if not hasattr(model, "SerializeToString"):
-            raise UsageError(f"model: {type(model).__name__} is neither a path nor an onnx.ModelProto")
+        if not hasattr(model, "SerializeToString") or not hasattr(model, "graph"):
+            kind = type(model).__name__
+            made = ". onnx.helper.make_model(graph) makes one" if kind == "GraphProto" else ""
+            raise UsageError(f"model: {kind} is neither a path nor an onnx.ModelProto{made}")
+        outside = next(
+            (tensor.name for tensor in chain(initializers(model), inline_tensors(model)) if is_external(tensor)), None
+        )
+        if outside is not None:
+            raise UsageError(
+                f"model: the values of {outside!r} lie in a file beside the model's and were not loaded. Load it with "
+                "them (onnx.load(path)), or give the path of the model's file"
+            )
         if model.ByteSize() > _MOST:
             raise UsageError("model: it has 2 GiB or more. Save it with external data, and give the path of the file")
-        self.keys["model"] = self._file("model", ".onnx", model.SerializeToString())
+        self.keys["model"] = self._file("model", ".onnx", model.SerializeToString(), "model")
 
     def add_check(self, check: Check, checker: Any, *, in_process: bool) -> None:
         """Take ``check`` and what was given of the ``checker`` besides. Raises UsageError where they do not fit."""
@@ -79,9 +104,12 @@ class Given:
         if checker is not None and (not isinstance(checker, Mapping) or "name" in checker):
             raise UsageError("check and checker: both say what judges. Give one, or keys only: checker={'timeout': 60}")
         if callable(check):
-            name = "check" if in_process else name_of(check, "check")
-            text = FILE.format(number=secrets.token_hex(8)) if in_process else source_of(check, "check")
-            own: dict[str, Any] = {"name": "python", "file": self._file("check", ".py", text), "function": name}
+            confirm_parameters(check, "check")
+            if in_process:
+                file = self._file("check", ".py", FILE.format(number=secrets.token_hex(8)), "check")
+                own: dict[str, Any] = {"name": "python", "file": file, "function": "check"}
+            else:
+                own = self._function(check, "check")
         elif isinstance(check, str) or (isinstance(check, Sequence) and all(isinstance(word, str) for word in check)):
             own = {"name": "command", "command": check}
         else:
@@ -90,12 +118,13 @@ class Given:
 
     def add_inputs(self, inputs: Inputs, *, in_process: bool) -> None:
         """Take ``inputs``. Raises UsageError for what is none."""
-        if callable(inputs) and in_process:
-            inputs = inputs()
+        if callable(inputs):
+            confirm_parameters(inputs, "inputs")
+            inputs = inputs() if in_process else inputs
         if inputs is None or isinstance(inputs, InputsSettings):
             self.keys["inputs"] = inputs
         elif callable(inputs):
-            self._add_function(inputs)
+            self.keys["inputs"] = self._function(inputs, "inputs")
         elif isinstance(inputs, (str, PathLike)):
             self.keys["inputs"] = {"name": "files", "path": fspath(inputs)}
         else:
@@ -114,20 +143,27 @@ class Given:
         """Take values as npz files, or what an npz cannot hold (sequences, bfloat16) as a function that returns it."""
         samples = [{str(name): _unwrapped(value) for name, value in one.items()} for one in given]
         if all(map(_fits, samples)):
-            paths = [self._file(f"inputs_{number}", ".npz", _npz(sample)) for number, sample in enumerate(samples)]
-            self.keys["inputs"] = {"name": "files", "path": paths}
+            places = [
+                self._file(f"inputs_{number}", ".npz", _npz(sample), f"inputs[{number}]")
+                for number, sample in enumerate(samples)
+            ]
+            self.keys["inputs"] = {"name": "files", "path": places}
         else:
-            self._add_function(lambda: samples)
+            self.keys["inputs"] = self._function(lambda: samples, "inputs")
 
-    def _add_function(self, function: Callable[[], Any]) -> None:
-        file = self._file("inputs", ".py", source_of(function, "inputs"))
-        self.keys["inputs"] = {"name": "python", "file": file, "function": name_of(function, "inputs")}
+    def _function(self, function: Callable[..., Any], key: str) -> dict[str, Any]:
+        """Have a function written; return the keys that name it."""
+        made, folder = file_of(function, key), self.folder / FOLDER
+        self.contents.update({folder / name: content for name, content in made.beside.items()})
+        self.contents[folder / PATHS] = paths()
+        return {"name": "python", "file": self._file(key, ".py", made.text, key), "function": name_of(function, key)}
 
-    def _file(self, name: str, kind: str, given: bytes | str) -> str:
-        """Have a file written; return its path."""
+    def _file(self, name: str, kind: str, given: bytes | str, word: str) -> str:
+        """Have a file written; return its path. ``word``: what the program calls it."""
         content = given.encode() if isinstance(given, str) else given
         path = self.folder / FOLDER / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}{kind}"
         self.contents[path] = content
+        self._words[str(path)] = word
         return str(path)
 
 

@@ -89,7 +89,7 @@ class InProcessCheck(PythonCheck):
         begun = time.monotonic()
         value, failure = None, None
         try:
-            value = judged(self._function, dict(arguments), silent=returns_nothing(self._function))
+            value = judged(self._function, dict(arguments), silent=returns_nothing(self._function), told=False)
         except Exception as error:  # noqa: BLE001 - it returned what is no verdict
             failure = Failure("check", type(error).__name__, str(error))
         return Reply(value, failure, None, time.monotonic() - begun, 0.0)

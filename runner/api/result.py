@@ -6,9 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from runner.cli.screen.last_screen import headline, rows
 from runner.errors import WinnowError
 from runner.jobs.listener import CheckEvent
 from runner.report.markdown import REPORT_NAME
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 _SHOWN = 10
+#: the rows of a screen that end it: what to open and to type next is for the command line
+_OF_A_COMMAND = frozenset({"open", "next"})
 
 
 class NoAnswerError(WinnowError):
@@ -34,7 +39,7 @@ class NoAnswerError(WinnowError):
         self.result = result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """How a run ended, and what was found.
 
@@ -164,21 +169,22 @@ class Result:
         )
         return f"<div><b>{first}</b><br>{'<br>'.join(rest)}<br>{links}</div>"
 
+    def __repr__(self) -> str:
+        culprits = listed([one_line(name) for name in self.culprits], _SHOWN)
+        return f"<Result {self.summary.strategy}: {self.status}{f' {culprits}' if culprits else ''}; {self.folder}>"
+
     def _lines(self) -> list[str]:
-        summary, checks = self.summary, self.summary.checks
-        names = listed([one_line(name) for name in summary.culprits], _SHOWN) if self.found else ""
-        of = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if summary.nodes_after is not None else ""
-        shown = ", ".join(filter(None, (summary.minimality, self.cause and f"cause: {self.cause}")))
-        paid = checks.search + checks.trust + checks.refine + checks.cause
-        return [
-            f"{summary.strategy}: {summary.status}{f': {names}{of}' if names else of}",
-            *filter(None, (shown, *(one_line(line) for line in summary.message.splitlines()))),
-            *(f"warning: {one_line(one)}" for one in summary.warnings),
-            f"{paid} checks ({checks.reused} reused) in {summary.seconds.total:.1f} s; {self.folder}",
-        ]
+        """Return what the last screen of a command says, without what to open and to type next."""
+        result, folder = self.to_dict(), self.folder
+        told = takewhile(lambda row: row.name not in _OF_A_COMMAND, rows(result, folder, ("winnow",)))
+        said = [f"{row.name}: {row.text}" if row.name else row.text for row in told if row.name != "also"]
+        lines = [f"{self.summary.strategy}: {headline(result, most=_SHOWN)}", *said, str(folder)]
+        return [one_line(line.strip()) for text in lines for line in text.splitlines()]
 
     def _file(self, name: str) -> Path | None:
-        return path if (path := self.folder / name).is_file() else None
+        """Return a file of the run, or of that step of a triage whose model is the answer."""
+        folders = [self.folder, *([self.model_path.parent] if self.model_path else [])]
+        return next((path for folder in folders if (path := folder / name).is_file()), None)
 
     def _samples(self, kind: str) -> tuple[Mapping[str, np.ndarray[Any, Any]], ...]:
         from onnx import load_tensor, numpy_helper  # noqa: PLC0415 - as above
@@ -193,4 +199,4 @@ class Result:
 def _address(path: Path) -> str:
     """Return a link for a notebook: relative where the notebook may show it, for its server sends nothing else."""
     relative = os.path.relpath(path)
-    return path.as_uri() if relative.startswith("..") else relative
+    return path.as_uri() if relative.startswith("..") else f"./{quote(relative)}"

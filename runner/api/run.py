@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +16,7 @@ from runner.api.given import Check, Given, Model
 from runner.api.in_process_check import giving, without_worker
 from runner.api.options import Options
 from runner.api.result import Result
-from runner.cli.claim_folder import KEYS, FolderTakenError, holding
+from runner.cli.claim_folder import KEYS, FolderTakenError, check_resumed, holding
 from runner.cli.config.paths import expand_home, rooted
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
@@ -30,6 +31,8 @@ from runner.text import close
 
 #: what is no key of the configuration
 _OWN_KEYS = ("folder", "progress", "in_process")
+#: what a message says of going on, which a check in this process cannot
+_ONWARD = re.compile(r"; go on with:? .*", re.DOTALL)
 
 
 def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -> Result:
@@ -45,6 +48,9 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
             )
     asked = {key: value for key, value in options.items() if key not in _OWN_KEYS}
     here = bool(options.get("in_process"))
+    progress = options.get("progress")
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress: {type(progress).__name__} is no function. It is called with each check as it ends")
     folder = _folder(options.get("folder"), asked.get("resume"))
     given = Given(folder)
     given.add_model(model)
@@ -53,10 +59,15 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     settings = compose({**asked, **given.keys, "strategy": _strategy(strategy, asked.pop("strategy", None))})
     if not isinstance(settings.strategy, SCHEMAS["strategy"][strategy]):
         raise UsageError(f"strategy={settings.strategy.name}: this is no choice of winnow.{strategy}")
+    _confirm_model(settings, strategy)
     if here:
         settings = without_worker(settings, given.keys["checker"])
-    told = _Told(options.get("progress"))
-    with _claimed(folder) as foreign:
+    if settings.resume is not None:
+        if not folder.is_dir():
+            raise UsageError(f"resume={settings.resume}: no such folder. Give the folder of an interrupted run")
+        check_resumed(settings.resume)
+    told = _Told(progress)
+    with _claimed(folder) as foreign, _in_its_words(given):
         given.write()
         check_given(settings, foreign)
         settings = rooted(expand_home(settings), Path.cwd())
@@ -65,9 +76,10 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     if told.error is not None:
         raise told.error
     if summary.status == Status.interrupted:
-        raise KeyboardInterrupt(f"{summary.message or 'interrupted'} [{folder}]")
+        ended = summary.message or "interrupted"
+        raise KeyboardInterrupt(f"{_ONWARD.sub('', ended) if here else ended} [{folder}]")
     if summary.status == Status.usage:
-        raise UsageError(summary.message)
+        raise UsageError(given.told(summary.message))
     return Result(summary, folder, tuple(told.checks))
 
 
@@ -86,12 +98,35 @@ def _strategy(name: str, given: Any) -> Any:
     return {"name": name, **given} if isinstance(given, Mapping) else name if given is None else given
 
 
+def _confirm_model(settings: Settings, strategy: str) -> None:
+    """Raise UsageError where a model is wanted and none was given."""
+    judged = settings.strategy.checks and not settings.checker.runs_own_code and settings.target.model is None
+    if settings.model is None and (settings.strategy.needs_model or judged):
+        other = "" if settings.strategy.needs_model else ", or a check that needs none: check=FUNCTION"
+        raise UsageError(f"model: winnow.{strategy} needs one. Give a path or an onnx.ModelProto{other}")
+
+
+@contextmanager
+def _in_its_words(given: Given) -> Iterator[None]:
+    """Have errors speak of what the program gave, and not of the files that were made of it."""
+    try:
+        yield
+    except UsageError as error:
+        told = given.told(str(error))
+        if told == str(error):
+            raise
+        raise UsageError(told) from error.__cause__
+
+
 @contextmanager
 def _claimed(folder: Path) -> Iterator[frozenset[str]]:
     """Have ``folder`` for this run; one that was made for a run that could not even begin is removed again."""
     new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:  # it cannot be made, or be a name
+        raise UsageError(f"folder={folder}: {getattr(error, 'strerror', error)}. Give another") from error
+    try:
         with holding(folder) as foreign:
             yield foreign
     except FolderTakenError as error:

@@ -74,8 +74,11 @@ def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
     return judged(function, args, silent=not _returns(args["file"], args["function"]))
 
 
-def judged(function: Callable[..., Any], args: Dict[str, Any], silent: bool) -> Dict[str, Any]:
-    """Call ``function`` as in `user_check`; ``silent``: it has no statement that returns anything."""
+def judged(function: Callable[..., Any], args: Dict[str, Any], silent: bool, told: bool = True) -> Dict[str, Any]:
+    """Call ``function`` as in `user_check`.
+
+    ``silent``: it has no statement that returns anything. ``told``: what it raises is written to stderr, a check's log.
+    """
     structures = args.get("structures") or {}
     inputs = [_arrays(sample, structures) for sample in args["samples"]]
     expected = [_arrays(sample, structures) for sample in args.get("expected") or []]
@@ -84,7 +87,8 @@ def judged(function: Callable[..., Any], args: Dict[str, Any], silent: bool) -> 
     except (Exception, SystemExit) as error:  # noqa: BLE001 - what it means is not for this process to say
         trace = error.__traceback__.tb_next if error.__traceback__ else None
         raised = "".join(traceback.format_exception(type(error), error.with_traceback(trace), trace))
-        sys.stderr.write(raised)
+        if told:
+            sys.stderr.write(raised)
         return {"raised": raised}
     if result is None and silent:
         return {"result": None}

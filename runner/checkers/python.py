@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from runner.verdict import MEASURE, NO_IMPORT, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, refused_memory, shortage
 from strategies.outcome import Outcome
 
+#: what `runner.api` names its files
+_OF_A_PROGRAM = re.compile(r"(^|/)given/check-[0-9a-f]{16}\.py$")
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _RESULTS = (
     f"True (pass), False (fail), one of {', '.join(_OUTCOMES)}, a dict with 'outcome' and numbers, or a number (or a "
@@ -123,8 +126,9 @@ class PythonCheck(Checker):
         }
 
     def describe(self) -> str:
-        """File and function."""
-        return f"{self._settings.file}:{self._settings.function}"
+        """File and function; of a program's function, whose file Winnow has written, its name alone."""
+        named, function = self._settings.file or "", self._settings.function
+        return function if _OF_A_PROGRAM.search(named) else f"{named}:{function}"
 
     def _read(self, reply: Reply) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
         if reply.failure is not None:

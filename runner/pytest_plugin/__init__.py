@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from runner.api import Result
 
 _PROPERTY = "winnow"
+_OWN = frozenset({"folder", "resume"})
 _LONGEST = 120
 
 
@@ -43,10 +45,16 @@ def onnx_model_check(request: pytest.FixtureRequest) -> Callable[..., None]:
         from runner import api as winnow  # noqa: PLC0415 - see above
 
         __tracebackhide__ = True
+        own = sorted(_OWN & options.keys())
+        if own:
+            pytest.fail(f"onnx_model_check: {own[0]}= is the plugin's own: see --winnow-dir", pytrace=False)
         once = {key: value for key, value in options.items() if key != "strategy"}
-        with TemporaryDirectory() as scratch:
-            found = winnow.repeat(model, check, strategy={"until": 1}, **{**once, "folder": Path(scratch) / "run"})
-        last = found.raise_for_status().verdicts[-1]
+        try:
+            with TemporaryDirectory() as scratch:
+                found = winnow.repeat(model, check, strategy={"until": 1}, **{**once, "folder": Path(scratch) / "run"})
+            last = found.raise_for_status().verdicts[-1]
+        except (winnow.UsageError, winnow.NoAnswerError) as error:
+            pytest.fail(f"onnx_model_check: {error}", pytrace=False)
         if last.outcome == "pass":
             return
         why = f"{last.outcome}: {last.reason}" if last.reason else last.outcome
@@ -65,8 +73,13 @@ def _folder(request: pytest.FixtureRequest) -> Path:
     """Return a folder that is not there yet for what the test has reduced, whichever process runs it."""
     name = re.sub(r"\W+", "-", request.node.nodeid)[-_LONGEST:].strip("-")
     place: Path = request.config.rootpath / request.config.getoption("--winnow-dir")
-    names = (f"{name}-{number}" if number > 1 else name for number in count(1))
-    return next(place / one for one in names if not (place / one).exists())
+    place.mkdir(parents=True, exist_ok=True)
+    for number in count(1):
+        folder = place / (f"{name}-{number}" if number > 1 else name)
+        with suppress(FileExistsError):  # of an earlier run, or of a process that tests beside this one
+            folder.mkdir()
+            return folder
+    raise AssertionError("numbers have no end")
 
 
 def _attach(item: pytest.Item, result: Result) -> str:

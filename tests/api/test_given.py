@@ -36,7 +36,7 @@ def test_arrays_become_npz_files_that_hold_them(tmp_path: Path) -> None:
 def test_what_an_npz_cannot_hold_is_returned_by_a_function(sample: dict[str, Any], tmp_path: Path) -> None:
     keys, made = inputs_of(sample, tmp_path)
     made.write()
-    space: dict[str, Any] = {}
+    space: dict[str, Any] = {"__file__": keys["file"]}
     exec(Path(keys["file"]).read_text(), space)
     (found,) = space[keys["function"]]()
     assert list(found) == list(sample)
@@ -61,7 +61,7 @@ def test_other_content_never_takes_the_place_of_what_was_given_before(tmp_path: 
         given.add_model(model)
         given.add_check(lacks(operator), None, in_process=False)
         given.write()
-    assert len([*(tmp_path / "given").iterdir()]) == 4
+    assert len([*(tmp_path / "given").glob("*-*")]) == 4
 
 
 @pytest.mark.parametrize(
@@ -83,3 +83,12 @@ def test_a_model_is_a_path_or_a_proto(tmp_path: Path) -> None:
     assert given.keys["model"] == "net.onnx"
     with pytest.raises(UsageError, match="model: int is neither a path"):
         given.add_model(3)  # type: ignore[arg-type]
+
+
+def test_what_is_no_whole_model_says_how_to_give_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^model: GraphProto is neither .*make_model\(graph\) makes one$"):
+        Given(tmp_path).add_model(chain().graph)
+    model = chain()
+    model.graph.initializer.add(name="w", data_type=1, dims=[1], data_location=1)
+    with pytest.raises(UsageError, match=r"^model: the values of 'w' lie in a file .*Load it with them"):
+        Given(tmp_path).add_model(model)

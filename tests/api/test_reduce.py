@@ -17,6 +17,7 @@ import onnx
 import pytest
 
 from runner import api as winnow
+from runner.report.summary import Summary
 from tests.api.programs import BAD, QUICK, chain, lacks, script
 from tests.harness import winnow as command_line
 
@@ -39,12 +40,15 @@ def test_a_reduction_is_a_value_and_goes_on_with_what_is_known(tmp_path: Path) -
     assert found.verdicts == tuple(seen)
     assert len(seen) == found.checks.search + found.checks.trust
     assert (seen[0].phase, seen[0].size, seen[0].outcome) == ("pre-flight", 7, "fail")
-    assert str(found).startswith(f"reduce: found: {BAD} (1 of 7 nodes)\n1-minimal\n")
+    assert str(found).startswith(f"reduce: found: {BAD} (1 of 7 nodes)")
+    assert "\nsure: 1-minimal: none of it can be left out" in str(found)
+    assert str(found).endswith(f" in all\n{tmp_path / 'run'}")
+    assert repr(found) == f"<Result reduce: found {BAD}; {tmp_path / 'run'}>"
     assert found.to_dict()["culprits"] == [BAD]
     again = winnow.reduce(chain(), lacks("Neg"), resume=tmp_path / "run", **options)
     assert again.checks.reused > 0
     assert again.checks.search == 0
-    with pytest.raises(winnow.UsageError, match="found under other conditions"):
+    with pytest.raises(winnow.UsageError, match=r"^the check or a module of yours .* found under other conditions"):
         winnow.reduce(chain(), lacks("Abs"), resume=tmp_path / "run", **options)
     html = winnow.Result(found.summary.__class__("found", 0, "reduce", "<b>&"), tmp_path)._repr_html_()
     assert "&lt;b&gt;&amp;" in html
@@ -115,6 +119,15 @@ def test_in_process_refuses_what_needs_a_process_of_its_own(options: dict[str, A
         ({"plan": "yes"}, r"^plan='yes': it takes True or False"),
         ({"resume": "nowhere", "folder": "here"}, r"^folder and resume"),
         ({"in_process": True, "check": "python check.py"}, r"^in_process=True: only a function"),
+        ({"in_process": True, "check": lambda model: True}, r"^check: check\(model\) cannot be called"),
+        ({"check": lambda model: True}, r"^check: check\(model\) cannot be called"),
+        ({"model": None}, r"^model: winnow.reduce needs one. Give a path or an onnx.ModelProto$"),
+        ({"resume": "nowhere"}, r"^resume=nowhere: no such folder. Give the folder of an interrupted run$"),
+        ({"progress": 3}, r"^progress: int is no function"),
+        ({"folder": "a\0b"}, r"embedded null byte. Give another$"),
+        ({"folder": "/proc/x/y"}, r"^folder=/proc/x/y: No such file or directory. Give another$"),
+        ({"inputs": {"z": np.ones((2, 3), np.float32)}}, r"^inputs\[0\]: no value for input 't0'; it holds z"),
+        ({"inputs": lambda: {}["t0"]}, r"^inputs: inputs raised KeyError: 't0'"),
     ],
 )
 def test_what_cannot_be_is_one_clear_error_and_leaves_no_folder(
@@ -222,3 +235,54 @@ def test_a_program_gets_what_the_command_line_writes(tmp_path: Path) -> None:
     options: Any = {"checker": {"name": "python", "file": check}, "budget": {"checks": 30}}
     called = winnow.reduce(tmp_path / "net.onnx", folder=tmp_path / "called", **options).to_dict()
     assert {key for key in typed if typed[key] != called[key]} <= {"seconds", "peak_rss_mb"}
+
+
+def test_in_process_nothing_is_printed_and_ctrl_c_offers_no_going_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def check(model: str, inputs: list[Any], expected: list[Any]) -> None:
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        seen.append(model)
+        raise LookupError("mine")
+
+    seen: list[str] = []
+    with pytest.raises(KeyboardInterrupt) as raised:
+        winnow.repeat(chain(), check, in_process=True, strategy={"until": 9}, folder=tmp_path / "run")
+    assert "resume" not in str(raised.value)
+    assert str(tmp_path / "run") in str(raised.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_function_is_called_by_its_name(tmp_path: Path) -> None:
+    def judge(model: str, inputs: list[Any], expected: list[Any]) -> bool:
+        return False
+
+    found = winnow.repeat(chain(), judge, strategy={"until": 1}, folder=tmp_path / "run")
+    assert [one.reason for one in found.verdicts] == ["judge returned False"]
+
+
+def test_what_a_triage_hands_on_lies_with_the_step_that_answered(tmp_path: Path) -> None:
+    step = tmp_path / "a #b?" / "steps" / "06-reduce"
+    step.mkdir(parents=True)
+    for path in (step / "bundle.zip", step / "repro.py", step / "report.html", step.parents[1] / "report.html"):
+        path.touch()
+    summary = Summary("found", 0, "triage", "", model="steps/06-reduce/reduced.onnx")
+    found = winnow.Result(summary, step.parents[1])
+    assert (found.bundle, found.repro) == (step / "bundle.zip", step / "repro.py")
+    assert found.page == step.parents[1] / "report.html"
+
+
+def test_links_of_a_notebook_lead_to_files_of_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "javascript:a #b?%20"
+    folder.mkdir()
+    (folder / "REPORT.md").touch()
+    html = winnow.Result(Summary("found", 0, "reduce", ""), folder)._repr_html_()
+    assert 'href="./javascript%3Aa%20%23b%3F%2520/REPORT.md"' in html
+
+
+def test_where_there_are_no_locks_the_import_says_what_to_do(tmp_path: Path) -> None:
+    body = "sys.modules['fcntl'] = None\nimport runner.api"
+    done = subprocess.run(script(body), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: Winnow runs on Linux and macOS. On Windows it runs in")
