@@ -30,6 +30,7 @@ from runner.report.repro.write import REPRO_NAME, ROUNDED, Beside, Repro, repro,
 from runner.report.result import write_result
 from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, Rounding
+from runner.schema.checker import CheckerSettings
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 from runner.workers.worker import PREPARE_SECONDS
@@ -95,7 +96,9 @@ def write_bundle(
     shown, held = Shown(model=answer.model if answer else None, files=present(folder, summary)), None
     if found:
         attempt("test_data_set_0", lambda: _write_data(folder, found))
-        script = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool)) or Repro()
+        script = Repro()
+        if not settings.checker.needs_caller:
+            script = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool)) or script
         told = attempt(bundle_zip.BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
         shown, held = told or (shown, None)
     # with these a check of the kept model alone knows what that of the whole one did
@@ -190,10 +193,16 @@ def _handed_on(
     settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel, script: Repro
 ) -> tuple[Shown, bundle_zip.Contents]:
     """Return what the report shows of an answer, and what bundle.zip holds; say what it does not."""
+    own = settings.checker.needs_caller  # what stands in its place judges nothing
     models = [summary.model or "", *([ROUNDED] if rounds(settings.target) else [])]
-    held = bundle_zip.contents(folder, models, settings.checker, cwd)
+    held = bundle_zip.contents(folder, models, CheckerSettings() if own else settings.checker, cwd)
     if held.left_out:
         log.warning("%s: %s", folder / bundle_zip.BUNDLE_NAME, held.told)
+    if held.of_user:
+        log.info("%s holds files of yours: %s", folder / bundle_zip.BUNDLE_NAME, ", ".join(held.of_user))
+    if typed := check_files.like_secrets(settings.checker):
+        shown = f"{REPORT_NAME}, {REPRO_NAME} and {bundle_zip.BUNDLE_NAME} show checker.command as it was typed"
+        log.warning("%s, also what looks like a secret: %s", shown, ", ".join(typed))
     files = present(folder, summary, script, held.told)
     if settings.checker.runs_own_code and script.source:
         # a reader has the copies of the check in the archive, and not what lies here
@@ -201,8 +210,8 @@ def _handed_on(
         copies = {path: name for path, name in named if f"{check_files.FOLDER}/{name}" in held.files}
         script = repro(folder, summary, settings, cwd, _beside(summary, answer, copies))
     said = _near(_printed_by_check(settings, folder, summary), cwd)
-    check = check_files.texts_of(settings.checker, cwd)
-    return Shown(answer.model, (), script, said, check, bundle_zip.BUNDLE_NAME, files), held
+    check = {} if own else check_files.texts_of(settings.checker, cwd)
+    return Shown(answer.model, (), script, said, check, bundle_zip.BUNDLE_NAME, files, held.told), held
 
 
 def _write_zip(folder: Path, held: bundle_zip.Contents, script: Repro) -> None:

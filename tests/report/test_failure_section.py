@@ -102,7 +102,7 @@ def tensor(name: str = "t1", **told: Any) -> Tensor:
             found(
                 "exit 1", "check", context={}, signature={"stage": "check", "kind": "exit 1", "raised": "E at a.py:3"}
             ),
-            "E at a.py&#58;3: `Mul`",
+            "E at a.py:3: `Mul`",
             "`Mul` makes the check fail (exit 1).",
         ),
     ],
@@ -121,7 +121,7 @@ def test_several_nodes_are_a_model() -> None:
 def test_expected_and_actual_values_stand_beside_each_other() -> None:
     same = tensor("t0", differences=[], differing=0)
     said = report(found(), shown=Shown(small("Mul"), tensors=(same, tensor())))
-    assert "## Expected and actual values\n\n`t1`, `float16[2, 3]`: 2 of 6 elements differ, the first" in said
+    assert "## Expected and actual values\n\n`t1`, `float16[2, 3]`: 2 of 6 elements differ, the worst" in said
     assert "| index | expected | actual |\n| --- | --- | --- |\n| `[0, 2]` | `65504` | `inf` |" in said
     assert "| `[1, 0]` | `0.333333333` | `nan` |" in said
     assert "`t0`" not in said.partition("## The reduced model")[0]

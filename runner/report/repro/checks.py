@@ -55,6 +55,7 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
         given |= {**dict.fromkeys(asked, True), "samples": bool(asked)}
         given |= {"command": list(template.words), "cwd": str(cwd), "placed": bool(ours)}
         given |= {"beside": bool(ours or more - {"inputs"})}
+        given |= {"env": sorted(checker.env)}  # values may be secret: whoever runs the script sets them
         given |= {"files": _digests(path for path in template.files().values() if path not in ours)}
         codes = (*checker.pass_codes, *checker.fail_codes, *checker.invalid_codes, *checker.different_codes)
         refusals = {code: [pattern.pattern] for code, pattern in REFUSALS.items()}
