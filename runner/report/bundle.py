@@ -19,6 +19,7 @@ from onnx import ModelProto
 from runner.candidate import Sample
 from runner.files import read_plain
 from runner.model.files.onnx_text import ModelText
+from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
 from runner.report import bundle_zip, check_files
 from runner.report.markdown import REPORT_NAME, Shown, present, write_report
@@ -28,6 +29,7 @@ from runner.report.repro.backends import rounds
 from runner.report.repro.stand_alone_script import NotAlone
 from runner.report.repro.write import REPRO_NAME, ROUNDED, Beside, Repro, repro, write_repro
 from runner.report.result import write_result
+from runner.report.sections.model_section import tensor_type
 from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, Rounding
 from runner.schema.checker import CheckerSettings
@@ -114,7 +116,7 @@ def write_bundle(
         recorded["changes"] = list(summary.evidence["changes"])
     attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
     told, made = attempt(PAGE_NAME, lambda: _known(folder, summary, answer, material)) or (Material(), None)
-    shown = replace(shown, tensors=made.tensors if made else ())
+    shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
     attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
     if held:
         attempt(bundle_zip.BUNDLE_NAME, lambda: _write_zip(folder, held, shown.repro))
@@ -133,6 +135,22 @@ def _known(
 
     model, samples = (answer.model, answer.samples) if answer else (None, ())
     return (told := material()), reduced_model(folder, summary, model, samples, told)
+
+
+def _types(answer: ReducedModel, told: Material, made: Reduced | None) -> dict[str, str]:
+    """Return the types of tensors in ONNX's words: as recorded of the whole model, if it had the same inputs; as seen.
+
+    A reduced model may be fed smaller values.
+    """
+    fed, known = answer.samples[0].feeds if answer.samples else {}, told.recorded
+    same = all(name in known and known[name].shape == one.shape for name, one in fed.items())
+    seen = {name: (one.dtype, one.shape) for name, one in known.items() if same and one.structure is None}
+    found = {name: tensor_type(dtype, shape) for name, (dtype, shape) in seen.items()}
+    for one in made.tensors if made else ():
+        if values := one["good"] or one["wrong"]:
+            number = next((number for number, kind in BY_NUMBER.items() if kind.numpy_name == values["dtype"]), 0)
+            found[one["name"]] = tensor_type(number, values["shape"])
+    return found
 
 
 def _write_page(

@@ -62,7 +62,7 @@ class Shown:
     ``model``: the reduced model, whose nodes are listed (weights are not looked at). ``tensors``: expected and actual
     values in it. ``said``: what the check printed about the reduced model; ``check``: the user's scripts by name.
     ``zipped``: the name of the archive to attach, "" without one, and what is ``missing`` in it, in words; ``files``:
-    what each file of the run's folder is.
+    what each file of the run's folder is. ``types``: of tensors inside the model, as far as they are known.
     """
 
     model: ModelProto | None = None
@@ -73,6 +73,7 @@ class Shown:
     zipped: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     missing: str = ""
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_report(folder: Path, summary: Summary, command: Sequence[str], shown: Shown) -> None:
@@ -103,7 +104,7 @@ def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()
         failure_section.failure_section(summary, shown.tensors, shown.said, whole=not fails),
         raised(summary, summary.precision)
         if summary.precision and summary.nodes_after is not None
-        else model_section(summary, shown.model, shown.tensors),
+        else model_section(summary, shown.model, shown.types),
         repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
         experiments(summary.cause) if summary.cause else "",
         _suspects(summary),

@@ -60,11 +60,12 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[T
     named = f" in {code(str(told['output']))}" if told.get("output") else ""
     said = f"{subject} {text(_words(signature)[1])}{named}{f' with {text(where)}' if where else ''}"
     compared = signature.get("stage") == "compare" and reference
-    if compared:
-        said += f", compared with {text(reference)}"
-    elif signature.get("kind") in _NOT_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told)):
-        said += f"; {text(reference) or 'the reference'} gives NaN or Inf there as well: no bug of the runtime alone"
-    elif where and reference and (other := _elsewhere(signature, told)):
+    too = signature.get("kind") in _NOT_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
+    said += f", compared with {text(reference)}" if compared else ""
+    if too:
+        other = "the reference" if compared or not reference else text(reference)
+        said += f"; {other} gives NaN or Inf there as well: no bug of the runtime alone"
+    elif not compared and where and reference and (other := _elsewhere(signature, told)):
         said += f"; {text(reference)} {other}"
     return f"{said}."
 
@@ -123,10 +124,14 @@ def _elsewhere(signature: Mapping[str, str], told: Mapping[str, Any]) -> str:
 
 
 def _both(tensors: Sequence[Tensor], told: Mapping[str, Any]) -> bool:
-    """Whether the good values hold NaN or Inf wherever the wrong ones do."""
-    odd = [one for one in tensors if one["wrong"] and one["name"] == told.get("output", one["name"])]
-    odd = [one for one in odd if one["wrong"] and (one["wrong"]["nan"] or one["wrong"]["inf"])]
-    return bool(odd) and all(one["good"] and (one["good"]["nan"] or one["good"]["inf"]) for one in odd)
+    """Whether the good values hold as many NaN and Inf as the wrong ones that are told of."""
+    about = [one for one in tensors if one["name"] == told.get("output", one["name"])]
+    pairs = [(_odd(one["good"]), _odd(one["wrong"])) for one in about if one["good"] and one["wrong"]]
+    return any(wrong for _, wrong in pairs) and all(good >= wrong for good, wrong in pairs)
+
+
+def _odd(values: Values | None) -> int:
+    return values["nan"] + values["inf"] if values else 0
 
 
 def _measured(told: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.report.markup import block, bullets, code, cut, section, table, text
-from runner.report.page.data import Tensor
 from runner.report.summary import Summary
 
 MOST_LINES = 60
@@ -22,22 +21,20 @@ MOST_LINES = 60
 _MOST_ROWS = 200
 _LONGEST_NAME, _LONGEST_LINE = 100, 400
 _MOST_DIMS = 12
-_CALLED = {"float32": "float", "float64": "double"}
-"""What ONNX calls types that NumPy has another name for."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTAINERS = {"sequence_type": "seq", "optional_type": "optional"}
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
-def model_section(summary: Summary, proto: ModelProto | None, tensors: Sequence[Tensor] = ()) -> str:
-    """Return the section; "" where nothing was reduced. ``tensors``: values in it, which have types."""
+def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str, str] | None = None) -> str:
+    """Return the section; "" where nothing was reduced. ``types``: of tensors, which the model may not declare."""
     if summary.nodes_after is None:
         return ""
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
     nested = f"Nested nodes kept:\n\n{_bulleted(summary.nested)}" if summary.nested else ""
     if proto is None:
         return section("The reduced model", _joined(size, _bulleted(summary.culprits), nested))
-    if (lines := model_text(proto, dict(map(_type_of, tensors)))) is not None:
+    if (lines := model_text(proto, types)) is not None:
         return section("The reduced model", _joined(size, block("\n".join(lines)), nested))
     rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
     more = len(proto.graph.node) - len(rows)
@@ -52,7 +49,7 @@ def model_section(summary: Summary, proto: ModelProto | None, tensors: Sequence[
 
 
 def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> list[str] | None:
-    """Return the lines of a model as text; None where they are too many. ``known``: types that it may not declare."""
+    """Return the lines of a model as text; None where they are too many. ``known``: types, as above."""
     if len(proto.graph.node) > MOST_LINES:
         return None
     opsets = ", ".join(f"{json.dumps(entry.domain)} : {entry.version}" for entry in proto.opset_import)
@@ -64,11 +61,9 @@ def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> lis
     return lines
 
 
-def _type_of(tensor: Tensor) -> tuple[str, str]:
-    values = tensor["good"] or tensor["wrong"]
-    if not values:
-        return tensor["name"], ""
-    return tensor["name"], _CALLED.get(values["dtype"], values["dtype"]) + _dims([*map(str, values["shape"])])
+def tensor_type(dtype: int, shape: Sequence[int]) -> str:
+    """Return the type of a tensor in the words of ONNX text."""
+    return _dtype(dtype) + _dims([*map(str, shape)])
 
 
 def type_text(kind: TypeProto) -> str:
@@ -130,7 +125,7 @@ def _node_lines(before: str, node: NodeProto, types: Mapping[str, str]) -> Itera
 
 
 def _weight(tensor: TensorProto) -> str:
-    return _dtype(tensor.data_type) + _dims([*map(str, tensor.dims)])
+    return tensor_type(tensor.data_type, tensor.dims)
 
 
 def _dtype(number: int) -> str:

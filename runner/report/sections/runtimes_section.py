@@ -47,7 +47,8 @@ def runtime(summary: Summary, side: str, *, told_apart: bool = False) -> str:
 
 
 def _is_short(value: object) -> bool:
-    return isinstance(value, (bool, int, float)) or (isinstance(value, str) and 0 < len(value) < 40)
+    """Whether a setting says something in a few letters; what is off or left to the runtime does not."""
+    return value not in ("", "off", "auto") and isinstance(value, (int, float, str)) and len(str(value)) < 40
 
 
 def _runtime(summary: Summary, side: str) -> str:
