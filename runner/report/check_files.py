@@ -31,6 +31,7 @@ _MOST_MODULES = 50
 _PRIVATE = re.compile(
     r"\.(pem|key|env|p12|pfx|keystore)$|^id_|token(?!i[sz])|secret|credential|passw(or)?d|^\.", re.IGNORECASE
 )
+_PRIVATE_FOLDER = re.compile(r"^\.|secret|credential|passw", re.IGNORECASE)
 _SECRET_WORD = re.compile(r"(passw(or)?d|token(?!i[sz])|secret|api[_-]?key|credential)", re.IGNORECASE)
 
 
@@ -76,8 +77,9 @@ def _fit(path: Path, cwd: Path, *, data: bool) -> bool:
     if data and not (_below(path, cwd) and _below(target, home)):
         return False
     # the user's folder may itself be below a hidden one
-    parts = [part for one, start in ((path, cwd), (target, home)) for part in Path(os.path.relpath(one, start)).parts]
-    private = any(_PRIVATE.search(part) for part in parts if part not in ("..", "."))
+    places = [Path(os.path.relpath(one, start)) for one, start in ((path, cwd), (target, home))]
+    folders = {part for place in places for part in place.parts[:-1]} - {".."}
+    private = any(_PRIVATE.search(place.name) for place in places) or any(map(_PRIVATE_FOLDER.search, folders))
     unfit = {path.suffix.lower(), target.suffix.lower()} & (_MODELS | _WEIGHTS)
     return not (private or unfit or _is_compiled(path))
 

@@ -189,10 +189,12 @@ def test_a_link_is_what_it_leads_to_and_a_hidden_folder_of_the_users_own_is_none
     cwd.mkdir(parents=True)
     (tmp_path / "passages.txt").touch()
     (cwd / "golden.txt").symlink_to(tmp_path / "passages.txt")
-    for name in ("tokenizer.json", "check.py", "../check.sh"):
+    (cwd / "token_embedding").mkdir()
+    names = ["token_embedding/check.py", "../check.sh", "tokenizer.json"]
+    for name in names:
         (cwd / name).touch()
-    checker = CommandChecker(command=["python", "check.py", "../check.sh", "golden.txt", "tokenizer.json", "{model}"])
-    assert [*handed_on(checker, cwd).values()] == ["check.py", "check.sh", "tokenizer.json"]
+    checker = CommandChecker(command=["python", *names, "golden.txt", "{model}"])
+    assert [*handed_on(checker, cwd).values()] == ["token_embedding/check.py", "check.sh", "tokenizer.json"]
 
 
 def test_python_files_that_a_check_imports_go_along(tmp_path: Path) -> None:
