@@ -70,7 +70,7 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
     given = {**vars(rules.settings), **given, "rtol": rules.rtol, "atol": rules.atol, "looked_for": looked}
     given |= {"unlike": rules.settings.fraction if rules.metrics == (Metric.fraction,) else 0.0}
     measured = isinstance(checker, CompareChecker) and checker.tolerance is Tolerance.auto
-    measured = measured and {"limit", "output"} <= evidence.keys() and not evidence.get("exact")
+    measured = measured and None not in (evidence.get("limit"), evidence.get("output")) and not evidence.get("exact")
     given |= {"counted": evidence.get("output"), "limit": evidence.get("limit"), "measured": measured}
     given |= {f"by_{metric.value}": True for metric in rules.metrics}
     given |= {"quantiles": rules.settings.statistic is Statistic.quantile}
