@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 FOLDER = "given"
 """Where it lies in the folder of the run."""
 _MOST = (1 << 31) - 1
+_UNFIT, _LONGEST_NAME = re.compile(r"[^A-Za-z0-9._-]+"), 40
 _OF_SAVEZ = frozenset({"file", "allow_pickle"})
 _PLAIN = "biufcU"
 
@@ -92,7 +94,9 @@ class Given:
             )
         if model.ByteSize() > _MOST:
             raise UsageError("model: it has 2 GiB or more. Save it with external data, and give the path of the file")
-        self.keys["model"] = self._file("model", ".onnx", model.SerializeToString(), "model")
+        # of a report that names the file
+        own = _UNFIT.sub("_", model.graph.name)[:_LONGEST_NAME].strip("_.-")
+        self.keys["model"] = self._file(own or "model", ".onnx", model.SerializeToString(), "model")
 
     def add_check(self, check: Check, checker: Any, *, in_process: bool) -> None:
         """Take ``check`` and what was given of the ``checker`` besides. Raises UsageError where they do not fit."""

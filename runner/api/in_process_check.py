@@ -42,6 +42,7 @@ class InProcessChecker(PythonChecker):
     """A function of the program that asked, called by that program's own process."""
 
     implementation = "runner.api.in_process_check:InProcessCheck"
+    needs_caller = True
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from onnx import ModelProto
 from runner.candidate import Sample
 from runner.files import read_plain
 from runner.model.files.onnx_text import ModelText
+from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
 from runner.report import bundle_zip, check_files
 from runner.report.markdown import REPORT_NAME, Shown, present, write_report
@@ -28,8 +29,10 @@ from runner.report.repro.backends import rounds
 from runner.report.repro.stand_alone_script import NotAlone
 from runner.report.repro.write import REPRO_NAME, ROUNDED, Beside, Repro, repro, write_repro
 from runner.report.result import write_result
+from runner.report.sections.model_section import tensor_type
 from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, Rounding
+from runner.schema.checker import CheckerSettings
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 from runner.workers.worker import PREPARE_SECONDS
@@ -95,7 +98,9 @@ def write_bundle(
     shown, held = Shown(model=answer.model if answer else None, files=present(folder, summary)), None
     if found:
         attempt("test_data_set_0", lambda: _write_data(folder, found))
-        script = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool)) or Repro()
+        script = Repro()
+        if not settings.checker.needs_caller:
+            script = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool)) or script
         told = attempt(bundle_zip.BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
         shown, held = told or (shown, None)
     # with these a check of the kept model alone knows what that of the whole one did
@@ -112,7 +117,7 @@ def write_bundle(
     attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
     told = attempt("details for the page", material) or Material()
     made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
-    shown = replace(shown, tensors=made.tensors if made else ())
+    shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
     attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
     if held:
         attempt(bundle_zip.BUNDLE_NAME, lambda: _write_zip(folder, held, shown.repro))
@@ -129,6 +134,22 @@ def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: M
 
     model, samples = (answer.model, answer.samples) if answer else (None, ())
     return reduced_model(folder, summary, model, samples, told)
+
+
+def _types(answer: ReducedModel, told: Material, made: Reduced | None) -> dict[str, str]:
+    """Return the types of tensors in ONNX's words: as recorded of the whole model, if it had the same inputs; as seen.
+
+    A reduced model may be fed smaller values.
+    """
+    fed, known = answer.samples[0].feeds if answer.samples else {}, told.recorded
+    same = all(name in known and known[name].shape == one.shape for name, one in fed.items())
+    seen = {name: (one.dtype, one.shape) for name, one in known.items() if same and one.structure is None}
+    found = {name: tensor_type(dtype, shape) for name, (dtype, shape) in seen.items()}
+    for one in made.tensors if made else ():
+        if values := one["good"] or one["wrong"]:
+            number = next((number for number, kind in BY_NUMBER.items() if kind.numpy_name == values["dtype"]), 0)
+            found[one["name"]] = tensor_type(number, values["shape"])
+    return found
 
 
 def _write_page(
@@ -189,10 +210,16 @@ def _handed_on(
     settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel, script: Repro
 ) -> tuple[Shown, bundle_zip.Contents]:
     """Return what the report shows of an answer, and what bundle.zip holds; say what it does not."""
+    own = settings.checker.needs_caller  # what stands in its place judges nothing
     models = [summary.model or "", *([ROUNDED] if rounds(settings.target) else [])]
-    held = bundle_zip.contents(folder, models, settings.checker, cwd)
+    held = bundle_zip.contents(folder, models, CheckerSettings() if own else settings.checker, cwd)
     if held.left_out:
         log.warning("%s: %s", folder / bundle_zip.BUNDLE_NAME, held.told)
+    if held.of_user:
+        log.info("%s holds files of yours: %s", folder / bundle_zip.BUNDLE_NAME, ", ".join(held.of_user))
+    if typed := check_files.like_secrets(settings.checker):
+        shown = f"{REPORT_NAME}, {REPRO_NAME} and {bundle_zip.BUNDLE_NAME} show checker.command as it was typed"
+        log.warning("%s, also what looks like a secret: %s", shown, ", ".join(typed))
     files = present(folder, summary, script, held.told)
     if settings.checker.runs_own_code and script.source:
         # a reader has the copies of the check in the archive, and not what lies here
@@ -200,8 +227,8 @@ def _handed_on(
         copies = {path: name for path, name in named if f"{check_files.FOLDER}/{name}" in held.files}
         script = repro(folder, summary, settings, cwd, _beside(summary, answer, copies))
     said = _near(_printed_by_check(settings, folder, summary), cwd)
-    check = check_files.texts_of(settings.checker, cwd)
-    return Shown(answer.model, (), script, said, check, bundle_zip.BUNDLE_NAME, files), held
+    check = {} if own else check_files.texts_of(settings.checker, cwd)
+    return Shown(answer.model, (), script, said, check, bundle_zip.BUNDLE_NAME, files, held.told), held
 
 
 def _write_zip(folder: Path, held: bundle_zip.Contents, script: Repro) -> None:

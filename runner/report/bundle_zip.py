@@ -20,13 +20,20 @@ BUNDLE_NAME = "bundle.zip"
 MOST_MB = 25
 """What forges take as an attachment. What does not fit is left out, the largest first, and named."""
 _TOP = "bundle"
-_README = """This is what a model's failure needs to be seen; nothing else has to be installed than repro.py names.
+_SCRIPT = "repro.py"
+_REPORT = "REPORT.md says what was found, and on what."
+_RUN = """{first} shows the failure:
 
     python repro.py
 
-Exit status: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
-REPORT.md says what was found, and on what. Files whose name ends in .onnx are models; test_data_set_N holds the inputs,
-and the outputs that were expected, as ONNX keeps them; check/ holds the files of the check that was run.
+It says in its first lines what has to be installed. Exit status: 1 the failure shows, 0 it does not, 2 it cannot be
+told here (the reason is printed).
+"""
+_MODELS = """Files whose names end in .onnx are models; test_data_set_N holds the inputs, and the outputs that were
+expected, as ONNX keeps them.
+"""
+_CHECK = """check/ holds files of the check that was run, as its author wrote them: {names}.
+What these read, source or start besides, and packages that they import, was not looked for.
 """
 
 
@@ -48,6 +55,19 @@ class Contents:
         large = f"left out, as the archive would be larger than {MOST_MB} MB: {each}" if each else ""
         check = f"not handed on, though the check names it: {', '.join(self.not_taken)}" if self.not_taken else ""
         return "; ".join(filter(None, (large, check)))
+
+    @property
+    def of_user(self) -> list[str]:
+        """Name the user's own files that go along."""
+        return [name for name in self.files if name.startswith(f"{check_files.FOLDER}/")]
+
+    def readme(self, *, script: bool) -> str:
+        """Return what README.txt says. ``script``: whether there is one that shows the failure."""
+        lacks = f"Missing here: {self.told}. Ask whoever sent this.\n" if self.told else ""
+        names = ", ".join(name.partition("/")[2] for name in self.of_user)
+        first = "With what is named below," if lacks else "This"
+        parts = [f"{_REPORT}\n", _RUN.format(first=first) if script else "", lacks, _MODELS]
+        return "\n".join(filter(None, [*parts, _CHECK.format(names=names) if names else ""]))
 
 
 def contents(folder: Path, models: Sequence[str], checker: CheckerSettings, cwd: Path, most: int = MOST_MB) -> Contents:
@@ -74,8 +94,7 @@ def contents(folder: Path, models: Sequence[str], checker: CheckerSettings, cwd:
 
 def write_zip(folder: Path, held: Contents, texts: Mapping[str, str]) -> None:
     """Write ``bundle.zip`` into ``folder``, atomically. ``texts``: more files, by name. Raises OSError."""
-    where = f"Missing here: {held.told}. Ask whoever sent this.\n" if held.told else ""
-    said = {**texts, "README.txt": f"{_README}\n{where}" if where else _README}
+    said = {**texts, "README.txt": held.readme(script=_SCRIPT in texts)}
     with written_whole(folder / BUNDLE_NAME) as part, zipfile.ZipFile(part, "x", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted([*said, *held.files]):
             entry = zipfile.ZipInfo(f"{_TOP}/{name}")  # of 1980: when it was written says nothing

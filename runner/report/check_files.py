@@ -1,15 +1,18 @@
 """The user's own files that a check consists of, as far as they may be handed on: its scripts, and small data beside.
 
 What a check is told of may be anything: models are confidential and large, a token file is neither. So only programs go
-along, and data that lies where the user stands; models never, and nothing of the system or of an interpreter.
+along, with what they import that lies beside them, and data that lies where the user stands; models never, nothing of
+the system or of an interpreter, and nothing that is hidden or has the name of a key or a secret, also by a link.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from runner.checkers.command.template import Template
@@ -23,6 +26,13 @@ _MODELS = frozenset((".onnx", ".ort", ".engine", ".plan", ".trt", ".pt", ".pth",
 _WEIGHTS = frozenset((".data", ".safetensors", ".pb", ".bin", ".weights"))
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_TEXT = 1 << 18
+_MOST_MODULES = 50
+# files of keys and passwords by their names; a tokenizer is none
+_PRIVATE = re.compile(
+    r"\.(pem|key|env|p12|pfx|keystore)$|^id_|token(?!i[sz])|secret|credential|passw(or)?d|^\.", re.IGNORECASE
+)
+_PRIVATE_FOLDER = re.compile(r"^\.|secret|credential|passw", re.IGNORECASE)
+_SECRET_WORD = re.compile(r"(passw(or)?d|token(?!i[sz])|secret|api[_-]?key|credential)", re.IGNORECASE)
 
 
 def files_named(checker: CheckerSettings, cwd: Path) -> dict[str, Path]:
@@ -43,16 +53,72 @@ def handed_on(checker: CheckerSettings, cwd: Path) -> dict[Path, str]:
     data = Template.data(named)
     found: dict[Path, str] = {}
     for word, path in named.items():
-        beside = _below(path, cwd)
-        unfit = path.suffix.lower() in _MODELS | _WEIGHTS or (word in data and not beside) or _is_compiled(path)
-        if path in found or unfit or _foreign(path, cwd):
-            continue
-        place = beside or PurePosixPath(path.name)
-        plain = PurePosixPath(*(_OTHER.sub("_", part).lstrip(".") or "_" for part in place.parts))
-        while str(plain) in found.values():
-            plain = plain.with_name(f"_{plain.name}")
-        found[path] = str(plain)
+        if path not in found and not _foreign(path, cwd) and _fit(path, cwd, data=word in data):
+            found[path] = _place(path, cwd, found)
+    for path in [one for word, one in named.items() if one in found and word not in data]:
+        for module in _imported(path, cwd):
+            if module not in found and len(found) < _MOST_MODULES:
+                found[module] = _place(module, cwd, found)
     return found
+
+
+def _place(path: Path, cwd: Path, taken: Mapping[Path, str]) -> str:
+    """Return under what name a file goes along."""
+    place = _below(path, cwd) or PurePosixPath(path.name)
+    plain = PurePosixPath(*(_OTHER.sub("_", part).lstrip(".") or "_" for part in place.parts))
+    while str(plain) in taken.values():
+        plain = plain.with_name(f"_{plain.name}")
+    return str(plain)
+
+
+def _fit(path: Path, cwd: Path, *, data: bool) -> bool:
+    """Whether a file may be handed on: judged by its name, and by that of what it links to."""
+    target, home = path.resolve(), cwd.resolve()
+    if data and not (_below(path, cwd) and _below(target, home)):
+        return False
+    # the user's folder may itself be below a hidden one
+    places = [Path(os.path.relpath(one, start)) for one, start in ((path, cwd), (target, home))]
+    folders = {part for place in places for part in place.parts[:-1]} - {".."}
+    private = any(_PRIVATE.search(place.name) for place in places) or any(map(_PRIVATE_FOLDER.search, folders))
+    unfit = {path.suffix.lower(), target.suffix.lower()} & (_MODELS | _WEIGHTS)
+    return not (private or unfit or _is_compiled(path))
+
+
+def _imported(script: Path, cwd: Path) -> Iterator[Path]:
+    """Yield the Python files below the user's folder that a script finds beside it, and what they import."""
+    root, waiting, seen = script.parent, [script], {script}
+    while waiting:
+        path = waiting.pop()
+        for start, names in _imports(path, root):
+            # a name may be that of a module or of what is in it; packages are run on the way
+            places = [start.joinpath(*names[:size]) for size in range(1, len(names) + 1)]
+            files = [file for one in places for file in (one.with_suffix(".py"), one / "__init__.py")]
+            for file in files:
+                if file not in seen and is_plain(file) and _fit(file, cwd, data=True) and not _foreign(file, cwd):
+                    seen.add(file)
+                    waiting.append(file)
+                    yield file
+
+
+def _imports(path: Path, root: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield where each import of a file starts, and the parts of its name; nothing of what is no Python."""
+    text = read_plain(path, _MOST_TEXT)
+    if path.suffix != ".py" and not re.match(rb"#!.*python", text):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nodes = [*ast.walk(ast.parse(text))]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                yield root, one.name.split(".")
+        elif isinstance(node, ast.ImportFrom):
+            start = path.parents[node.level - 1] if 0 < node.level <= len(path.parents) else root
+            for one in node.names:
+                yield start, [*(node.module.split(".") if node.module else []), one.name]
 
 
 def left_behind(checker: CheckerSettings, cwd: Path) -> list[str]:
@@ -65,9 +131,16 @@ def left_behind(checker: CheckerSettings, cwd: Path) -> list[str]:
 def texts_of(checker: CheckerSettings, cwd: Path) -> dict[str, str]:
     """Return the text of the check's programs, by their names below `FOLDER`."""
     named = files_named(checker, cwd)
-    data = {named[word] for word in Template.data(named)}
-    texts = {name: read_plain(path, _MOST_TEXT) for path, name in handed_on(checker, cwd).items() if path not in data}
+    programs = {path for word, path in named.items() if word not in Template.data(named)}
+    texts = {name: read_plain(path, _MOST_TEXT) for path, name in handed_on(checker, cwd).items() if path in programs}
     return {name: text.decode("utf-8", "replace") for name, text in texts.items()}
+
+
+def like_secrets(checker: CheckerSettings) -> list[str]:
+    """Return the options of a command whose names sound like a secret: a report shows them as they were typed."""
+    words = Template(checker.command, Path(), {}).words if isinstance(checker, CommandChecker) else ()
+    names = (word.partition("=")[0] for word in words if word.startswith("-") or "=" in word)
+    return [name for name in names if _SECRET_WORD.search(name)]
 
 
 def moved(

@@ -24,7 +24,7 @@ from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
 from runner.report.sections.rechecked_section import rechecked_section, title_of_kept
 from runner.report.sections.releases_section import releases_section
-from runner.report.sections.repro_section import repro_section
+from runner.report.sections.repro_section import repro_section, without_values
 from runner.report.sections.triage_section import triage_page
 from runner.report.sections.workarounds_section import workarounds_section
 from runner.report.summary import Summary
@@ -61,7 +61,8 @@ class Shown:
 
     ``model``: the reduced model, whose nodes are listed (weights are not looked at). ``tensors``: expected and actual
     values in it. ``said``: what the check printed about the reduced model; ``check``: the user's scripts by name.
-    ``zipped``: the name of the archive to attach, "" without one; ``files``: what each file of the run's folder is.
+    ``zipped``: the name of the archive to attach, "" without one, and what is ``missing`` in it, in words; ``files``:
+    what each file of the run's folder is. ``types``: of tensors inside the model, as far as they are known.
     """
 
     model: ModelProto | None = None
@@ -71,6 +72,8 @@ class Shown:
     check: Mapping[str, str] = field(default_factory=dict)
     zipped: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    missing: str = ""
+    types: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_report(folder: Path, summary: Summary, command: Sequence[str], shown: Shown) -> None:
@@ -88,7 +91,7 @@ def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()
     fails = _is_failing_part(summary)
     message, warnings = text(summary.message), bullets(text(warning) for warning in summary.warnings)
     known = [
-        section("How it was run", block(shlex.join(command), "sh") if command else ""),
+        section("How it was run", block(shlex.join(without_values(command)), "sh") if command else ""),
         section("How it was found", (f"{message}\n\n" if fails and message else "") + _how(summary)),
         section("What is not known", table(("reason", "verdicts"), list(summary.unresolved.items()))),
         section("Warnings", warnings if fails else ""),
@@ -96,13 +99,13 @@ def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()
     ]
     sections = [
         f"# {_title(summary, shown.model)}",
-        failure_section.what_happens(summary, shown.model) if fails else message,
+        failure_section.what_happens(summary, shown.model, shown.tensors) if fails else message,
         text(sentence(summary.cause)) if summary.cause else "",
         failure_section.failure_section(summary, shown.tensors, shown.said, whole=not fails),
         raised(summary, summary.precision)
         if summary.precision and summary.nodes_after is not None
-        else model_section(summary, shown.model),
-        repro_section(shown.repro, shown.zipped, shown.check),
+        else model_section(summary, shown.model, shown.types),
+        repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
         experiments(summary.cause) if summary.cause else "",
         _suspects(summary),
         passes_section(summary.passes, summary.minimality),
@@ -174,7 +177,8 @@ def present(folder: Path, summary: Summary, script: Repro | None = None, left_ou
     }
     found = {name: what for name, what in known.items() if name and (folder / name).exists()}
     if script:
-        parts = "one file to attach: this report, the script, the model, its data and the check's files"
+        of_script = "the script, " if script.source else ""
+        parts = f"one file to attach: this report, {of_script}the model, its data and the check's files"
         found["bundle.zip"] = "; ".join(filter(None, (parts, left_out)))
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 

@@ -14,9 +14,10 @@ from runner.text import listed, one_line
 _LONGEST_CELL = 160
 _LONGEST_TEXT = 4000
 _LONGEST_BLOCK = 20_000
-# what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon before a space,
-# is none); @ and # would notify people and link issues on a forge
-_MARKUP = re.compile(r"[\\`*{}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?! |$)")
+# what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon that is no part of
+# an address or of an emoji's name, is none); @ and # would notify people and link issues on a forge
+_LINK = r":(?=//|(?:[+-]1|100|1234|[\w+-]{0,40}[a-z][\w+-]{0,40}):)|(?<=mailto):|(?<=xmpp):"
+_MARKUP = re.compile(rf"[\\`*{{}}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|{_LINK}", re.IGNORECASE)
 # names that are whole in a code span: no backtick ends it, no pipe ends a cell, no other character plays tricks
 _PLAIN = re.compile(r"[A-Za-z0-9_./:;,+=()\[\]-]+(?: [A-Za-z0-9_./:;,+=()\[\]-]+)*")
 

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from runner.files import write_text
+from runner.program_name import program_name
 
 REPLAY_NAME = "replay.yaml"
 _ABSENT = "(none)"
@@ -42,7 +43,7 @@ _Dumper.add_representer(str, _represent_text)
 def write_replay(
     path: Path, config: Mapping[str, Any], choices: Mapping[str, str], recorded: Mapping[str, Any]
 ) -> None:
-    """Write a configuration that ``python -m runner PATH`` runs again.
+    """Write a configuration that ``winnow PATH`` runs again.
 
     ``config``: all resolved values in plain types. ``choices``: the option chosen for each group. ``recorded``: what
     ``drift`` compares later, such as ``{"model": sha256, "check": {file: sha256}, "versions": {package: version}}``.
@@ -57,7 +58,7 @@ def write_replay(
     text = "".join(char if char.isprintable() or char == "\n" else _escape_character(char) for char in text)
     command = shlex.quote(str(path))
     # a line end in a path would end the comment
-    first = f"# python -m runner {command if command.isprintable() else ascii(str(path))}\n"
+    first = f"# {program_name()} {command if command.isprintable() else ascii(str(path))}\n"
     write_text(path, first + text)
 
 

@@ -79,6 +79,12 @@ def test_two_checks_or_none_that_can_be_are_refused(check: Any, checker: Any, me
 
 def test_a_model_is_a_path_or_a_proto(tmp_path: Path) -> None:
     given = Given(tmp_path)
+    for name, stem in (("my net", "my_net"), ("../..", "model"), ("", "model"), ("x" * 99, "x" * 40)):
+        model = chain()
+        model.graph.name = name
+        given.add_model(model)
+        path = Path(given.keys["model"])
+        assert (path.parent, path.name[:-22], path.suffix) == (tmp_path / "given", stem, ".onnx")
     given.add_model(Path("net.onnx"))
     assert given.keys["model"] == "net.onnx"
     with pytest.raises(UsageError, match="model: int is neither a path"):

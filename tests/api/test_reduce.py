@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,14 @@ def test_in_process_nothing_is_sent_anywhere(tmp_path: Path) -> None:
     found = winnow.repeat(chain(), check, in_process=True, strategy={"until": 2}, folder=tmp_path / "run")
     assert seen == [(os.getpid(), ["t0"])] * 2
     assert [one.outcome for one in found.verdicts] == ["pass", "pass"]
+
+
+def test_in_process_no_script_is_promised_that_could_call_nothing(tmp_path: Path) -> None:
+    found = winnow.reduce(chain(), lacks("Neg"), in_process=True, folder=tmp_path / "run")
+    assert found.found and found.repro is None and found.bundle and found.report
+    with zipfile.ZipFile(found.bundle) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".py")]
+        assert "repro.py" not in archive.read("bundle/README.txt").decode() + found.report.read_text()
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,13 @@ def f32(*values: float) -> np.ndarray:
     return np.array(values, np.float32)
 
 
+def test_nothing_that_was_not_measured_has_a_number() -> None:
+    none = {"error", "limit", "max_abs", "max_rel", "cosine", "fraction"}
+    for a, b in ((f32(NAN, NAN), f32(1, 2)), (f32(1), f32(1, 2)), (f32(1), np.array([1])), (f32(), f32())):
+        assert compare(a, b, rule()).numbers() == dict.fromkeys(none)
+    assert compare(f32(1, NAN), f32(1, 2), rule()).numbers()["max_abs"] == 0
+
+
 def test_scale_is_robust_near_zero_and_elementwise_is_not() -> None:
     near = B + f32(0, 0, 0, 0.01)
     assert differs(near, B, metric=Metric.scale) == ""

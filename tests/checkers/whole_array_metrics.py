@@ -58,6 +58,7 @@ def compare_whole(target: Array, reference: Array, rule: CompareChecker, epsilon
         max_rel=finite(relative),
         cosine=cosine,
         fraction=float(np.count_nonzero(distance > tolerance)) / target.size,
+        measured=True,
     )
 
 
@@ -89,6 +90,7 @@ def _exactly(target: Array, reference: Array, rule: CompareChecker) -> Differenc
         max_rel=_largest_relative(distance, size),
         cosine=1.0 if _is_text(target) else _cosine(_numbers(target), _numbers(reference)),
         fraction=share,
+        measured=True,
     )
 
 

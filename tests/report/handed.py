@@ -441,6 +441,7 @@ def python_cases() -> list[Case]:
 
     return [
         judge("False", SHOWS, "assert inputs[0]['x'].tolist() == [-1, 4]\n    return False"),
+        judge("what drives a terminal", SHOWS, "print('\\x1b[2J')\n    return False"),
         judge("True", GONE, "return True"),
         judge("nothing", GONE, "pass"),
         judge("a dict", SHOWS, "return {'outcome': 'fail', 'worst': 1}"),

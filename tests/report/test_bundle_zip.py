@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.report.bundle_zip import BUNDLE_NAME, contents, write_zip
-from runner.report.check_files import handed_on, left_behind, moved, texts_of
+from runner.report.check_files import handed_on, left_behind, like_secrets, moved, texts_of
 from runner.schema.checker import CommandChecker, PythonChecker, RunsChecker
 from tests.harness import check_script, winnow
 from tests.report.fresh import show
@@ -171,6 +171,81 @@ def test_of_what_a_command_names_programs_and_data_beside_go_along(tmp_path: Pat
     assert "not handed on, though the check names it: net.onnx, weights.safetensors, ../token, compiled." in told
 
 
+@pytest.mark.parametrize(
+    "name",
+    [".ssh/config", ".env", "prod.env", "a.PEM", "tls.key", "id_rsa", "hf_token", "secrets/a.txt", "my.token.py"],
+)
+def test_keys_and_what_is_hidden_stay_with_the_user(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("x")
+    (tmp_path / "plain.txt").symlink_to(name)
+    checker = CommandChecker(command=["grep", name, "plain.txt", "{model}"])
+    assert not handed_on(checker, tmp_path)
+    assert left_behind(checker, tmp_path) == [name, "plain.txt"]
+
+
+def test_a_link_is_what_it_leads_to_and_a_hidden_folder_of_the_users_own_is_none(tmp_path: Path) -> None:
+    cwd = tmp_path / ".work" / "mine"
+    cwd.mkdir(parents=True)
+    (tmp_path / "passages.txt").touch()
+    (cwd / "golden.txt").symlink_to(tmp_path / "passages.txt")
+    (cwd / "token_embedding").mkdir()
+    names = ["token_embedding/check.py", "../check.sh", "tokenizer.json"]
+    for name in names:
+        (cwd / name).touch()
+    checker = CommandChecker(command=["python", *names, "golden.txt", "{model}"])
+    assert [*handed_on(checker, cwd).values()] == ["token_embedding/check.py", "check.sh", "tokenizer.json"]
+
+
+def test_python_files_that_a_check_imports_go_along(tmp_path: Path) -> None:
+    texts = {
+        "tools/check.py": "import json, helper, package.inner as p\nfrom package import outer\nimport secret_keys",
+        "tools/helper.py": "def f():\n    import numpy, lazily",
+        "tools/lazily.py": "import helper",
+        "tools/secret_keys.py": "",
+        "tools/package/__init__.py": "",
+        "tools/package/inner.py": "from . import beside\nfrom ..helper import f\nfrom .....x import y",
+        "tools/package/outer.py": "this is no Python",
+        "tools/package/beside.py": "",
+        "tools/package/unused.py": "",
+        "gone.py": "",
+    }
+    for name, source in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(source)
+    wanted = {*texts} - {"tools/secret_keys.py", "tools/package/unused.py", "gone.py"}
+    by_command = CommandChecker(command=["python", "tools/check.py", "{model}"])
+    for checker in (by_command, PythonChecker(file="tools/check.py")):
+        assert set(handed_on(checker, tmp_path).values()) == wanted
+        assert set(texts_of(checker, tmp_path)) == {"tools/check.py"}
+    held = contents(tmp_path, [], by_command, tmp_path)
+    assert "tools/lazily.py" in held.readme(script=True) and "was not looked for" in held.readme(script=True)
+
+
+def test_options_that_sound_like_a_secret_are_seen() -> None:
+    words = ["sh", "--api-key=x", "--tokens", "7", "--tokenizer=a", "HF_TOKEN=x", "secret.txt", "{model}"]
+    assert like_secrets(CommandChecker(command=words)) == ["--api-key", "--tokens", "HF_TOKEN"]
+
+
+def test_what_the_environment_of_a_check_held_is_in_no_file(user: Path, tmp_path: Path) -> None:
+    body = "import os\nsys.exit('bad' in nodes and os.environ['MY_KEY'] == 'hunter2')"
+    words = json.dumps([sys.executable, str(check_script(user, body)), "{model}"])
+    given = ("checker=command", f"checker.command={words}", "checker.env.MY_KEY=hunter2", "checker.flaky=never")
+    run = winnow("model=log.onnx", *given, folder=user / "run", cwd=user)
+    assert (run.code, run.result["culprits"]) == (0, ["bad"]), run.output
+    with zipfile.ZipFile(user / "run" / BUNDLE_NAME) as archive:
+        archive.extractall(tmp_path)
+    held = [path for path in (tmp_path / "bundle").rglob("*") if path.is_file()]
+    texts = {path.name: path.read_text(errors="replace").replace(body, "") for path in held}
+    assert not [name for name, text in texts.items() if "hunter2" in text]
+    assert "checker.env.MY_KEY=..." in texts["REPORT.md"] and "MY_KEY" in texts["repro.py"]
+    for script in (user / "run" / "repro.py", tmp_path / "bundle" / "repro.py"):
+        told = {value: show(sys.executable, script, {"MY_KEY": value}).code for value in ("hunter2", "another")}
+        assert told == {"hunter2": SHOWS, "another": PASSES}
+        unset = show(sys.executable, script)
+        assert unset.code == 2 and "MY_KEY" in unset.text, unset.text
+
+
 def test_a_command_is_run_on_the_copies(tmp_path: Path) -> None:
     (tmp_path / "a b.py").touch()
     other = tmp_path / "elsewhere" / "a.py"
@@ -209,7 +284,7 @@ def test_a_script_is_given_to_what_its_first_line_names(head: str, started: list
 
 
 def test_a_function_that_lies_elsewhere_has_a_plain_name(tmp_path: Path) -> None:
-    path = tmp_path / "..evil`$(x).py"
+    path = tmp_path / "evil`$(x).py"
     path.write_text(FUNCTION)
     assert handed_on(PythonChecker(file=str(path)), tmp_path / "user") == {path: "evil_x_.py"}
 

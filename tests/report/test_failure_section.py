@@ -102,7 +102,7 @@ def tensor(name: str = "t1", **told: Any) -> Tensor:
             found(
                 "exit 1", "check", context={}, signature={"stage": "check", "kind": "exit 1", "raised": "E at a.py:3"}
             ),
-            "E at a.py&#58;3: `Mul`",
+            "E at a.py:3: `Mul`",
             "`Mul` makes the check fail (exit 1).",
         ),
     ],
@@ -121,7 +121,7 @@ def test_several_nodes_are_a_model() -> None:
 def test_expected_and_actual_values_stand_beside_each_other() -> None:
     same = tensor("t0", differences=[], differing=0)
     said = report(found(), shown=Shown(small("Mul"), tensors=(same, tensor())))
-    assert "## Expected and actual values\n\n`t1`, `float16[2, 3]`: 2 of 6 elements differ, the first" in said
+    assert "## Expected and actual values\n\n`t1`, `float16[2, 3]`: 2 of 6 elements differ, the worst" in said
     assert "| index | expected | actual |\n| --- | --- | --- |\n| `[0, 2]` | `65504` | `inf` |" in said
     assert "| `[1, 0]` | `0.333333333` | `nan` |" in said
     assert "`t0`" not in said.partition("## The reduced model")[0]
@@ -134,6 +134,54 @@ def test_what_is_not_finite_on_both_sides_is_counted() -> None:
     finite = {**odd, "inf": 0}
     said = report(found(), shown=Shown(small("Mul"), (tensor(differences=[], good=finite, wrong=odd),)))
     assert "0 NaN and 4 Inf of 6 elements; expected: 0 NaN and 0 Inf." in said
+
+
+def test_the_first_sentence_says_that_the_reference_is_not_finite_either() -> None:
+    odd = {"dtype": "float16", "shape": [2, 3], "nan": 0, "inf": 4}
+    less = {**odd, "inf": 3}
+    told = "gives NaN or Inf there as well: no bug of the runtime alone."
+    for summary in (found(), found("inf", "compare"), found(evidence={"output": "t1", "reference": "ran"})):
+        for good, too in ((odd, True), (less, False)):
+            said = report(summary, shown=Shown(small("Mul"), (tensor(differences=[], good=good, wrong=odd),)))
+            assert (told in said.splitlines()[2]) == too
+    said = report(found(evidence={"reference": "non-finite"}), shown=Shown(small("Mul")))
+    assert f"the evaluator of onnx 1.23.2 {told}" in said
+
+
+def test_one_runtime_on_both_sides_is_told_apart_by_its_settings() -> None:
+    sides = {
+        "target": {"name": "onnxruntime", "optimization": "all", "rounding": "off", "threads": 1},
+        "reference": {"name": "onnxruntime", "optimization": "none", "rounding": "auto", "threads": 1},
+    }
+    summary = found("mismatch", "compare", context={side: json.dumps(one) for side, one in sides.items()})
+    title, _, sentence = report(summary, shown=Shown(small("Mul"))).splitlines()[:3]
+    assert title == "# wrong values with ONNX Runtime 1.31.1: `Mul`"
+    assert (
+        "with ONNX Runtime 1.31.1 (optimization=all), compared with ONNX Runtime 1.31.1 (optimization=none)."
+        in sentence
+    )
+
+
+def test_types_of_inner_tensors_stand_beside_them() -> None:
+    said = report(found(nodes_after=2), shown=Shown(small("Mul", "Exp"), types={"t1": "float16[1, 7]", "t2": "x[1]"}))
+    assert re.search(r"t1 = Mul .*# float16\[1, 7\]\n.*t2 = Exp .*# float16\[1, n\]", said)
+
+
+def test_what_the_archive_lacks_is_said_where_it_is_to_be_run() -> None:
+    lacks = "left out, as the archive would be larger than 25 MB: reduced.onnx (30.1 MB)"
+    shown = Shown(small("Mul"), repro=Repro("x = 1"), zipped="bundle.zip", missing=lacks)
+    section = report(found(), shown=shown).partition("## To reproduce\n\n")[2]
+    assert f"bundle.zip is not whole: {lacks}. Put what is missing beside repro.py first." in section.splitlines()[2]
+
+
+def test_the_whole_model_is_no_name_and_variables_have_no_values() -> None:
+    one = {"outcome": "fail", "measure": None}
+    answer = {"culprits": ["Mul"], "instances": [], "is_cause": False, "good_outputs": one, "good_inputs": None}
+    cause = {"status": "not proven", "reason": "", "whole": one, "answers": [answer]}
+    said = report(found(cause=cause), ("winnow", "checker.env.A=secret", "+checker.env={A: secret}"))
+    assert "|  | the whole model | fail |" in said and "`the whole model`" not in said
+    assert "checker.env.A=... '+checker.env=...'" in said or "checker.env.A=... +checker.env=..." in said
+    assert "secret" not in said
 
 
 def test_what_was_measured_stands_where_no_values_are_known() -> None:

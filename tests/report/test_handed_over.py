@@ -43,6 +43,7 @@ def test_each_case_is_told_right(
     rows = [(case, fresh.said(case, tmp_path / str(number))) for number, case in enumerate(group(tmp_path))]
     wrong = [(case, said) for case, said in rows if said.code != case.code]
     assert not wrong, handed.table([(case, said.code) for case, said in rows]) + "".join(said.text for _, said in wrong)
+    assert not any("\x1b" in said.text for _, said in rows)
     for _, said in rows:
         if said.code == handed.CANNOT_TELL:
             assert "cannot tell: " in said.text

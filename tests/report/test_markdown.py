@@ -34,6 +34,11 @@ NASTY = [
 ]
 
 
+def test_a_colon_is_escaped_where_it_would_make_a_link_or_an_emoji() -> None:
+    assert text("E at a.py:3, Foo::Bar, 10:30: no") == "E at a.py:3, Foo::Bar, 10:30: no"
+    assert [text(one).count("&#58;") for one in ("http://x", "a :tada: b", "mailto:x", "XMPP:x", ":+1:")] == [1] * 5
+
+
 def summary(names: tuple[str, ...] = ("Mul_1",), **given: object) -> Summary:
     values: dict[str, object] = {
         "nodes_before": 340,

@@ -26,7 +26,7 @@ def test_the_file_holds_choices_values_and_what_was_recorded(tmp_path: Path) -> 
     }
     write_replay(path, config, {"strategy": "reduce", "checker": "finite"}, RECORDED)
     lines = path.read_text().splitlines()
-    assert lines[0] == f"# python -m runner {path}"
+    assert lines[0] == f"# winnow {path}"
     content = yaml.safe_load(path.read_text())
     assert content["strategy"] == {"defaults": ["reduce", "_self_"], "name": "reduce"}
     assert content["checker"] == {"defaults": ["finite", "_self_"]}

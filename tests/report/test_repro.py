@@ -43,6 +43,7 @@ from runner.schema.checker import (
     NonFinite,
     PythonChecker,
     Statistic,
+    Tolerance,
 )
 from runner.schema.root import Settings
 
@@ -305,3 +306,11 @@ def _values() -> Iterator[np.ndarray]:
 
 
 _VALUES = [array if array.dtype == np.int64 else array.astype(np.float32) for array in _values()]
+
+
+def test_a_tolerance_that_was_not_measured_is_not_used() -> None:
+    """Where every element was NaN nothing was."""
+    given = CompareChecker(tolerance=Tolerance.auto)
+    for limit, used in ((None, False), (0.1, True)):
+        values = values_of_check(given, Path(), {"limit": limit, "output": "y", "error": limit})
+        assert values["measured"] == used and ("outputs" in values and values["outputs"] == ["y"]) == used

@@ -134,13 +134,13 @@ class Comparison:
     def _verdict(self, compared: list[Compared], found: dict[str, Any]) -> Verdict:
         failing = [one for one in compared if one.fails]
         worst = max(failing or compared, key=lambda one: one.rank)
-        numbers = worst.difference.numbers() | {"limit": worst.limit}
+        numbers = worst.difference.numbers() | ({"limit": worst.limit} if worst.difference.measured else {})
         found |= {"output": worst.output, "sample": worst.sample}
         found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
         found |= {"metric": worst.metric.value} if len(self._rules.metrics) > 1 else {}
         found |= {"exact": True} if worst.difference.exact else {}
         found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
-        if not worst.difference.kind or worst.difference.kind == "mismatch":
+        if worst.difference.measured and worst.difference.kind in ("", "mismatch"):
             found[MEASURE] = as_number(worst.rank[1])
         if not failing:
             close = self._too_close(worst)

@@ -35,6 +35,7 @@ class Difference:
     last place would make; ``exact``: integers of 32 bits and more, booleans and strings, which are equal or differ,
     whatever the metric: no tolerance applies but the share of elements that ``metric=fraction`` lets differ.
     ``nothing``: all elements were left out, as the settings want it for NaN and Inf: nothing was compared.
+    ``measured``: values were held against values, of which the numbers tell; else there are none.
 
     Units: scale and fraction: part of max(|reference|) (fraction: of the largest error after leaving out the allowed
     share of elements); elementwise: part of ``atol + rtol * |reference|``; cosine: 1 - cos; exact: share of elements.
@@ -51,6 +52,7 @@ class Difference:
     cosine: float = 1.0
     fraction: float = 0.0
     nothing: bool = False
+    measured: bool = False
 
     def fails(self, limit: float | None = None) -> bool:
         """Whether the output differs; ``limit`` replaces the fixed tolerance (not for exact types)."""
@@ -62,9 +64,12 @@ class Difference:
         return (-KINDS.index(self.kind) if self.kind else -len(KINDS)), how_far
 
     def numbers(self) -> dict[str, Any]:
-        """The numbers, fit for JSON. ``fraction``: the share of elements beyond ``atol + rtol * max(|reference|)``."""
+        """The numbers, fit for JSON, None where nothing was measured.
+
+        ``fraction``: the share of elements beyond ``atol + rtol * max(|reference|)``.
+        """
         names = ("error", "limit", "max_abs", "max_rel", "cosine", "fraction")
-        return {name: finite(getattr(self, name)) for name in names}
+        return {name: finite(getattr(self, name)) if self.measured else None for name in names}
 
 
 def compare(
@@ -130,6 +135,7 @@ def _inexactly(pair: Pair, seen: Survey, rule: CompareChecker, ulps: float) -> D
         max_rel=finite(relative.largest),
         cosine=angle.cosine,
         fraction=beyond / pair.target.size,
+        measured=True,
     )
 
 
@@ -167,6 +173,7 @@ def _exactly(pair: Pair, rule: CompareChecker) -> Difference:
         max_rel=relative.largest,
         cosine=1.0 if angle is None else angle.cosine,
         fraction=share,
+        measured=True,
     )
 
 

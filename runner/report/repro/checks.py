@@ -55,6 +55,7 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
         given |= {**dict.fromkeys(asked, True), "samples": bool(asked)}
         given |= {"command": list(template.words), "cwd": str(cwd), "placed": bool(ours)}
         given |= {"beside": bool(ours or more - {"inputs"})}
+        given |= {"env": sorted(checker.env)}  # values may be secret: whoever runs the script sets them
         given |= {"files": _digests(path for path in template.files().values() if path not in ours)}
         codes = (*checker.pass_codes, *checker.fail_codes, *checker.invalid_codes, *checker.different_codes)
         refusals = {code: [pattern.pattern] for code, pattern in REFUSALS.items()}
@@ -69,7 +70,7 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
     given = {**vars(rules.settings), **given, "rtol": rules.rtol, "atol": rules.atol, "looked_for": looked}
     given |= {"unlike": rules.settings.fraction if rules.metrics == (Metric.fraction,) else 0.0}
     measured = isinstance(checker, CompareChecker) and checker.tolerance is Tolerance.auto
-    measured = measured and {"limit", "output"} <= evidence.keys() and not evidence.get("exact")
+    measured = measured and None not in (evidence.get("limit"), evidence.get("output")) and not evidence.get("exact")
     given |= {"counted": evidence.get("output"), "limit": evidence.get("limit"), "measured": measured}
     given |= {f"by_{metric.value}": True for metric in rules.metrics}
     given |= {"quantiles": rules.settings.statistic is Statistic.quantile}

@@ -37,7 +37,8 @@ def sentence(cause: Mapping[str, Any]) -> str:
 def experiments(cause: Mapping[str, Any]) -> str:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
     head = ("nodes", "", "good values for what they give", "good values for what they read")
-    shown = table(head, rows(cause), names=1)
+    (whole, role, *found), *answers = rows(cause)
+    shown = table(head, [(role, whole, *found), *answers], names=1)  # which is no node
     others = _elsewhere(cause)
     places = "\n\nThe same pattern stands at:\n\n" + bullets(code(cut(one)) for one in others) if others else ""
     measured = "" if cause["whole"]["measure"] is None else " How bad it is, by the check, in parentheses."

@@ -18,6 +18,7 @@ from runner.text import counted, listed
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
+_NOT_FINITE = ("nan", "inf")
 _WHEN: Mapping[str, str] = {"load": "when it is loaded", "build": "when it is built", "infer": "when it runs"}
 _STAGES: Mapping[str, str] = {"infer": "run"}
 _WORDS: Mapping[str, tuple[str, str]] = {
@@ -49,19 +50,22 @@ def operators(model: ModelProto) -> list[str]:
     return list(dict.fromkeys(operator_of(node) for node in model.graph.node))
 
 
-def what_happens(summary: Summary, model: ModelProto | None) -> str:
-    """Return a sentence: what the reduced model does where, and what it does elsewhere."""
+def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[Tensor] = ()) -> str:
+    """Return a sentence: what the reduced model does where, and what it does elsewhere. ``tensors``: values in it."""
     signature, told = summary.signature or {}, summary.evidence
     size = len(model.graph.node) if model else summary.nodes_after or len(summary.culprits)
     of = listed([code(one) for one in operators(model)], 6) if model else ""
     subject = of if of and size == 1 else f"A model of {counted(size, 'node')}{f' ({of})' if of else ''}"
-    where, reference = runtime(summary, "target"), runtime(summary, "reference")
+    where, reference = (runtime(summary, side, told_apart=True) for side in ("target", "reference"))
     named = f" in {code(str(told['output']))}" if told.get("output") else ""
     said = f"{subject} {text(_words(signature)[1])}{named}{f' with {text(where)}' if where else ''}"
     compared = signature.get("stage") == "compare" and reference
-    if compared:
-        said += f", compared with {text(reference)}"
-    elif where and reference and (other := _elsewhere(signature, told)):
+    too = signature.get("kind") in _NOT_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
+    said += f", compared with {text(reference)}" if compared else ""
+    if too:
+        other = "the reference" if compared or not reference else text(reference)
+        said += f"; {other} gives NaN or Inf there as well: no bug of the runtime alone"
+    elif not compared and where and reference and (other := _elsewhere(signature, told)):
         said += f"; {text(reference)} {other}"
     return f"{said}."
 
@@ -114,11 +118,20 @@ def _elsewhere(signature: Mapping[str, str], told: Mapping[str, Any]) -> str:
     kind, did = signature.get("kind"), told.get("reference")
     if did == "failed":
         return "cannot run it either"
-    if did == "non-finite":
-        return "gives NaN or Inf there as well"
-    if kind in ("nan", "inf"):
+    if kind in _NOT_FINITE:
         return "gives finite values" if did == "ran" else ""
     return "runs it" if did == "ran" else ""
+
+
+def _both(tensors: Sequence[Tensor], told: Mapping[str, Any]) -> bool:
+    """Whether the good values hold as many NaN and Inf as the wrong ones that are told of."""
+    about = [one for one in tensors if one["name"] == told.get("output", one["name"])]
+    pairs = [(_odd(one["good"]), _odd(one["wrong"])) for one in about if one["good"] and one["wrong"]]
+    return any(wrong for _, wrong in pairs) and all(good >= wrong for good, wrong in pairs)
+
+
+def _odd(values: Values | None) -> int:
+    return values["nan"] + values["inf"] if values else 0
 
 
 def _measured(told: Mapping[str, Any]) -> str:
@@ -144,7 +157,7 @@ def _differences(tensor: Tensor) -> str:
         (f"[{', '.join(map(str, one['index']))}]", _number(one["good"]), _number(one["wrong"]))
         for one in tensor["differences"][:_MOST_ELEMENTS]
     ]
-    head = f"{code(tensor['name'])}{kind}{f': {count}' if count else ''}, the first of them:"
+    head = f"{code(tensor['name'])}{kind}{f': {count}' if count else ''}, the worst of them:"
     return f"{head}\n\n{table(('index', 'expected', 'actual'), rows, names=3)}"
 
 

@@ -26,15 +26,15 @@ _CONTAINERS = {"sequence_type": "seq", "optional_type": "optional"}
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
-def model_section(summary: Summary, proto: ModelProto | None) -> str:
-    """Return the section; "" where nothing was reduced."""
+def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str, str] | None = None) -> str:
+    """Return the section; "" where nothing was reduced. ``types``: of tensors, which the model may not declare."""
     if summary.nodes_after is None:
         return ""
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
     nested = f"Nested nodes kept:\n\n{_bulleted(summary.nested)}" if summary.nested else ""
     if proto is None:
         return section("The reduced model", _joined(size, _bulleted(summary.culprits), nested))
-    if (lines := model_text(proto)) is not None:
+    if (lines := model_text(proto, types)) is not None:
         return section("The reduced model", _joined(size, block("\n".join(lines)), nested))
     rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
     more = len(proto.graph.node) - len(rows)
@@ -48,17 +48,22 @@ def model_section(summary: Summary, proto: ModelProto | None) -> str:
     return section("The reduced model", _joined(*parts))
 
 
-def model_text(proto: ModelProto) -> list[str] | None:
-    """Return the lines of a model as text; None where they are too many."""
+def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> list[str] | None:
+    """Return the lines of a model as text; None where they are too many. ``known``: types, as above."""
     if len(proto.graph.node) > MOST_LINES:
         return None
     opsets = ", ".join(f"{json.dumps(entry.domain)} : {entry.version}" for entry in proto.opset_import)
     lines = [f"<ir_version: {proto.ir_version}, opset_import: [{opsets}]>"]
-    for line in _graph_lines("", "model", proto.graph):
+    for line in _graph_lines("", "model", proto.graph, known or {}):
         lines.append(cut(" ".join(line.splitlines()), _LONGEST_LINE))  # a name may hold line ends
         if len(lines) > MOST_LINES:
             return None
     return lines
+
+
+def tensor_type(dtype: int, shape: Sequence[int]) -> str:
+    """Return the type of a tensor in the words of ONNX text."""
+    return _dtype(dtype) + _dims([*map(str, shape)])
 
 
 def type_text(kind: TypeProto) -> str:
@@ -84,12 +89,13 @@ def operator_of(node: NodeProto) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
-def _graph_lines(before: str, called: str, graph: GraphProto) -> Iterator[str]:
-    """Yield the lines of a graph; ``before``: what stands before each."""
+def _graph_lines(before: str, called: str, graph: GraphProto, known: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a graph; ``before``: what stands before each; ``known``: types around it."""
     weights = {one.name: _weight(one) for one in graph.initializer}
     weights |= {one.values.name: f"sparse {_weight(one.values)}" for one in graph.sparse_initializer}
     declared = (*graph.value_info, *graph.output, *graph.input)
-    types = {one.name: type_text(one.type) for one in declared}
+    types = {**known, **{one.name: kind for one in declared if "[" in (kind := type_text(one.type))}}
+    types |= {one.name: kind for one in declared if one.name not in types and (kind := type_text(one.type))}
     inputs, outputs = (
         ", ".join(f"{types.get(one.name, '')} {_name(one.name)}".strip() for one in values)
         for values in (graph.input, graph.output)
@@ -115,11 +121,11 @@ def _node_lines(before: str, node: NodeProto, types: Mapping[str, str]) -> Itera
     yield f"{line}  # {kinds}" if kinds else line
     for one in node.attribute:
         for graph in [one.g] if one.type == AttributeProto.GRAPH else one.graphs if one.type in _GRAPHS else []:
-            yield from _graph_lines(f"{before}   ", f"{one.name}:", graph)
+            yield from _graph_lines(f"{before}   ", f"{one.name}:", graph, types)
 
 
 def _weight(tensor: TensorProto) -> str:
-    return _dtype(tensor.data_type) + _dims([*map(str, tensor.dims)])
+    return tensor_type(tensor.data_type, tensor.dims)
 
 
 def _dtype(number: int) -> str:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from runner.report.markup import block, code, folded, section
+from runner.report.markup import block, code, folded, section, text
 from runner.report.repro.write import REPRO_NAME, Repro
 
 MOST_LINES = 130
 _MOST_SHOWN = 20
 _MOST_SCRIPTS = 3
 _LANGUAGES = {".py": "python", ".sh": "sh", ".bash": "sh"}
+_ENV = re.compile(r"^(\+{0,2}checker\.env[^=]*=).*", re.DOTALL)
 _HEART = ("load", "write", "target", "judge", "check", "reference")
 """The functions that say what is run on what, in the order in which they are worth room."""
 
 
-def repro_section(repro: Repro, zipped: str = "", check: Mapping[str, str] | None = None) -> str:
+def without_values(command: Sequence[str]) -> list[str]:
+    """Return a command without the values that it gives to variables of the environment, which may be secret."""
+    return [_ENV.sub(r"\1...", word) for word in command]
+
+
+def repro_section(repro: Repro, zipped: str = "", check: Mapping[str, str] | None = None, missing: str = "") -> str:
     """Return the section; "" without a script.
 
-    ``zipped``: the archive that it lies in, "" without one. ``check``: the user's scripts, by their names.
+    ``zipped``: the archive that it lies in, "" without one, and what is ``missing`` there. ``check``: the user's
+    scripts, by their names.
     """
     source = repro.source.strip("\n")
     if not source:
@@ -30,17 +38,18 @@ def repro_section(repro: Repro, zipped: str = "", check: Mapping[str, str] | Non
         said = f"{script} stands alone: run `python {script}`. {told}."
         return section("To reproduce", f"{said}\n\n{folded(script, block(source, 'python'))}")
     how = f"Unzip {zipped} and run `python {zipped.removesuffix('.zip')}/{script}`" if zipped else f"Run `{script}`"
-    parts = [f"{how}. {told}."]
+    lacks = f"{zipped} is not whole: {text(missing)}. Put what is missing beside {script} first." if missing else ""
+    parts = [f"{how}. {told}.", *filter(None, (lacks,))]
     if not check:
         parts += ["The part of it that runs the model:", block(heart(source), "python")]
-    for name, text in [*(check or {}).items()][:_MOST_SCRIPTS]:
-        parts += [f"It runs {code(name)}:", _script(text, PurePosixPath(name).suffix)]
+    for name, lines in [*(check or {}).items()][:_MOST_SCRIPTS]:
+        parts += [f"It runs {code(name)}:", _script(lines, PurePosixPath(name).suffix)]
     return section("To reproduce", "\n\n".join(parts))
 
 
-def _script(text: str, suffix: str) -> str:
+def _script(source: str, suffix: str) -> str:
     """Return a script: whole if it is short, else its first lines."""
-    lines = text.strip("\n").splitlines()
+    lines = source.strip("\n").splitlines()
     if len(lines) <= _MOST_SHOWN:
         return block("\n".join(lines), _LANGUAGES.get(suffix, ""))
     if len(lines) <= MOST_LINES:

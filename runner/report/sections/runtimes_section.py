@@ -19,6 +19,7 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "tensorrt": ("tensorrt", "tensorrt_rtx"),
 }
 """The packages of a backend, by its name."""
+_SIDES = ("target", "reference")
 _CALLED: Mapping[str, str] = {
     "onnxruntime": "ONNX Runtime",
     "onnx": "the evaluator of onnx",
@@ -32,8 +33,25 @@ _ON_A_GPU = re.compile(r"cuda|\btrt|tensorrt\b|--gpu", re.IGNORECASE)
 _DRIVER = Path("/proc/driver/nvidia")
 
 
-def runtime(summary: Summary, side: str) -> str:
-    """Return what runs on a side (``target``, ``reference``), by name and version; "" where no runtime does."""
+def runtime(summary: Summary, side: str, *, told_apart: bool = False) -> str:
+    """Return what runs on a side (``target``, ``reference``), by name and version; "" where no runtime does.
+
+    ``told_apart``: with what is set otherwise on the other side, where both are the same runtime.
+    """
+    name = _runtime(summary, side)
+    if not told_apart or not name or any(_runtime(summary, one) != name for one in _SIDES):
+        return name
+    mine, other = (_backend(summary, one) for one in (side, *(one for one in _SIDES if one != side)))
+    apart = [f"{key}={value}" for key, value in mine.items() if value != other.get(key) and _is_short(value)]
+    return f"{name} ({', '.join(apart)})" if apart else name
+
+
+def _is_short(value: object) -> bool:
+    """Whether a setting says something in a few letters; what is off or left to the runtime does not."""
+    return value not in ("", "off", "auto") and isinstance(value, (int, float, str)) and len(str(value)) < 40
+
+
+def _runtime(summary: Summary, side: str) -> str:
     told = _backend(summary, side)
     name = str(told.get("name", ""))
     held = {**summary.versions, **(told.get("versions") or {})}
@@ -48,7 +66,7 @@ def runtime(summary: Summary, side: str) -> str:
 
 def versions_section(summary: Summary, check: str = "", driver: Path = _DRIVER) -> str:
     """Return the section. ``check``: the text of the user's check, which may name packages. ``driver``: the GPUs'."""
-    sides = (_backend(summary, side) for side in ("target", "reference"))
+    sides = (_backend(summary, side) for side in _SIDES)
     said = "\n".join((*(f"{one.get('name')} {one.get('providers')}" for one in sides), summary.check, check))
     rows = [*relevant(summary, check).items(), ("platform", _system())]
     rows += _graphics(driver) if _ON_A_GPU.search(said) else []
@@ -57,7 +75,7 @@ def versions_section(summary: Summary, check: str = "", driver: Path = _DRIVER) 
 
 def relevant(summary: Summary, check: str = "") -> dict[str, str]:
     """Return the versions of what took part: Python, numpy, onnx, both runtimes, and what the check names."""
-    sides = [told for side in ("target", "reference") if (told := _backend(summary, side))]
+    sides = [told for side in _SIDES if (told := _backend(summary, side))]
     used = _ALWAYS.union(*(_packages_of(told, summary.versions) for told in sides))
     used |= set() if sides else {"onnxruntime"}
     said = f"{summary.check}\n{check}"

@@ -9,6 +9,7 @@ from typing import Any
 from runner.report.markup import block, bullets, code, folded, section, some, table, text
 from runner.report.sections.cause_section import sentence
 from runner.report.sections.passes_section import session_code
+from runner.report.sections.repro_section import without_values
 from runner.report.sections.runtimes_section import versions_section
 from runner.report.summary import Summary
 
@@ -35,7 +36,7 @@ def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:
     told = summary.triage or {}
     steps = [_row(one) for one in told.get("steps", ()) if one["folder"]]
     known = [
-        section("How it was run", block(shlex.join(command), "sh") if command else ""),
+        section("How it was run", block(shlex.join(without_values(command)), "sh") if command else ""),
         section("Steps", table(("step", "how it ended", "checks", "seconds"), steps, names=1)),
     ]
     parts = [

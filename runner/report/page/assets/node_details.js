@@ -140,7 +140,7 @@ function tensorValues(tensor) {
     table(["", ...known.map(([name]) => name)], rows),
     differences.length
       ? [
-          html("p", { class: "hint" }, tensor.differing === null ? "elements that differ" : `${counted(tensor.differing, "element")} differ; the first:`),
+          html("p", { class: "hint" }, tensor.differing === null ? "elements that differ" : `${counted(tensor.differing, "element")} differ; the worst:`),
           table(["at", "good", "wrong"], differences),
         ]
       : null,

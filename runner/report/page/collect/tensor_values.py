@@ -149,18 +149,36 @@ def _real(block: Array) -> Array:
 
 
 def _differences(good: Array, wrong: Array) -> tuple[int | None, list[Difference]]:
-    """Return how many elements differ (a NaN and a NaN do not), and the first of them in C order; None: not alike."""
+    """Return how many elements differ (a NaN and a NaN do not), and the worst of them; None: not alike.
+
+    The worst are those that are NaN or Inf on one side only, then those that are farthest apart; of equals the first.
+    """
     if good.shape != wrong.shape or good.dtype != wrong.dtype:
         return None, []
     count = 0
-    found: list[Difference] = []
-    for start, mine, theirs in _pairs(good.reshape(-1), wrong.reshape(-1)):
+    worst: list[tuple[float, int]] = []
+    flat, other = good.reshape(-1), wrong.reshape(-1)
+    for start, mine, theirs in _pairs(flat, other):
         places = np.flatnonzero(_apart(mine, theirs))
         count += len(places)
-        for place in places[: MOST_DIFFERENCES - len(found)]:
-            index = [int(one) for one in np.unravel_index(start + int(place), good.shape)] if good.shape else []
-            found.append(Difference(index=index, good=number(mine[place]), wrong=number(theirs[place])))
+        far = _distance(mine[places], theirs[places])
+        order = np.argsort(-far, kind="stable")[:MOST_DIFFERENCES]
+        worst += [(-float(far[at]), start + int(places[at])) for at in order]
+        worst = sorted(worst)[:MOST_DIFFERENCES]
+    found: list[Difference] = []
+    for _, place in worst:
+        index = [int(one) for one in np.unravel_index(place, good.shape)] if good.shape else []
+        found.append(Difference(index=index, good=number(flat[place]), wrong=number(other[place])))
     return count, found
+
+
+def _distance(good: Array, wrong: Array) -> Array:
+    """Return how far elements that differ are apart; what is no distance is larger than any."""
+    if good.dtype.kind in "OSU":
+        return np.ones(good.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: Array = np.abs(real(good) - real(wrong))
+    return np.where(np.isfinite(found), found, np.inf)
 
 
 def _pairs(good: Array, wrong: Array) -> Iterator[tuple[int, Array, Array]]:

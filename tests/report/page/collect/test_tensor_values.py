@@ -79,7 +79,7 @@ def test_every_finite_element_is_in_the_histogram_and_within_its_edges(array: np
     assert shown["low"] is None or shown["high"] is None or float(shown["low"]) <= float(shown["high"])
 
 
-def test_differing_elements_are_named_in_order_and_two_nans_are_alike(tmp_path: Path) -> None:
+def test_the_worst_elements_that_differ_are_named_and_two_nans_are_alike(tmp_path: Path) -> None:
     good = np.zeros((4, 20), np.float32)
     good[0, 0] = math.nan
     wrong = good.copy()
@@ -88,8 +88,10 @@ def test_differing_elements_are_named_in_order_and_two_nans_are_alike(tmp_path: 
     sides = [stored(one, tmp_path / f"{at}.pb") for at, one in enumerate((good, wrong))]
     (shown,), _ = tensors("", ["t"], {"t": sides[0]}, {"t": sides[1]})
     assert shown["differing"] == 60 and len(shown["differences"]) == 32
-    assert shown["differences"][0] == {"index": [1, 0], "good": 0.0, "wrong": 2.0}
-    assert {"index": [2, 5], "good": 0.0, "wrong": "nan"} in shown["differences"]
+    assert shown["differences"][:2] == [
+        {"index": [2, 5], "good": 0.0, "wrong": "nan"},
+        {"index": [1, 0], "good": 0.0, "wrong": 2.0},
+    ]
     other = stored(good.reshape(20, 4), tmp_path / "other.pb")
     assert differing(sides[0], other) is None
     (shown,), _ = tensors("", ["t"], {"t": sides[0]}, {"t": other})
