@@ -31,9 +31,8 @@ import cloudpickle
 
 from runner.api.local_modules import digests
 from runner.errors import UsageError
+from runner.report.check_files import BY_VALUE
 
-MARK = "# the function by value:"
-"""The line of such a file before which there is its source, as comments."""
 PATHS = "paths.json"
 """Beside the files: the folders in which the program finds modules. It is handed on to nobody."""
 _FILE = """\
@@ -167,7 +166,7 @@ def file_of(function: Callable[..., Any], key: str) -> FunctionFile:
     modules = digests({*_named(pickled), *_imports(function)} - {own, "__main__"})
     text = _FILE.format(
         source=_source(function),
-        mark=MARK,
+        mark=BY_VALUE,
         key=key,
         name=name_of(function, key),
         python="{}.{}".format(*sys.version_info),

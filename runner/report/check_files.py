@@ -21,6 +21,8 @@ from runner.schema.checker import CheckerSettings, CommandChecker, PythonChecker
 
 FOLDER = "check"
 """The folder of a bundle that they lie in."""
+BY_VALUE = "# the function by value:"
+"""Below this line of a script that a program's function was written to is what only a worker reads."""
 _OF_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc", "/sys")))
 _MODELS = frozenset((".onnx", ".ort", ".engine", ".plan", ".trt", ".pt", ".pth", ".ckpt", ".h5", ".tflite", ".gguf"))
 _WEIGHTS = frozenset((".data", ".safetensors", ".pb", ".bin", ".weights"))
@@ -129,11 +131,11 @@ def left_behind(checker: CheckerSettings, cwd: Path) -> list[str]:
 
 
 def texts_of(checker: CheckerSettings, cwd: Path) -> dict[str, str]:
-    """Return the text of the check's programs, by their names below `FOLDER`."""
+    """Return what people read of the check's programs, by their names below `FOLDER`."""
     named = files_named(checker, cwd)
     programs = {path for word, path in named.items() if word not in Template.data(named)}
     texts = {name: read_plain(path, _MOST_TEXT) for path, name in handed_on(checker, cwd).items() if path in programs}
-    return {name: text.decode("utf-8", "replace") for name, text in texts.items()}
+    return {name: text.decode("utf-8", "replace").partition(f"\n{BY_VALUE}\n")[0] for name, text in texts.items()}
 
 
 def like_secrets(checker: CheckerSettings) -> list[str]:

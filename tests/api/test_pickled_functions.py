@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from runner.api.given import Given
-from runner.api.pickled_functions import MARK, PATHS, confirm_parameters, file_of, name_of, returns_nothing
+from runner.api.pickled_functions import PATHS, confirm_parameters, file_of, name_of, returns_nothing
 from runner.errors import UsageError
+from runner.report.check_files import BY_VALUE, texts_of
+from runner.schema.checker import PythonChecker
 from tests.api.programs import lacks, script
 
 LIMIT = 3
@@ -92,7 +94,7 @@ def test_a_cell_of_a_notebook_is_the_same_function_in_another_kernel() -> None:
 
 def test_a_file_begins_with_the_source_and_says_what_reads_it() -> None:
     text = file_of(asserts, "check").text
-    source, _, rest = text.partition(f"{MARK}\n")
+    source, _, rest = text.partition(f"{BY_VALUE}\n")
     assert source.startswith("# def asserts(model: str, inputs: Any, expected: Any) -> None:\n#     if not model:\n")
     assert rest.startswith('"""The check that a program gave to winnow')
     assert f"Python {sys.version_info[0]}.{sys.version_info[1]} reads it" in rest
@@ -104,7 +106,7 @@ def test_no_line_of_a_source_leaves_its_comment(tmp_path: Path) -> None:
     file.write_bytes(b'def odd(*_):\n    return """\r  raise SystemExit(7)\r\n\x0c"""\n')
     space: dict[str, Any] = {}
     exec(compile(file.read_bytes(), str(file), "exec"), space)
-    source = file_of(space["odd"], "check").text.partition(MARK)[0]
+    source = file_of(space["odd"], "check").text.partition(BY_VALUE)[0]
     assert ast.parse(source).body == []
 
 
@@ -230,3 +232,9 @@ def test_another_version_of_python_says_that_it_cannot_read_a_function(monkeypat
     monkeypatch.setattr(sys, "version_info", (3, 8, 1))
     with pytest.raises(ImportError, match=r"written by Python 3\.\d+, and other versions cannot read it"):
         exec(text, {})
+
+
+def test_a_report_shows_the_source_alone(tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text(file_of(asserts, "check").text)
+    (text,) = texts_of(PythonChecker(file="check.py", function="check"), tmp_path).values()
+    assert "assert len(inputs) < LIMIT" in text and "cloudpickle" not in text
