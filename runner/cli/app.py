@@ -86,7 +86,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
         sweep.prepare(memory, command)
         hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
         with _hydra_argv([program, *argv]), standing_in(stand), loading(sweep.begins):
-            hydra_main(HydraTask(command, words, ended, arrived))()
+            hydra_main(HydraTask(command, words, ended, arrived, sweep.record))()
     except WinnowError as error:
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:

@@ -18,6 +18,7 @@ from runner.artifacts.disk_space import FULL, Room
 from runner.cli import finished_jobs, logs
 from runner.cli.claim_folder import FolderTakenError, holding, standing_in
 from runner.cli.config.compose import to_settings
+from runner.cli.config.hydra_record import HydraRecord
 from runner.cli.config.paths import rooted
 from runner.cli.explain_errors import whose_bug
 from runner.cli.input_digests import digests
@@ -40,13 +41,14 @@ class HydraTask:
     """The task of one `hydra.main`.
 
     ``command``: what the user typed, of which ``program`` are the words before all arguments; ``ended``: summaries of
-    this process's jobs; ``arrived``: signals so far.
+    this process's jobs; ``arrived``: signals so far; ``record``: what the run's folder said before Hydra wrote there.
     """
 
     command: tuple[str, ...]
     program: tuple[str, ...] = ("winnow",)
     ended: list[Summary] = field(default_factory=list)
     arrived: Arrived = field(default_factory=Arrived)
+    record: HydraRecord = field(default_factory=HydraRecord)
 
     def __call__(self, config: DictConfig) -> None:
         """Run one job. Raises nothing (Hydra would end a sweep for it) but an interruption of a sweep."""
@@ -58,7 +60,7 @@ class HydraTask:
         overrides = list(map(str, typed))
         os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = refused = taken = False
-        cut_off = _cut_off(folder)
+        cut_off, answered = _cut_off(folder), job is not None and finished_jobs.ended_well(folder)
         inputs: Mapping[str, str | None] | None = None
         try:
             with terminable() as signals, holding(folder, sweep=job is not None) as foreign:
@@ -86,14 +88,18 @@ class HydraTask:
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
             # a run that was refused leaves alone what an earlier one left in the folder (a sweep needs its row, though)
-            left = cut_off or (folder / "result.json").is_file()
-            refused = isinstance(error, UsageError) and job is None and left
+            left = answered if job is not None else cut_off or (folder / "result.json").is_file()
+            refused = isinstance(error, UsageError) and left
             taken = isinstance(error, FolderTakenError)
+            if refused or taken:
+                self.record.restore()
             written = refused = refused or taken
         self.ended.append(summary)
         if not written:
             ensure_result(summary, folder)
-        if job is not None and not taken:
+        if job is not None and refused and not taken:
+            finished_jobs.note_refused(folder, overrides, summary.message)
+        elif job is not None and not taken:
             finished_jobs.note(folder, config, summary.exit_code, overrides, inputs)
         if not silent:
             _say(summary, folder, self.program, job, refused=refused)

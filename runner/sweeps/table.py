@@ -24,7 +24,7 @@ from runner.errors import UsageError
 from runner.report.markup import code, cut
 from runner.report.markup import text as escaped
 from runner.report.result import RESULT_NAME, read_result
-from runner.status import ENDED_WELL
+from runner.status import ENDED_WELL, Status
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
 from runner.text import listed
@@ -106,6 +106,9 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
     if job is None:
         return Row(str(at), overrides, "not run", message="this job was never started")
     where = os.path.relpath(job, folder)
+    if overrides and job / finished_jobs.NAME in fresh and (why := finished_jobs.refusal(job, overrides)):
+        code = Status.usage.exit_code
+        return Row(str(at), overrides, str(Status.usage), code, message=why, folder=where)
     own = not overrides or tuple(filter_overrides(finished_jobs.overrides_of(job) or ())) == overrides
     overrides = overrides or _overrides(job)
     data = read_result(job) if own and {job / RESULT_NAME, job / finished_jobs.NAME} <= fresh else None

@@ -198,3 +198,29 @@ def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ):
         with pytest.raises(UsageError, match=said):
             meant(words)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return what a folder holds, but for the log and the marker of its last run."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if path.name not in ("winnow.log", run_folder.NAME)}
+
+
+@pytest.mark.parametrize("wrong", ["strategy=layerwise", "model=gone.onnx"])
+def test_settings_that_are_refused_change_nothing_of_a_run(home: Path, done_run: Path, wrong: str) -> None:
+    before = contents(done_run)
+    refused = winnow(home, "resume", str(done_run), wrong)
+    assert refused.returncode == 2 and "usage: " in refused.stderr
+    assert contents(done_run) == before
+    (done_run / "result.json").unlink()
+    assert winnow(home, "resume", str(done_run), wrong).returncode == 2
+    again = winnow(home, "resume", str(done_run))
+    assert again.returncode == 0 and result(done_run)["culprits"] == ["n7"], again.stdout + again.stderr
+
+
+@pytest.fixture
+def done_run(home: Path) -> Path:
+    check_script(home, SLOW.replace("0.06", "0"))
+    done = winnow(home, "bug.yaml", "hydra.run.dir=done", "result.find_min_good=false")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return home / "done"
