@@ -30,18 +30,27 @@ _IMMATERIAL = ("hydra", "resume", "verbosity", "log")
 
 
 def note(
-    folder: Path, config: DictConfig, exit_code: int, overrides: Sequence[str], inputs: Mapping[str, str | None] | None
+    folder: Path,
+    config: DictConfig,
+    exit_code: int,
+    overrides: Sequence[str],
+    inputs: Mapping[str, str | None] | None,
+    *,
+    refused: str | None = None,
 ) -> None:
     """Write down that the job with ``config`` has ended in ``folder``.
 
     ``overrides``: by which a sweep knows its jobs. ``inputs``: their `digests` when it began; None: it never did.
+    ``refused``: why these settings were, where the folder has an answer of other ones, which is kept.
     """
-    noted = {
+    noted: dict[str, Any] = {
         "exit_code": exit_code,
         "overrides": list(overrides),
         "settings": settings_digest(config),
         "inputs": inputs,
     }
+    if refused is not None:
+        noted = {**(_noted(folder) or {}), "refused": {"overrides": list(overrides), "message": refused}}
     with suppress(OSError):  # it would only run once more
         write_text(folder / NAME, json.dumps(noted) + "\n")
 
@@ -50,13 +59,6 @@ def ended_well(folder: Path) -> bool:
     """Whether the folder holds an answer of a job of a sweep."""
     code = (_noted(folder) or {}).get("exit_code")
     return isinstance(code, int) and code in ENDED_WELL and code == (read_result(folder) or {}).get("exit_code")
-
-
-def note_refused(folder: Path, overrides: Sequence[str], message: str) -> None:
-    """Write down that other settings, given by ``overrides``, were refused: the answer is kept, and is not theirs."""
-    noted = {**(_noted(folder) or {}), "refused": {"overrides": list(overrides), "message": message}}
-    with suppress(OSError):
-        write_text(folder / NAME, json.dumps(noted) + "\n")
 
 
 def refusal(folder: Path, overrides: Sequence[str]) -> str | None:

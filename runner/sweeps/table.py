@@ -19,6 +19,7 @@ from runner.cli import finished_jobs
 from runner.cli.config.bounded_yaml import read_yaml
 from runner.cli.screen import layout
 from runner.cli.screen.fields import count, number, section, text, texts
+from runner.cli.screen.last_screen import without_advice
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.report.markup import code, cut
@@ -126,7 +127,7 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
         culprits=texts(data, "culprits"),
         checks=_whole(checks, "search"),
         seconds=number(section(data, "seconds"), "total"),
-        message=text(data, "message"),
+        message=without_advice(text(data, "message")),
         folder=where,
         **({"asked": run + count(checks, "reused"), "run": run} if checks else {}),
         reused=_whole(checks, "reused"),
@@ -143,7 +144,7 @@ def _overrides(job: Path) -> tuple[str, ...]:
 
 
 def _whole(data: Mapping[str, Any], name: str) -> int | None:
-    value = data.get(name)
+    value = number(data, name)
     return value if isinstance(value, int) else None
 
 

@@ -60,7 +60,7 @@ def on_a_terminal(told: Mapping[str, Any], folder: Path, columns: int, **environ
 
 @pytest.mark.parametrize(
     ("status", "line"),
-    [(Status.found, "found: a, b (2 of 98 nodes); so"), (Status.interrupted, "interrupted: 2 of 98 nodes; so")],
+    [(Status.found, "found: a, b (2 of 98 nodes); so"), (Status.interrupted, "interrupted: a, b (2 of 98 nodes); so")],
 )
 def test_nodes_that_are_counted_stand_behind_those_that_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status, line: str
@@ -133,7 +133,8 @@ def test_what_a_plan_predicts_is_shown(tmp_path: Path, capsys: pytest.CaptureFix
     plan = {"search_checks": 40, "trust_checks": 5, "seconds_each": 2.5, "seconds": 112.5, "disk_mb": 12.0}
     say_ended(result(Status.planned, "as asked", plan=plan), tmp_path, PROGRAM)
     said = capsys.readouterr().out
-    assert "search: up to 40 checks" in said and "trust: 5 checks" in said and "time: 2 min (2.5 s a check)" in said
+    assert "search: about 40 checks if one element is to blame" in said and "trust: 5 checks" in said
+    assert "time: 1 min 52 s (2.5 s a check)" in said and "MB stay" in said
     assert "disk: 12.0 MB at most" in said and f"next     winnow resume {tmp_path} plan=false" in said
 
 

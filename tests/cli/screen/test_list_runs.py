@@ -75,7 +75,7 @@ def test_the_newest_stand_first_and_sweeps_are_one_row(
     )
     assert "\x1b" not in told["day/second"] and "wrong there" in told["day/second"]
     assert "reduce" in told["day/first"] and "net.onnx" in told["day/first"] and "found" in told["day/first"]
-    assert "2 nodes: /layer.0/MatMul" in told["day/first"] and " 17  2 min  " in told["day/first"]
+    assert "2 nodes: /layer.0/MatMul" in told["day/first"] and " 17  2 min 5 s  " in told["day/first"]
 
 
 def test_twenty_are_shown_unless_all_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
