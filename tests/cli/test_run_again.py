@@ -224,3 +224,36 @@ def done_run(home: Path) -> Path:
     done = winnow(home, "bug.yaml", "hydra.run.dir=done", "result.find_min_good=false")
     assert done.returncode == 0, done.stdout + done.stderr
     return home / "done"
+
+
+@pytest.mark.slow
+def test_a_sweep_keeps_its_answers_and_its_settings_where_others_are_refused(home: Path) -> None:
+    check_script(home, SLOW.replace("0.06", "0"))
+    chain(home / "small.onnx", 9)
+    done = winnow(home, "-m", "bug.yaml", "model=small.onnx,net.onnx", "hydra.sweep.dir=swept")
+    assert done.returncode == 0, done.stdout + done.stderr
+    sweep = home / "swept"
+    answers = {name: (sweep / name).read_bytes() for name in ("0/result.json", "1/result.json", "1/reduced.onnx")}
+    for wrong in ("strategy=layerwise", "model=gone.onnx"):
+        settings = (sweep / "multirun.yaml").read_bytes()
+        refused = winnow(home, "resume", "swept", wrong)
+        assert refused.returncode == 7 and "is kept)" in refused.stdout and "usage" in refused.stdout, refused.stdout
+        for name in answers:
+            assert (sweep / name).read_bytes() == answers[name]
+        assert (sweep / "multirun.yaml").read_bytes() == settings
+        again = winnow(home, "resume", "swept")
+        assert again.returncode == 0 and again.stdout.count("had ended before") == 2, again.stdout
+
+
+def test_an_option_that_is_none_is_refused_by_the_name_that_was_typed(home: Path) -> None:
+    refused = winnow(home, "bug.yaml", "--hepl")
+    assert refused.returncode == 2 and "did you mean --help" in refused.stderr and "__main__" not in refused.stderr
+    assert "python -m runner --help" in refused.stderr
+
+
+def test_an_ended_run_that_is_shown_has_its_own_exit_code(home: Path) -> None:
+    check_script(home, "sys.exit(0)")
+    assert winnow(home, "bug.yaml", "hydra.run.dir=passes").returncode == 4
+    shown = winnow(home, "resume", "passes")
+    assert shown.returncode == 4 and "This run has ended" in shown.stdout
+    assert "agreed with the first" not in shown.stdout

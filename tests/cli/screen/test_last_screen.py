@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper, save
 
-from runner.cli.screen.last_screen import say_ended
-from runner.cli.task import _say
-from runner.report.result import result_json
+from runner.cli.screen.last_screen import duration, say_ended
+from runner.cli.task import _is_interrupted_there, _say
+from runner.report.result import result_json, write_result
 from runner.report.summary import Checks, Summary
 from runner.status import Status
+from strategies.search import Claim
 from tests.harness import ROOT
 
 PROGRAM = ("winnow",)
@@ -161,3 +162,45 @@ def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
     told = Summary("found", 0, "reduce", "so", checks=None)  # type: ignore[arg-type]
     _say(told, tmp_path, PROGRAM, None, refused=False)
     assert capsys.readouterr().out == f"found: so [{tmp_path}]\n"
+
+
+def test_a_time_is_said_as_exactly_as_it_matters() -> None:
+    said = [duration(seconds) for seconds in (4.26, 89.4, 89.6, 149, 179.6, 3600 * 3 + 1200)]
+    assert said == ["4.3 s", "89 s", "1 min 30 s", "2 min 29 s", "3 min", "3 h 20 min"]
+
+
+def test_nothing_is_the_best_so_far_where_nothing_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for culprits, said in (((), False), (("a",), True)):
+        told = result(Status.interrupted, "interrupted", minimality=Claim.BUDGET.value, culprits=culprits)
+        say_ended(told, tmp_path, PROGRAM)
+        assert ("the best so far" in capsys.readouterr().err) is said
+
+
+def test_no_number_of_a_foreign_result_costs_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(Status.found, "so", culprits=("a",))
+    huge = 10**400
+    numbers = {
+        "checks": {"search": huge},
+        "seconds": {"total": huge},
+        "outcomes": {"pass": huge},
+        "unresolved": {"x": huge},
+    }
+    rate = {
+        "statistics": {"pass_rate": 0.5, "pass_rate_95": [huge, 1]},
+        "plan": {"search_checks": huge, "seconds": huge},
+    }
+    say_ended({**told, **numbers, **rate, "culprits": [huge, "a"]}, tmp_path, PROGRAM)
+    assert capsys.readouterr().out.startswith("found: a; so\n")
+
+
+def test_a_result_of_many_lines_has_no_empty_one_in_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say_ended(result(Status.could_not_judge, "so\n\nthere"), tmp_path, PROGRAM, number=0)
+    assert all(line.replace("#0", "").strip() for line in capsys.readouterr().err.splitlines())
+
+
+def test_another_interruption_while_the_first_is_told_leaves_its_result(tmp_path: Path) -> None:
+    first = Summary(Status.interrupted, 130, "reduce", "so far", checks=Checks(search=5))
+    write_result(first, tmp_path)
+    second = Summary(Status.interrupted, 130, "reduce")
+    assert _is_interrupted_there(second, tmp_path)
+    assert not _is_interrupted_there(Summary(Status.interrupted, 143, "reduce"), tmp_path)
