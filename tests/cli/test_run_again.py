@@ -238,8 +238,8 @@ def test_a_sweep_keeps_its_answers_and_its_settings_where_others_are_refused(hom
         settings = (sweep / "multirun.yaml").read_bytes()
         refused = winnow(home, "resume", "swept", wrong)
         assert refused.returncode == 7 and "is kept)" in refused.stdout and "usage" in refused.stdout, refused.stdout
-        for name in answers:
-            assert (sweep / name).read_bytes() == answers[name]
+        for name, held in answers.items():
+            assert (sweep / name).read_bytes() == held
         assert (sweep / "multirun.yaml").read_bytes() == settings
         again = winnow(home, "resume", "swept")
         assert again.returncode == 0 and again.stdout.count("had ended before") == 2, again.stdout
@@ -257,3 +257,10 @@ def test_an_ended_run_that_is_shown_has_its_own_exit_code(home: Path) -> None:
     shown = winnow(home, "resume", "passes")
     assert shown.returncode == 4 and "This run has ended" in shown.stdout
     assert "agreed with the first" not in shown.stdout
+
+
+def test_a_job_of_a_sweep_names_the_program_as_it_was_typed(tmp_path: Path) -> None:
+    refused = winnow(tmp_path, "-m", "strategy=reduce", "checker=auto,finite", "hydra.sweep.dir=swept")
+    assert refused.returncode == 7 and result(tmp_path / "swept" / "0")["message"].endswith(
+        "Next: python -m runner strategy=reduce model=net.onnx"
+    )
