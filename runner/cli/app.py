@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
@@ -24,17 +25,19 @@ from runner.cli.config.loader import loading
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.launcher_memory import LauncherMemory
+from runner.cli.screen.fields import count
 from runner.cli.screen.next_command import resume_command, shown_path
 from runner.cli.signals import Arrived, Phase, terminable
 from runner.cli.streams import failure
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
-from runner.errors import WinnowError
-from runner.program_name import program_words
+from runner.errors import UsageError, WinnowError
+from runner.program_name import program_name, program_words
 from runner.report.summary import Summary
 from runner.schema.installed_choices import CONF
 from runner.schema.register import register
 from runner.status import FAILED_JOBS, Status
+from runner.text import close
 
 if TYPE_CHECKING:
     from runner.sweeps.sweep import Sweep
@@ -82,11 +85,12 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             if (code := _answered(typed)) is not None:
                 return code
             argv, file, stand = _for_hydra(typed)
+            _confirm_options(argv)
             command = (*words, *typed)
         sweep.prepare(memory, command)
         hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-        with _hydra_argv([program, *argv]), standing_in(stand), loading(sweep.begins):
-            hydra_main(HydraTask(command, words, ended, arrived))()
+        with _hydra_argv([sys.argv[0], *argv]), standing_in(stand), loading(sweep.begins):
+            hydra_main(HydraTask(command, words, ended, arrived, sweep.record))()
     except WinnowError as error:
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:
@@ -121,7 +125,7 @@ def _answered(typed: Sequence[str]) -> int | None:
         return list_runs(typed[1:])
     again = run_again.meant(typed)
     answer = again.answer() if again else None
-    return _show_again(answer, again.folder) if again and answer else None
+    return _show_again(answer, again.folder) if again and answer is not None else None
 
 
 def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str, Path | None]:
@@ -137,6 +141,21 @@ def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str, Path | None]:
     named = any(argument.split("=")[0] in {"--config-dir", "-cd"} for argument in given.argv)
     beside = [] if named else ["--config-dir", str(given.file.absolute().parent)]  # groups there are found as well
     return ["--config-name", store_user_file(given.file), *beside, *given.argv], str(given.file), None
+
+
+def _confirm_options(argv: Sequence[str]) -> None:
+    """Raise UsageError for an option that is none: Hydra would end by itself, with the name of a file as ours."""
+    if not any(word.startswith("-") for word in argv):
+        return
+    parser = get_args_parser()
+
+    def refuse(message: str) -> NoReturn:
+        unknown = message.partition(": ")[2].split(" ")[0]
+        near = close(unknown, [*parser._option_string_actions]) if unknown.startswith("-") else ""
+        raise UsageError(f"{message}{near}. To see what there is: {program_name()} --help")
+
+    parser.error = refuse  # type: ignore[method-assign]
+    parser.parse_args(argv)
 
 
 def _asked(typed: Sequence[str]) -> str:
@@ -179,7 +198,7 @@ def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary], w
 
 
 def _show_again(answer: Mapping[str, Any], folder: Path) -> int:
-    """Show the last screen of a run that has ended, and how it is run again."""
+    """Show the last screen of a run that has ended, and how it is run again; return the run's own exit code."""
     words = program_words()
     from runner.cli.screen.last_screen import say_ended  # noqa: PLC0415 - no other command needs it here
 
@@ -187,7 +206,7 @@ def _show_again(answer: Mapping[str, Any], folder: Path) -> int:
     replay = folder / "replay.yaml"
     again = f"To run it again: {shlex.join([*words, shown_path(replay)])}; to" if replay.is_file() else "To"
     say(f"This run has ended. {again} go on with other settings: {resume_command(words, folder)} KEY=VALUE")
-    return 0
+    return count(answer, "exit_code")
 
 
 def _complain(message: str, code: int, mark: str = "") -> int:

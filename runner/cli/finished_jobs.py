@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hydra.core.utils import filter_overrides
 from omegaconf import DictConfig, OmegaConf
 
 from runner.cli.config.bounded_yaml import read_yaml
@@ -29,20 +30,43 @@ _IMMATERIAL = ("hydra", "resume", "verbosity", "log")
 
 
 def note(
-    folder: Path, config: DictConfig, exit_code: int, overrides: Sequence[str], inputs: Mapping[str, str | None] | None
+    folder: Path,
+    config: DictConfig,
+    exit_code: int,
+    overrides: Sequence[str],
+    inputs: Mapping[str, str | None] | None,
+    *,
+    refused: str | None = None,
 ) -> None:
     """Write down that the job with ``config`` has ended in ``folder``.
 
     ``overrides``: by which a sweep knows its jobs. ``inputs``: their `digests` when it began; None: it never did.
+    ``refused``: why these settings were, where the folder has an answer of other ones, which is kept.
     """
-    noted = {
+    noted: dict[str, Any] = {
         "exit_code": exit_code,
         "overrides": list(overrides),
         "settings": settings_digest(config),
         "inputs": inputs,
     }
+    if refused is not None:
+        noted = {**(_noted(folder) or {}), "refused": {"overrides": list(overrides), "message": refused}}
     with suppress(OSError):  # it would only run once more
         write_text(folder / NAME, json.dumps(noted) + "\n")
+
+
+def ended_well(folder: Path) -> bool:
+    """Whether the folder holds an answer of a job of a sweep."""
+    code = (_noted(folder) or {}).get("exit_code")
+    return isinstance(code, int) and code in ENDED_WELL and code == (read_result(folder) or {}).get("exit_code")
+
+
+def refusal(folder: Path, overrides: Sequence[str]) -> str | None:
+    """Return why the settings given by ``overrides`` were refused last, and the answer before kept; None: not so."""
+    refused = (_noted(folder) or {}).get("refused")
+    if not isinstance(refused, dict) or tuple(filter_overrides(refused.get("overrides") or ())) != tuple(overrides):
+        return None
+    return f"{refused.get('message')} (the answer of the settings before is kept)"
 
 
 def overrides_of(folder: Path) -> tuple[str, ...] | None:
@@ -59,10 +83,10 @@ def forget(folder: Path) -> None:
 
 def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
     """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input changed."""
-    noted, result = _noted(folder) or {}, read_result(folder) or {}
-    code, inputs = noted.get("exit_code"), noted.get("inputs")
-    if not isinstance(code, int) or code not in ENDED_WELL or code != result.get("exit_code"):
+    if not ended_well(folder):
         return None
+    noted, result = _noted(folder) or {}, read_result(folder)
+    inputs = noted.get("inputs")
     if not isinstance(inputs, dict) or noted.get("settings") != settings_digest(config):
         return None
     try:
@@ -82,8 +106,9 @@ def number_of(folder: Path) -> int | None:
 
 def confirm(folder: Path, overrides: Sequence[str]) -> None:
     """Make the result count as that of this sweep's job with ``overrides``: tables leave out what was there before."""
+    noted = {key: value for key, value in (_noted(folder) or {}).items() if key != "refused"}
     with suppress(OSError):
-        write_text(folder / NAME, json.dumps({**(_noted(folder) or {}), "overrides": list(overrides)}) + "\n")
+        write_text(folder / NAME, json.dumps({**noted, "overrides": list(overrides)}) + "\n")
     for path in (folder / ".hydra" / "hydra.yaml", folder / RESULT_NAME):
         with suppress(OSError):
             os.utime(path)

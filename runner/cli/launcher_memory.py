@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -75,8 +76,9 @@ class LauncherMemory:
 
     def restore_program(self) -> None:
         """Let messages name the program as it was typed for the sweep; a job is started by the path of a file."""
-        if self.command[:1] != ("python",):
-            sys.argv[0] = self.command[0]
+        module = self.command[2] if self.command[:2] == ("python", "-m") else ""
+        by_module = {"runner": str(Path(__file__).parents[1] / "__main__.py"), "winnow_onnx": "winnow_onnx.py"}
+        sys.argv[0] = by_module.get(module, self.command[0])
 
     def restore_values(self, config: DictConfig) -> None:
         """Let ``config`` resolve to what the sweep has resolved to so far."""

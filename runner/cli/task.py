@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -18,6 +19,7 @@ from runner.artifacts.disk_space import FULL, Room
 from runner.cli import finished_jobs, logs
 from runner.cli.claim_folder import FolderTakenError, holding, standing_in
 from runner.cli.config.compose import to_settings
+from runner.cli.config.hydra_record import HydraRecord
 from runner.cli.config.paths import rooted
 from runner.cli.explain_errors import whose_bug
 from runner.cli.input_digests import digests
@@ -25,6 +27,7 @@ from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, say
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
+from runner.report.result import read_result
 from runner.report.summary import MistakeError, Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
@@ -40,13 +43,14 @@ class HydraTask:
     """The task of one `hydra.main`.
 
     ``command``: what the user typed, of which ``program`` are the words before all arguments; ``ended``: summaries of
-    this process's jobs; ``arrived``: signals so far.
+    this process's jobs; ``arrived``: signals so far; ``record``: what the run's folder said before Hydra wrote there.
     """
 
     command: tuple[str, ...]
     program: tuple[str, ...] = ("winnow",)
     ended: list[Summary] = field(default_factory=list)
     arrived: Arrived = field(default_factory=Arrived)
+    record: HydraRecord = field(default_factory=HydraRecord)
 
     def __call__(self, config: DictConfig) -> None:
         """Run one job. Raises nothing (Hydra would end a sweep for it) but an interruption of a sweep."""
@@ -58,7 +62,7 @@ class HydraTask:
         overrides = list(map(str, typed))
         os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = refused = taken = False
-        cut_off = _cut_off(folder)
+        cut_off, answered = _cut_off(folder), job is not None and finished_jobs.ended_well(folder)
         inputs: Mapping[str, str | None] | None = None
         try:
             with terminable() as signals, holding(folder, sweep=job is not None) as foreign:
@@ -69,10 +73,7 @@ class HydraTask:
                 before = finished_jobs.earlier(folder, config) if job is not None and settings.resume else None
                 if before is not None:
                     finished_jobs.confirm(folder, overrides)
-                    status, code, strategy = (before.get(key, "?") for key in ("status", "exit_code", "strategy"))
-                    self.ended.append(Summary(status=str(status), exit_code=int(code), strategy=str(strategy)))
-                    if not silent:
-                        say(f"#{job} has ended before: {self.ended[-1].status} [{folder}]")
+                    self._keep(before, None if silent else f"#{job}", folder)
                     return
                 finished_jobs.forget(folder)
                 if job is not None:  # what is there now is what the result holds for, whatever is put in its place
@@ -86,19 +87,36 @@ class HydraTask:
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
             # a run that was refused leaves alone what an earlier one left in the folder (a sweep needs its row, though)
-            left = cut_off or (folder / "result.json").is_file()
-            refused = isinstance(error, UsageError) and job is None and left
+            left = answered if job is not None else cut_off or (folder / "result.json").is_file()
+            refused = isinstance(error, UsageError) and left
             taken = isinstance(error, FolderTakenError)
-            written = refused = refused or taken
+            if refused or taken:
+                self.record.restore()
+            refused = refused or taken
+            written = refused or _is_interrupted_there(summary, folder)
         self.ended.append(summary)
         if not written:
             ensure_result(summary, folder)
         if job is not None and not taken:
-            finished_jobs.note(folder, config, summary.exit_code, overrides, inputs)
+            why = summary.message if refused else None
+            finished_jobs.note(folder, config, summary.exit_code, overrides, inputs, refused=why)
         if not silent:
             _say(summary, folder, self.program, job, refused=refused)
         if job is not None and summary.status == Status.interrupted:  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
+
+    def _keep(self, before: Mapping[str, Any], mark: str | None, folder: Path) -> None:
+        """Take the answer of a job that had ended before; say so, with its ``mark``."""
+        status, code, strategy = (before.get(key, "?") for key in ("status", "exit_code", "strategy"))
+        self.ended.append(Summary(status=str(status), exit_code=int(code), strategy=str(strategy)))
+        if mark is not None:
+            say(f"{mark} has ended before: {status} [{folder}]")
+
+
+def _is_interrupted_there(summary: Summary, folder: Path) -> bool:
+    """Whether the folder tells of the interruption already, and in full: another came while that was written."""
+    there = read_result(folder) if summary.status == Status.interrupted else None
+    return there is not None and (there.get("status"), there.get("exit_code")) == (summary.status, summary.exit_code)
 
 
 def _cut_off(folder: Path) -> bool:
@@ -191,7 +209,9 @@ def _say(summary: Summary, folder: Path, program: Sequence[str], job: int | None
         from runner.cli.screen.last_screen import say_ended  # noqa: PLC0415 - the first check need not wait for it
         from runner.report.result import result_json  # noqa: PLC0415 - as above
 
-        say_ended(result_json(summary), folder, program, number=job, refused=refused)
+        # a second Ctrl-C may have come after the first one's result
+        known = read_result(folder) if summary.status == Status.interrupted else None
+        say_ended(known or result_json(summary), folder, program, number=job, refused=refused)
     except Exception as error:  # noqa: BLE001 - as above
         _log.error("the last screen could not be made: %s: %s", type(error).__name__, error, exc_info=True)
         say(f"{summary.status}: {summary.message} [{folder}]", error=summary.exit_code not in ENDED_WELL)

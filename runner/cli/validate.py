@@ -143,7 +143,8 @@ def _file(key: str, name: str, pattern: str) -> None:
         hint = f" {parted} is there: in a sweep, a name with a comma stands in quotes: \"{key}='{parted}',..\"."
     else:
         hint = _beside(path.parent, path.name, pattern)
-    raise UsageError(f"{key}={name}: no such file (looked in {Path.cwd()}).{hint}")
+    looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
+    raise UsageError(f"{key}={name}: no such file{looked}.{hint}")
 
 
 def _beside(folder: Path, name: str, pattern: str) -> str:

@@ -17,6 +17,7 @@ from runner.program_name import program_name
 
 REPLAY_NAME = "replay.yaml"
 _ABSENT = "(none)"
+_LONGEST = 160
 _LIKE_A_NUMBER = re.compile(r"[-+]?\.?(\d|inf|nan)", re.IGNORECASE)
 _DIGEST = re.compile(r"[0-9a-f]{16,}")
 # backslashes count before an interpolation only: there each must be doubled, and one more takes the interpolation away
@@ -128,4 +129,6 @@ def _short(value: Any) -> str:
     if value is None:
         return _ABSENT
     text = str(value)
-    return f"{text[:8]}.." if _DIGEST.fullmatch(text) else text
+    if _DIGEST.fullmatch(text):
+        return f"{text[:8]}.."
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"

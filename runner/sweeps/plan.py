@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +23,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.claim_folder import KEYS, check_resumed, claim
+from runner.cli.screen.next_command import resume_command
 from runner.errors import UsageError
+from runner.program_name import program_words
 from runner.sweeps.log import NAME as LEDGER
 
 #: what tells that a folder is a sweep's or a run's
@@ -84,7 +85,7 @@ def sweep_folder(config: DictConfig) -> Path:
         job_of = f"job {folder.name} of the sweep {above}" if _holds(above, _OF_A_SWEEP) else "a single run"
         given = f"resume={resume}" if resume else f"hydra.sweep.dir={folder}"
         advice = (
-            f"To go on with the whole sweep: resume={above}; with this job alone: leave out --multirun"
+            f"To go on with the whole sweep: {_onward(above)}; with this job alone: leave out --multirun"
             if _holds(above, _OF_A_SWEEP)
             else "To go on with that run, leave out --multirun and give one choice each"
             if resume
@@ -110,10 +111,14 @@ def check_run_folder(config: DictConfig) -> Path:
         return folder
     if resume:
         raise UsageError(
-            f"resume={resume}: this is the folder of a sweep. To go on with it: winnow resume "
-            f"{shlex.quote(str(folder))}; with one of its jobs: resume={folder / 'N'}"
+            f"resume={resume}: this is the folder of a sweep. To go on with it: "
+            f"{_onward(folder)}; with one of its jobs: {_onward(folder / 'N')}"
         )
     raise UsageError(f"hydra.run.dir={folder}: this is the folder of a sweep. Give the run one of its own")
+
+
+def _onward(folder: Path) -> str:
+    return resume_command(program_words(), folder)
 
 
 def _holds(folder: Path, names: Sequence[str]) -> bool:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 
 from runner.cli import logs
 from runner.cli.claim_folder import KEYS, claim_sweep, lock
+from runner.cli.config.hydra_record import HydraRecord
 from runner.cli.launcher_memory import LauncherMemory
 from runner.cli.screen import latest_link
 from runner.cli.signals import Phase
@@ -36,7 +37,7 @@ class Sweep:
     ``asked``: whether one was asked for. ``folder``: where, once it has begun. ``before``: files of an earlier sweep
     there, with the times of their last change (ns). ``planned``: the overrides of each job, as far as Hydra's own
     sweeper makes them. ``silent``: the table is written and not shown. ``phase``: what signals do.
-    ``command``: what the user typed.
+    ``command``: what the user typed. ``record``: what the folder said of its settings before.
     """
 
     asked: bool = False
@@ -47,6 +48,7 @@ class Sweep:
     phase: Phase = Phase.starting
     memory: LauncherMemory | None = None
     command: tuple[str, ...] = ()
+    record: HydraRecord = field(default_factory=HydraRecord)
     _lock: int | None = None
 
     def _begin(self, config: DictConfig) -> None:
@@ -64,6 +66,7 @@ class Sweep:
 
         publish(WinnowLauncher)
         claim_sweep(folder)
+        self.record.keep(folder, sweep=True)
         self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         with suppress(UsageError):  # each job says so
             self.silent = logs.levels_of(config).silent
@@ -84,6 +87,8 @@ class Sweep:
 
         self.phase = Phase.ended
         table = rows(self.folder, self.planned, self.before)
+        if table and all(row.exit_code == Status.usage.exit_code for row in table):
+            self.record.restore()
         code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS
         if not self.silent:
             show(table)
@@ -142,6 +147,7 @@ class Sweep:
         if self.memory is not None:
             self.memory.restore_values(config)
         folder = plan.check_run_folder(config)
+        self.record.keep(folder)
         latest_link.point_to(folder)
 
     def release(self) -> None:

@@ -19,12 +19,13 @@ from runner.cli import finished_jobs
 from runner.cli.config.bounded_yaml import read_yaml
 from runner.cli.screen import layout
 from runner.cli.screen.fields import count, number, section, text, texts
+from runner.cli.screen.last_screen import without_advice
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.report.markup import code, cut
 from runner.report.markup import text as escaped
 from runner.report.result import RESULT_NAME, read_result
-from runner.status import ENDED_WELL
+from runner.status import ENDED_WELL, Status
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
 from runner.text import listed
@@ -106,6 +107,9 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
     if job is None:
         return Row(str(at), overrides, "not run", message="this job was never started")
     where = os.path.relpath(job, folder)
+    if overrides and job / finished_jobs.NAME in fresh and (why := finished_jobs.refusal(job, overrides)):
+        code = Status.usage.exit_code
+        return Row(str(at), overrides, str(Status.usage), code, message=why, folder=where)
     own = not overrides or tuple(filter_overrides(finished_jobs.overrides_of(job) or ())) == overrides
     overrides = overrides or _overrides(job)
     data = read_result(job) if own and {job / RESULT_NAME, job / finished_jobs.NAME} <= fresh else None
@@ -123,7 +127,7 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
         culprits=texts(data, "culprits"),
         checks=_whole(checks, "search"),
         seconds=number(section(data, "seconds"), "total"),
-        message=text(data, "message"),
+        message=without_advice(text(data, "message")),
         folder=where,
         **({"asked": run + count(checks, "reused"), "run": run} if checks else {}),
         reused=_whole(checks, "reused"),
@@ -140,7 +144,7 @@ def _overrides(job: Path) -> tuple[str, ...]:
 
 
 def _whole(data: Mapping[str, Any], name: str) -> int | None:
-    value = data.get(name)
+    value = number(data, name)
     return value if isinstance(value, int) else None
 
 

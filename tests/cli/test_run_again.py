@@ -198,3 +198,69 @@ def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ):
         with pytest.raises(UsageError, match=said):
             meant(words)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return what a folder holds, but for the log and the marker of its last run."""
+    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if path.name not in ("winnow.log", run_folder.NAME)}
+
+
+@pytest.mark.parametrize("wrong", ["strategy=layerwise", "model=gone.onnx"])
+def test_settings_that_are_refused_change_nothing_of_a_run(home: Path, done_run: Path, wrong: str) -> None:
+    before = contents(done_run)
+    refused = winnow(home, "resume", str(done_run), wrong)
+    assert refused.returncode == 2 and "usage: " in refused.stderr
+    assert contents(done_run) == before
+    (done_run / "result.json").unlink()
+    assert winnow(home, "resume", str(done_run), wrong).returncode == 2
+    again = winnow(home, "resume", str(done_run))
+    assert again.returncode == 0 and result(done_run)["culprits"] == ["n7"], again.stdout + again.stderr
+
+
+@pytest.fixture
+def done_run(home: Path) -> Path:
+    check_script(home, SLOW.replace("0.06", "0"))
+    done = winnow(home, "bug.yaml", "hydra.run.dir=done", "result.find_min_good=false")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return home / "done"
+
+
+@pytest.mark.slow
+def test_a_sweep_keeps_its_answers_and_its_settings_where_others_are_refused(home: Path) -> None:
+    check_script(home, SLOW.replace("0.06", "0"))
+    chain(home / "small.onnx", 9)
+    done = winnow(home, "-m", "bug.yaml", "model=small.onnx,net.onnx", "hydra.sweep.dir=swept")
+    assert done.returncode == 0, done.stdout + done.stderr
+    sweep = home / "swept"
+    answers = {name: (sweep / name).read_bytes() for name in ("0/result.json", "1/result.json", "1/reduced.onnx")}
+    for wrong in ("strategy=layerwise", "model=gone.onnx"):
+        settings = (sweep / "multirun.yaml").read_bytes()
+        refused = winnow(home, "resume", "swept", wrong)
+        assert refused.returncode == 7 and "is kept)" in refused.stdout and "usage" in refused.stdout, refused.stdout
+        for name, held in answers.items():
+            assert (sweep / name).read_bytes() == held
+        assert (sweep / "multirun.yaml").read_bytes() == settings
+        again = winnow(home, "resume", "swept")
+        assert again.returncode == 0 and again.stdout.count("had ended before") == 2, again.stdout
+
+
+def test_an_option_that_is_none_is_refused_by_the_name_that_was_typed(home: Path) -> None:
+    refused = winnow(home, "bug.yaml", "--hepl")
+    assert refused.returncode == 2 and "did you mean --help" in refused.stderr and "__main__" not in refused.stderr
+    assert "python -m runner --help" in refused.stderr
+
+
+def test_an_ended_run_that_is_shown_has_its_own_exit_code(home: Path) -> None:
+    check_script(home, "sys.exit(0)")
+    assert winnow(home, "bug.yaml", "hydra.run.dir=passes").returncode == 4
+    shown = winnow(home, "resume", "passes")
+    assert shown.returncode == 4 and "This run has ended" in shown.stdout
+    assert "agreed with the first" not in shown.stdout
+
+
+def test_a_job_of_a_sweep_names_the_program_as_it_was_typed(tmp_path: Path) -> None:
+    refused = winnow(tmp_path, "-m", "strategy=reduce", "checker=auto,finite", "hydra.sweep.dir=swept")
+    assert refused.returncode == 7 and result(tmp_path / "swept" / "0")["message"].endswith(
+        "Next: python -m runner strategy=reduce model=net.onnx"
+    )

@@ -33,7 +33,7 @@ VERB = "resume"
 _RUN, _HYDRA, _SWEEP = ".hydra/config.yaml", ".hydra/hydra.yaml", "multirun.yaml"
 _WORD = re.compile(r"[+~]{0,2}[A-Za-z_][\w./]*(=.*)?", re.DOTALL)
 _PLAIN = re.compile(r"\w+")
-_ANSWERS = ENDED_WELL | {Status.could_not_judge.exit_code, Status.not_as_expected.exit_code}
+_ANSWERS = ENDED_WELL | {Status.not_as_expected.exit_code}
 
 
 @dataclass(frozen=True)

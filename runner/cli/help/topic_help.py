@@ -24,8 +24,11 @@ def help_text(typed: Sequence[str]) -> str:
     Raises UsageError for a word that nothing is called by.
     """
     known = topics()
+    # a topic is meant by its name, whatever is called so where the user stands
     words = [
-        word for word in typed if word in known or not (word.startswith("-") or word.endswith(_FILES) or exists(word))
+        word
+        for word in typed
+        if word in known or _keys_called(word) or not (word.startswith("-") or word.endswith(_FILES) or exists(word))
     ]
     return "\n\n".join(map(_about, dict.fromkeys(words))) if words else overview()
 
@@ -51,9 +54,7 @@ def _about(word: str) -> str:
     known = keys()
     if name in sections():
         return _group(name, [one for one in found if one.group == name], known)
-    meant = [key for key in known if key.name == name] or [
-        key for key in known if key.name.startswith(f"{name}.") or key.name.rpartition(".")[2] == name
-    ]
+    meant = _keys_called(name)
     said = [f"{program_name()} {typed}: {text}" for typed, text in WORDS.items() if typed.split()[0] == word]
     if said or meant:
         return "\n".join([*said, *map(_key, meant)])
@@ -61,6 +62,13 @@ def _about(word: str) -> str:
         f"--help {word}: there is no group, option or key of this name{close(name, topics())}. "
         f"Groups: {', '.join(sections())}. To see what there is: {program_name()} --help"
     )
+
+
+def _keys_called(name: str) -> list[Key]:
+    """Return the key of this name; else those in this section, or whose last part is called so."""
+    return [key for key in keys() if key.name == name] or [
+        key for key in keys() if key.name.startswith(f"{name}.") or key.name.rpartition(".")[2] == name
+    ]
 
 
 def _verb(option: Option) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
 from runner.cli.screen.layout import short
 from runner.files import is_plain
 from runner.model.files.parse_without_weights import parse_without_weights
+from runner.text import counted
 
 _MOST = 3
 _MOST_INPUTS = 4
@@ -39,7 +40,7 @@ def looks(path: Path, names: Collection[str]) -> list[str]:
         return []
     found = Counter(_look(node, known) for node in nodes if node.op_type != "Constant").most_common()
     shown = [short(look, _LONGEST) + (f" ({times} times)" if times > 1 else "") for look, times in found[:_MOST]]
-    return [*shown, f"and {len(found) - _MOST} other kinds"] if len(found) > _MOST else shown
+    return [*shown, f"and {counted(len(found) - _MOST, 'other kind')}"] if len(found) > _MOST else shown
 
 
 def _look(node: NodeProto, known: dict[str, tuple[str, str]]) -> str:

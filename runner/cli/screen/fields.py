@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 _MOST = 1e15
 
@@ -23,12 +23,17 @@ def sections(data: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...
 def number(data: Mapping[str, Any], name: str) -> int | float | None:
     """Return a number; None where there is none, or none that a run could have."""
     found = data.get(name)
-    return found if isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < _MOST else None
+    return found if is_number(found) else None
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether this is a number that a run could have."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST
 
 
 def count(data: Mapping[str, Any], name: str) -> int:
     """Return a number of things; 0 where there is none."""
-    found = data.get(name)
+    found = number(data, name)
     return found if isinstance(found, int) else 0
 
 
@@ -41,4 +46,4 @@ def text(data: Mapping[str, Any], name: str) -> str:
 def texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Return the texts of a list."""
     found = data.get(name)
-    return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
+    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list | tuple) else ()

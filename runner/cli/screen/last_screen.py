@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.cli.screen.culprit_shapes import looks
-from runner.cli.screen.fields import count, number, section, sections, text, texts
+from runner.cli.screen.fields import count, is_number, number, section, sections, text, texts
 from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
@@ -30,6 +30,8 @@ _MOST_FILES = 3
 #: where there is an answer, verdicts that are not known are told of from this share of all on
 _MANY = 0.2
 _NEARLY = 0.99
+#: strategies whose checks are counted before they begin; a search depends on what it finds
+_KNOWN_CHECKS = frozenset({"repeat", "layerwise", "workaround"})
 #: what is opened first, the best first
 _FILES = ("report.html", "REPORT.md", "bundle.zip", "repro.py")
 #: what a message says of going on, which a screen has as a command
@@ -45,6 +47,8 @@ _CLAIMS: Mapping[str, str] = {
     Claim.COUNTED.value: "",
 }
 _TONES: Mapping[str, str] = {Status.found: "good", Status.planned: "strong", Status.nothing_to_find: "strong"}
+#: endings of which the nodes are told: the answer, or the best so far
+_NAMED = frozenset({Status.found, Status.interrupted})
 _FAILED_TO_RUN = frozenset({Status.usage, Status.internal_error, Status.no_room})
 
 
@@ -53,11 +57,16 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     status, message = text(result, "status"), text(result, "message")
     after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")
     nodes = f"{after} of {before} nodes" if after is not None else ""
-    answer = listed(_names(result), most) if status == Status.found else ""
+    answer = listed(_names(result), most) if status in _NAMED else ""
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
-    message = _ONWARD.sub("", message).strip("; ") if status == Status.interrupted else message
+    message = without_advice(message) if status == Status.interrupted else message
     what = "; ".join(part for part in (nodes, message) if part)
     return (f"{status}: {what}" if what else status).replace("\n", "\n  ")  # no line of it passes for the last word
+
+
+def without_advice(message: str) -> str:
+    """Return the message of an interrupted run without what a command beside it says better."""
+    return _ONWARD.sub("", message).strip("; ")
 
 
 def say_ended(
@@ -78,7 +87,12 @@ def say_ended(
         report = _report(result, folder)
         line = f"{first}\n{report}" if "\n" in first else f"{first} [{report}]"
         onward = [] if number is not None else [*_next(result, folder, program)]
-        write("\n".join(f"{mark}{part}" for part in line.split("\n")), onward, "bad" if error else "", error=error)
+        write(
+            "\n".join(f"{mark}{part}" for part in line.split("\n") if part.strip()),
+            onward,
+            "bad" if error else "",
+            error=error,
+        )
     else:
         write(first, [*rows(result, folder, program)], _TONES.get(status, "bad"), error=error)
 
@@ -86,13 +100,13 @@ def say_ended(
 def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a screen below its first line."""
     names = _names(result)
-    if text(result, "status") == Status.found and len(names) > _FIRST_NAMES:
+    if text(result, "status") in _NAMED and len(names) > _FIRST_NAMES:
         yield Row("also", listed(names[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
     yield from _rows_of("cause", _cause(result))
     yield from _rows_of("sure", "; ".join(_sure(result)))
     yield from _rows_of("looks", _looks(result, folder), most=4)
     yield from _rows_of("helps", _helps(result))
-    yield from _rows_of("plan", _plan(section(result, "plan")), most=6)
+    yield from _rows_of("plan", _plan(section(result, "plan"), text(result, "strategy")), most=6)
     yield from _rows_of("rate", _rate(section(result, "statistics")))
     yield from _rows_of("unknown", _unknown(result))
     yield from _rows_of("checks", _checks(result))
@@ -131,8 +145,9 @@ def _cause(result: Mapping[str, Any]) -> str:
 
 def _sure(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield how minimal the answer is, and what repeats have shown of the check."""
-    if claim := _CLAIMS.get(text(result, "minimality"), text(result, "minimality")):
-        yield claim
+    claim = text(result, "minimality")
+    if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or texts(result, "culprits")):
+        yield said
     reliability = section(result, "reliability")
     agreed, power = number(reliability, "agreed"), number(reliability, "noticed_with")
     if agreed and power is not None:
@@ -167,29 +182,37 @@ def _helps(result: Mapping[str, Any]) -> str:
     return listed(passing) if passing else f"none of {counted(len(tried), 'workaround')} that were tried"
 
 
-def _plan(plan: Mapping[str, Any]) -> str:
+def _plan(plan: Mapping[str, Any], strategy: str) -> str:
     if not plan:
         return ""
     each, seconds = number(plan, "seconds_each") or 0, number(plan, "seconds") or 0
     return (
-        f"search: up to {counted(count(plan, 'search_checks'), 'check')}\n"
+        f"search: {_search(counted(count(plan, 'search_checks'), 'check'), strategy)}\n"
         f"trust: {counted(count(plan, 'trust_checks'), 'check')} (what is handed over, and repeats)\n"
         f"time: {duration(seconds)} ({each:.3g} s a check)\n"
-        f"disk: {number(plan, 'disk_mb') or 0:.1f} MB at most, {number(plan, 'disk_left_mb') or 0:.1f} MB are left"
+        f"disk: {number(plan, 'disk_mb') or 0:.1f} MB at most, {number(plan, 'disk_left_mb') or 0:.1f} MB stay"
     )
 
 
+def _search(checks: str, strategy: str) -> str:
+    if strategy in _KNOWN_CHECKS:
+        return f"up to {checks}"
+    return f"about {checks} if one element is to blame, a multiple of that where several are"
+
+
 def duration(seconds: float) -> str:
-    """Return a time as a person says it: ``42 s``, ``12 min``, ``3 h 20 min``."""
-    if seconds < 90:
+    """Return a time as a person says it: ``42 s``, ``1 min 40 s``, ``12 min``, ``3 h 20 min``."""
+    if round(seconds) < 90:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if round(seconds) < 180:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _rate(statistics: Mapping[str, Any]) -> str:
     rate, ends = number(statistics, "pass_rate"), statistics.get("pass_rate_95")
-    if rate is None or not isinstance(ends, list | tuple) or not all(isinstance(one, float | int) for one in ends):
+    if rate is None or not isinstance(ends, list | tuple) or not all(map(is_number, ends)):
         return ""
     between = " to ".join(f"{one:.0%}" for one in ends)
     return (
@@ -200,12 +223,13 @@ def _rate(statistics: Mapping[str, Any]) -> str:
 def _unknown(result: Mapping[str, Any]) -> str:
     """Return why verdicts are not known: the most frequent reasons, more of them where that was the end."""
     reasons = section(result, "unresolved")
-    total = sum(times for times in reasons.values() if isinstance(times, int))
-    judged = sum(times for times in section(result, "outcomes").values() if isinstance(times, int))
+    total = sum(count(reasons, reason) for reason in reasons)
+    outcomes = section(result, "outcomes")
+    judged = sum(count(outcomes, outcome) for outcome in outcomes)
     if not total or (text(result, "status") == Status.found and total < _MANY * judged):
         return ""
     most = 3 if text(result, "status") == Status.could_not_judge else 1
-    shown = [f"{times} x {short(str(reason), _LONGEST_REASON)}" for reason, times in list(reasons.items())[:most]]
+    shown = [f"{count(reasons, reason)} x {short(str(reason), _LONGEST_REASON)}" for reason in list(reasons)[:most]]
     return f"{counted(total, 'verdict')}; most often:\n" + "\n".join(shown)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from runner.cli.screen.fields import count, number, section, text, texts
 from runner.cli.screen.last_screen import duration
 from runner.cli.screen.layout import table, width
 from runner.cli.screen.next_command import shown_path
-from runner.cli.terminal import put
+from runner.cli.terminal import printable, put
 from runner.errors import UsageError
 from runner.files import json_of
+from runner.program_name import program_name, program_words
 from runner.report.result import read_result
 from runner.status import ENDED_WELL, Status
 
@@ -49,16 +51,18 @@ def list_runs(words: Sequence[str]) -> int:
         raise UsageError(f"ls: {unknown[0]}: give one folder at most ({WHERE} is the default), and {_ALL}")
     top = Path(folders[0] if folders else WHERE)
     if not top.is_dir():
-        raise UsageError(f"ls {top}: no such folder. Give one that runs lie in: winnow ls FOLDER")
+        raise UsageError(f"ls {top}: no such folder. Give one that runs lie in: {program_name()} ls FOLDER")
     found = sorted(runs_in(top), key=lambda one: one.began, reverse=True)
     shown = found if _ALL in words else found[:_SHOWN]
     if not found:
-        put(f"no runs in {shown_path(top.absolute())}")
+        put(printable(f"no runs in {shown_path(top.absolute())}"))
         return 0
     cells = [_sweep(one) if one.sweep else _run(one) for one in shown]
     put("\n".join(lines_of(cells, width())))
     if len(found) > len(shown):
-        put(f"{len(found) - len(shown)} more: winnow ls {'' if top == Path(WHERE) else f'{top} '}{_ALL}")
+        folder = [] if top == Path(WHERE) else [str(top)]
+        more = shlex.join([*program_words(), "ls", *folder, _ALL])
+        put(printable(f"{len(found) - len(shown)} more: {more}"))
     return 0
 
 
@@ -68,7 +72,10 @@ def lines_of(cells: Sequence[Sequence[str]], columns: int | None) -> list[str]:
     if columns is None or max(map(len, lines)) <= columns:
         return lines
     first, *others = table(_HEAD[:-1], [row[:-1] for row in cells], columns, flexible=_FLEXIBLE)
-    return [first, *(part for line, row in zip(others, cells, strict=True) for part in (line, f"    {row[-1]}"))]
+    return [
+        first,
+        *(part for line, row in zip(others, cells, strict=True) for part in (line, f"    {printable(row[-1])}")),
+    ]
 
 
 def runs_in(folder: Path, deep: int = 0) -> Iterator[Found]:
@@ -135,9 +142,9 @@ def _sweep(one: Found) -> tuple[str, ...]:
     interrupted = any(row.get("status") in (Status.interrupted, "not run") for row in jobs)
     status = "ended" if ended == len(jobs) else "interrupted" if interrupted else "failed jobs"
     checks = sum(count(row, "run") or count(row, "checks") for row in jobs)
-    seconds = sum(number(row, "seconds") or 0 for row in jobs)
+    seconds = sum(number(row, "seconds") or 0 for row in jobs)  # jobs run beside each other
     answer = f"{ended} of {len(jobs)} jobs ended well"
-    return (_when(one), "sweep", "", status, answer, str(checks), duration(seconds), shown_path(one.folder))
+    return (_when(one), "sweep", "", status, answer, str(checks), f"{duration(seconds)} in all", shown_path(one.folder))
 
 
 def _when(one: Found) -> str:

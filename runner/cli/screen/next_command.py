@@ -15,13 +15,14 @@ from runner.run_folder import REDUCED
 from runner.status import Status
 
 _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
-_HAS_OPTIMIZATIONS = ("onnxruntime", "tensorrt")
+#: what `strategy=passes` turns off: where target and reference differ in more, it need not find anything
+_OPTIMIZATIONS = frozenset({"optimization", "disabled_optimizers"})
 _DATA = "test_data_set_0"
 _OWN_CODE = ("command", "python")
 _HELP = (("strategy=workaround", "strategy.results=[{run}]"), "tries what keeps the failure away")
 #: by how a run ended, or by the strategy of one that found something: what is changed in its replay, and what for
 _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
-    Status.could_not_judge: (
+    Status.could_not_judge: (  # where nothing is unresolved; else the run goes on
         ("strategy=repeat", "strategy.until=5"),
         "shows what the check alone says of the whole model",
     ),
@@ -57,6 +58,8 @@ def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]
         return resume_command(program, folder), "goes on; what is known is not asked again"
     if status == Status.planned:
         return resume_command(program, folder, "plan=false"), "does it; what the plan has checked is reused"
+    if status == Status.could_not_judge and section(result, "unresolved") and (folder / ".hydra").is_dir():
+        return resume_command(program, folder), "once that is mended: asks again what is not known, and that only"
     known = _AGAIN.get(strategy if status == Status.found else status)
     if status == Status.nothing_to_find and section(result, "signature"):  # it fails, and what was asked has no answer
         known = None
@@ -80,11 +83,13 @@ def _after_an_answer(result: Mapping[str, Any], folder: Path, program: Sequence[
     for one in sections(result, "workarounds"):
         if one.get("passes") and texts(one, "overrides"):
             changes = (*texts(one, "overrides"), "strategy=repeat", "strategy.until=1")
-            return _again(program, folder, *changes), "runs the model with what helps"
+            answer = (folder / text(result, "model")).parent  # of a triage it is a step's, with what the failure needs
+            there = inside(answer, folder) and (answer / REPLAY_NAME).is_file()
+            return _again(program, answer if there else folder, *changes), "runs the model with what helps"
     model = folder / text(result, "model")
     if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
         return "", ""
-    if text(result, "checker") not in _OWN_CODE and _target(result) in _HAS_OPTIMIZATIONS and model.parent == folder:
+    if text(result, "checker") not in _OWN_CODE and _by_optimizations(result) and model.parent == folder:
         run = shown_path(folder)
         data = ["inputs=files", f"inputs.path={run}/{_DATA}"] if (folder / _DATA).is_dir() else []
         changes = ("strategy=passes", f"model={run}/{model.name}", *data)
@@ -93,8 +98,20 @@ def _after_an_answer(result: Mapping[str, Any], folder: Path, program: Sequence[
     return again, "checks it again, with another release by target.python=PYTHON"
 
 
-def _target(result: Mapping[str, Any]) -> str:
+def _by_optimizations(result: Mapping[str, Any]) -> bool:
+    """Whether the target fails against a reference that is the same but for what it optimizes, and is right."""
+    context = section(result, "context")
     try:
-        return str(json.loads(text(section(result, "context"), "check.target"))["name"])
-    except (ValueError, TypeError, KeyError):
-        return ""
+        target, reference = (json.loads(text(context, f"check.{name}")) for name in ("target", "reference"))
+        shared = {*target} & {*reference} - _OPTIMIZATIONS
+        for one in (target, reference):  # where it is not asked for, a run decides on off
+            one["rounding"] = one.get("rounding") not in (None, "auto", "off")
+        same = all(target[key] == reference[key] for key in shared)
+        return bool(same and target["optimization"] != reference["optimization"] and not _also_in_reference(result))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return False
+
+
+def _also_in_reference(result: Mapping[str, Any]) -> bool:
+    """Whether a NaN or Inf is what fails: alone, the reduced model may make it in the reference as well."""
+    return text(section(result, "signature"), "kind") in ("nan", "inf")

@@ -75,7 +75,9 @@ class SecondVerdicts:
         return power(len(self.agreed))
 
     def tell(self) -> None:
-        """Say with what probability a check that did not contradict itself would have been noticed."""
+        """Say with what probability a check that did not contradict itself would have been noticed, where one was."""
+        if not self.agreed:
+            return
         log.info(
             "%s agreed with the first: a check that is wrong %g times in 10 would have been noticed with %.2f",
             *(counted(len(self.agreed), "second verdict"), WRONG * 10, self.power),

@@ -95,3 +95,10 @@ def test_help_as_a_user_asks_for_it() -> None:
     assert option.returncode == 0 and "python -m runner model=net.onnx checker=finite" in option.stdout
     wrong = said("-h", "cheker")
     assert (wrong.returncode, wrong.stdout) == (2, "") and len(wrong.stderr.splitlines()) == 1
+
+
+def test_a_topic_is_meant_whatever_is_called_so_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "outputs").mkdir()
+    said = help_text(["outputs"])
+    monkeypatch.chdir(tmp_path)
+    assert help_text(["outputs"]) == said and "strategy.outputs" in said

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper, save
 
-from runner.cli.screen.last_screen import say_ended
-from runner.cli.task import _say
-from runner.report.result import result_json
+from runner.cli.screen.last_screen import duration, say_ended
+from runner.cli.task import _is_interrupted_there, _say
+from runner.report.result import result_json, write_result
 from runner.report.summary import Checks, Summary
 from runner.status import Status
+from strategies.search import Claim
 from tests.harness import ROOT
 
 PROGRAM = ("winnow",)
@@ -60,7 +61,7 @@ def on_a_terminal(told: Mapping[str, Any], folder: Path, columns: int, **environ
 
 @pytest.mark.parametrize(
     ("status", "line"),
-    [(Status.found, "found: a, b (2 of 98 nodes); so"), (Status.interrupted, "interrupted: 2 of 98 nodes; so")],
+    [(Status.found, "found: a, b (2 of 98 nodes); so"), (Status.interrupted, "interrupted: a, b (2 of 98 nodes); so")],
 )
 def test_nodes_that_are_counted_stand_behind_those_that_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status, line: str
@@ -133,7 +134,8 @@ def test_what_a_plan_predicts_is_shown(tmp_path: Path, capsys: pytest.CaptureFix
     plan = {"search_checks": 40, "trust_checks": 5, "seconds_each": 2.5, "seconds": 112.5, "disk_mb": 12.0}
     say_ended(result(Status.planned, "as asked", plan=plan), tmp_path, PROGRAM)
     said = capsys.readouterr().out
-    assert "search: up to 40 checks" in said and "trust: 5 checks" in said and "time: 2 min (2.5 s a check)" in said
+    assert "search: about 40 checks if one element is to blame" in said and "trust: 5 checks" in said
+    assert "time: 1 min 52 s (2.5 s a check)" in said and "MB stay" in said
     assert "disk: 12.0 MB at most" in said and f"next     winnow resume {tmp_path} plan=false" in said
 
 
@@ -160,3 +162,45 @@ def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
     told = Summary("found", 0, "reduce", "so", checks=None)  # type: ignore[arg-type]
     _say(told, tmp_path, PROGRAM, None, refused=False)
     assert capsys.readouterr().out == f"found: so [{tmp_path}]\n"
+
+
+def test_a_time_is_said_as_exactly_as_it_matters() -> None:
+    said = [duration(seconds) for seconds in (4.26, 89.4, 89.6, 149, 179.6, 3600 * 3 + 1200)]
+    assert said == ["4.3 s", "89 s", "1 min 30 s", "2 min 29 s", "3 min", "3 h 20 min"]
+
+
+def test_nothing_is_the_best_so_far_where_nothing_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for culprits, said in (((), False), (("a",), True)):
+        told = result(Status.interrupted, "interrupted", minimality=Claim.BUDGET.value, culprits=culprits)
+        say_ended(told, tmp_path, PROGRAM)
+        assert ("the best so far" in capsys.readouterr().err) is said
+
+
+def test_no_number_of_a_foreign_result_costs_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(Status.found, "so", culprits=("a",))
+    huge = 10**400
+    numbers = {
+        "checks": {"search": huge},
+        "seconds": {"total": huge},
+        "outcomes": {"pass": huge},
+        "unresolved": {"x": huge},
+    }
+    rate = {
+        "statistics": {"pass_rate": 0.5, "pass_rate_95": [huge, 1]},
+        "plan": {"search_checks": huge, "seconds": huge},
+    }
+    say_ended({**told, **numbers, **rate, "culprits": [huge, "a"]}, tmp_path, PROGRAM)
+    assert capsys.readouterr().out.startswith("found: a; so\n")
+
+
+def test_a_result_of_many_lines_has_no_empty_one_in_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say_ended(result(Status.could_not_judge, "so\n\nthere"), tmp_path, PROGRAM, number=0)
+    assert all(line.replace("#0", "").strip() for line in capsys.readouterr().err.splitlines())
+
+
+def test_another_interruption_while_the_first_is_told_leaves_its_result(tmp_path: Path) -> None:
+    first = Summary(Status.interrupted, 130, "reduce", "so far", checks=Checks(search=5))
+    write_result(first, tmp_path)
+    second = Summary(Status.interrupted, 130, "reduce")
+    assert _is_interrupted_there(second, tmp_path)
+    assert not _is_interrupted_there(Summary(Status.interrupted, 143, "reduce"), tmp_path)

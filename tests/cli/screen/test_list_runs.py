@@ -75,7 +75,7 @@ def test_the_newest_stand_first_and_sweeps_are_one_row(
     )
     assert "\x1b" not in told["day/second"] and "wrong there" in told["day/second"]
     assert "reduce" in told["day/first"] and "net.onnx" in told["day/first"] and "found" in told["day/first"]
-    assert "2 nodes: /layer.0/MatMul" in told["day/first"] and " 17  2 min  " in told["day/first"]
+    assert "2 nodes: /layer.0/MatMul" in told["day/first"] and " 17  2 min 5 s  " in told["day/first"]
 
 
 def test_twenty_are_shown_unless_all_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,3 +112,22 @@ def test_on_a_terminal_no_row_is_wrapped_and_each_folder_is_whole(columns: int) 
 def test_anything_else_is_refused(words: list[str]) -> None:
     with pytest.raises(UsageError, match="ls"):
         list_runs(words)
+
+
+@pytest.mark.parametrize("columns", [80, None])
+def test_no_folder_s_name_is_obeyed_by_a_terminal(columns: int | None) -> None:
+    row = ("11-23 00:51", "reduce", "net.onnx", "found", "n7 " * 20, "21", "2 min", "outputs/\x1b[2J there")
+    assert not any("\x1b" in line for line in lines_of([row], columns))
+
+
+def test_the_program_is_named_as_it_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["winnow-onnx"])
+    with pytest.raises(UsageError, match="winnow-onnx ls FOLDER"):
+        list_runs([str(tmp_path / "gone")])
+    for at in range(21):
+        run(tmp_path / "a \x1b[2J" / str(at), at, FOUND)
+    assert list_runs([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"1 more: winnow-onnx ls {tmp_path} --all" in said and "\x1b" not in said

@@ -1,0 +1,35 @@
+"""What a folder said of its settings before Hydra wrote others: put back where those are refused.
+
+Hydra writes a run's configuration before anybody has looked at it, and `winnow resume RUN` goes on from what is written
+there: settings that were refused would otherwise be the run's from then on.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.files import write_text
+
+_OF_A_RUN = (".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml", "ended.json")
+_OF_A_SWEEP = ("multirun.yaml",)
+
+
+@dataclass
+class HydraRecord:
+    """The files as they were; those that were not there are not put back."""
+
+    _before: dict[Path, str] = field(default_factory=dict)
+
+    def keep(self, folder: Path, *, sweep: bool = False) -> None:
+        """Remember what lies in the folder of a run (a ``sweep``)."""
+        for name in _OF_A_SWEEP if sweep else _OF_A_RUN:
+            with suppress(OSError, ValueError):
+                self._before[folder / name] = (folder / name).read_text(encoding="utf-8")
+
+    def restore(self) -> None:
+        """Put it back."""
+        for path, content in self._before.items():
+            with suppress(OSError):
+                write_text(path, content)
