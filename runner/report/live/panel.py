@@ -25,6 +25,7 @@ from runner.report.live.marks import legend, mark, marks
 from runner.report.live.phases import in_words, is_search, is_start
 from runner.report.live.ranges import checks_left, clock_time, time_left
 from runner.text import counted, listed, one_line
+from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -43,11 +44,31 @@ LONGEST_SAID = 160
 _NUMBERS = re.compile(r"[0-9]+")
 
 
+def _without_numbers(text: str) -> str:
+    return _NUMBERS.sub("N", text)
+
+
 class _WithoutChecks(logging.Filter):
-    """Keeps the lines of single checks out of what is shown: the panel has them."""
+    """Keeps the lines of single checks out of what is shown, for the panel has them, and output that was shown before.
+
+    ``lines``: those of the output of checks that were shown, without their numbers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = set[str]()
+        self._shown = set[str]()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.name != log_lines.__name__
+        output = getattr(record, CHECK_OUTPUT, None)
+        if output is None:
+            return record.name != log_lines.__name__
+        key = _without_numbers(output)
+        if key in self._shown or len(self._shown) >= MOST_SAID:
+            return False
+        self._shown.add(key)
+        self.lines.update(_without_numbers(one_line(line)[:LONGEST_SAID]) for line in output.splitlines())
+        return True
 
 
 class Panel(LogObserver):
@@ -118,10 +139,11 @@ class Panel(LogObserver):
     def _say_new(self, told: Checked) -> None:
         """Show what a check said the first time that this line comes up; numbers in it do not count."""
         said = one_line(told.verdict.reason)[:LONGEST_SAID]
-        key = f"{told.verdict.outcome.value} {_NUMBERS.sub('N', said)}"
+        plain = _without_numbers(said)
+        key = f"{told.verdict.outcome.value} {plain}"
         if is_start(told.phase) and told.verdict.outcome is Outcome.FAIL:  # the log says so
             self._said.add(key)
-        if not said or key in self._said or len(self._said) >= MOST_SAID:
+        if not said or plain in self._hidden.lines or key in self._said or len(self._said) >= MOST_SAID:
             return
         self._said.add(key)
         number = f"[{told.iteration or '-'}] "
