@@ -139,9 +139,13 @@ class _Trying:
             else:
                 return self._ending("")
 
-    def _left(self, trial: Trial, _: Verdict) -> int:
+    def _left(self, trial: Trial, verdict: Verdict) -> int:
         """Return how many remedies are tried after this one."""
-        return len(self.subject.remedies) - max((one for one in trial if one < ONE_SAMPLE), default=0)
+        number, remedies = max((one for one in trial if one < ONE_SAMPLE), default=0), self.subject.remedies
+        passing = {one.remedy.kind for one in self.tried if one.passes}
+        if number and verdict.outcome is Outcome.PASS:
+            passing.add(remedies[number - 1].kind)
+        return sum(not one.why_not and not (one.edits and one.kind in passing) for one in remedies[number:])
 
     def _try_all(self) -> None:
         self.reliability.repeat(self.judge, NOTHING, QUESTION.nothing, WHOLE, failing=True)
