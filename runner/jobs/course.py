@@ -8,7 +8,7 @@ from runner.report.live.course import Course
 from runner.schema.checker import Flaky
 from runner.schema.diagnosis import WorkaroundSettings
 from runner.schema.root import Settings
-from runner.schema.strategy import Find, PrecisionSettings, ReduceSettings, RepeatSettings
+from runner.schema.strategy import Find, PrecisionSettings, ReduceSettings, RepeatSettings, TacticRepeatSettings
 from strategies.outcome import Outcome
 
 OWN_SIMPLER, OTHER_SIMPLER = 1, 2
@@ -41,7 +41,7 @@ def course(settings: Settings, elements: int, workers: int, *, step: bool) -> Co
     if isinstance(strategy, WorkaroundSettings):
         # what is not needed any more is left out, and what passes is checked again
         return replace(every, first=elements, second=False, good=0, handed=0)
-    if isinstance(strategy, RepeatSettings):
+    if isinstance(strategy, RepeatSettings | TacticRepeatSettings):
         repeats = int(strategy.until) if strategy.until.isdigit() else 0
         return replace(every, second=False, good=0, handed=0, repeats=repeats)
     return replace(every, second=False, good=0)
