@@ -102,7 +102,7 @@ def main() -> int:
             terminal.type(run_line(place, given.seconds))
             time.sleep(given.during)
             (given.into / f"terminal-{width}-during.txt").write_text(terminal.shown())
-            terminal.waited("REPORT.md")
+            terminal.waited("\n$\n")  # the prompt is back: all of the last screen is there
             (given.into / f"terminal-{width}-after.txt").write_text(terminal.shown())
         print(f"{width} columns: captured", flush=True)
     return 0

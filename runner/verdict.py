@@ -12,6 +12,8 @@ from strategies.outcome import Outcome
 
 MEASURE = "measure"
 """The key of a verdict's metrics that says how bad a failure is, whatever the unit; larger is worse."""
+CHECK_OUTPUT = "check_output"
+"""The attribute of a log record that shows what a check printed: that text."""
 CAUGHT = "caught"
 """The key of a passing verdict's metrics for the exceptions that the check showed all the same."""
 SAID = "said"

@@ -28,6 +28,7 @@ from runner.journal.open_journals import Journals
 from runner.loading.load import Loaded, clean_up
 from runner.loading.models import check_map
 from runner.report.live.checked import Checked
+from runner.report.live.getting_ready import getting_ready
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.observer import observer
 from runner.report.summary import MistakeError, Summary
@@ -77,8 +78,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 class Job:
     """What all steps of a job share.
 
-    ``command``: what the user typed; ``started``: monotonic seconds; ``judges``: those so far, each with its model and
-    what its trials are made of.
+    ``command``: what the user typed; ``started``: monotonic seconds; ``ready``: is closed before the first check;
+    ``judges``: those so far, each with its model and what its trials are made of.
     """
 
     settings: Settings
@@ -87,6 +88,7 @@ class Job:
     tools: Tools
     checker: Checker
     started: float
+    ready: ExitStack
     judges: list[tuple[Judge, Loaded | None, str]] = field(default_factory=list, compare=False)
 
     @classmethod
@@ -96,6 +98,8 @@ class Job:
         started = time.monotonic()
         settings = replace(settings, target=settings.target.settled())
         with ExitStack() as stack:
+            # the terminal of a program is its own
+            ready = stack.enter_context(ExitStack() if listener() else getting_ready(settings.strategy.name))
             running = stack.enter_context(processes(settings, folder))
             if settings.budget.seconds is not None:
                 running.pool.deadline = started + settings.budget.seconds
@@ -103,7 +107,7 @@ class Job:
             checker = build_checker(settings, tools)
             kept = settings.artifacts
             stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)
-            yield cls(settings, folder, tuple(command), tools, checker, started)
+            yield cls(settings, folder, tuple(command), tools, checker, started, ready)
 
     @property
     def pool(self) -> Pool:
@@ -143,11 +147,12 @@ class Job:
 
     @contextmanager
     def judge(
-        self, subject: Subject, loaded: Loaded | None, noun: str, size: Callable[[Trial], int] = len
+        self, subject: Subject, loaded: Loaded | None, noun: str, size: Callable[[Trial], int] = len, *, tries: int = 0
     ) -> Iterator[Judge]:
         """Judge candidates of ``subject``, and show each check.
 
-        ``noun``: what the elements of a trial are called; ``size``: how many of those it has.
+        ``noun``: what the elements of a trial are called; ``size``: how many of those it has. ``tries``: candidates
+        that are tried one after the other, 0: elements are searched.
         """
         settings = self.settings
         context = contexts.context(settings, self.checker, self.pool, loaded, subject)
@@ -156,9 +161,10 @@ class Job:
         journals = Journals(settings, self.folder, self.tools.at)
         journal = journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
+        self.ready.close()
         strategy, tell = settings.strategy.name, listener()
         ahead = course(
-            settings, len(subject.space.order), self._at_once, step=self.folder.parent.name == run_folder.STEPS
+            settings, tries or len(subject.space.order), self._at_once, step=self.folder.parent.name == run_folder.STEPS
         )
         # a panel would swallow the question that is put to a person, and the terminal of a program is its own
         watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun, ahead)

@@ -72,7 +72,7 @@ class Judge:
     report: Report
     studied: Studied = field(default_factory=Studied)
     tally: Tally = field(default_factory=Tally)
-    estimate: Callable[[Trial, Verdict], Ask | Done] | None = None
+    estimate: Callable[[Trial, Verdict], Ask | Done | int] | None = None
     journals: Journals | None = None
 
     def __post_init__(self) -> None:
@@ -256,6 +256,7 @@ class Judge:
         elif self.estimate and phase not in NOT_SEARCHING:
             step = self.estimate(trial, verdict)
             left, following = (step.left, step.phase) if isinstance(step, Ask) else (0, "")
+            left = step if isinstance(step, int) else left
         nodes = nodes_of(subject, trial)
         names = partial(subject.names, trial)
         self.report(Checked(iteration, phase, label, verdict, nodes, left, following, names, subject))

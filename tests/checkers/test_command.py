@@ -19,7 +19,7 @@ from runner.checkers.command.template import Template
 from runner.errors import CannotJudge, NotTried, UsageError
 from runner.model.values import tensor_bytes
 from runner.schema.checker import CommandChecker, ShowOutput
-from runner.verdict import Verdict
+from runner.verdict import CHECK_OUTPUT, Verdict
 from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.checkers.models import model
@@ -397,6 +397,8 @@ def test_whose_output_is_shown(
     with caplog.at_level(logging.INFO):
         check.check(candidate())
     assert ("spoken" in caplog.text) is shown
+    # by this a terminal shows it once
+    assert [getattr(record, CHECK_OUTPUT) for record in caplog.records] == ["spoken"] * shown
 
 
 KILLED = """

@@ -25,7 +25,7 @@ from runner.files import read_plain
 from runner.model.values import recorded
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.schema.settings import context_of
-from runner.verdict import MEASURE, Verdict
+from runner.verdict import CHECK_OUTPUT, MEASURE, Verdict
 from runner.workers.outside_kills import Kills
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from runner.workers.run_command import CommandEnd, run_command
@@ -227,7 +227,8 @@ class CommandCheck(Checker):
         ]
         if lines:
             text = "\n".join(shown)
-            log.info("iteration %d, output of the check (%s):\n%s", candidate.iteration, verdict.outcome.value, text)
+            told = candidate.iteration, verdict.outcome.value, text
+            log.info("iteration %d, output of the check (%s):\n%s", *told, extra={CHECK_OUTPUT: text})
 
 
 def _read(path: Path) -> str:

@@ -185,10 +185,11 @@ class Rounds:
         session, whole, found = mixing.session, mixing.session.whole, []
         out = [unit for unit in self.suspects if unit in whole.elements and unit not in trial.elements]
         most, spent = min(MOST_ALONE, len(session.inquiry.search.asked)), 0.0
-        for unit in out[:most]:
+        for number, unit in enumerate(out[:most]):
             others = Trial(whole.elements - {unit})
             if not others or session.spent() or spent > session.reliability.allowance(mixing.session.judge):
                 break
+            mixing.session.judge.tally.due = len(out[:most]) - number
             verdict = mixing.session.judge.sure(others, "stability", f"{unit} alone low")
             spent += verdict.seconds
             if verdict.outcome in (Outcome.FAIL, Outcome.DIFFERENT):

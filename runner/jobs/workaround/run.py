@@ -33,7 +33,7 @@ from runner.session.result import Ending
 from runner.session.session import Session
 from runner.status import Status
 from runner.text import counted
-from runner.verdict import MEASURE
+from runner.verdict import MEASURE, Verdict
 from runner.workers.interpreter import find_python
 from strategies.outcome import Answer, Outcome
 from strategies.procedure import Options
@@ -64,7 +64,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         samples = with_outputs(job, loaded.samples, job.folder / "values" / "recorded")
         remedies = Remedies(job, loaded)
         subject = Workarounds(loaded, remedies.all(), find_python(settings.target.python), samples)
-        with job.judge(subject, loaded, "workarounds") as judge:
+        with job.judge(subject, loaded, "workarounds", tries=len(subject.remedies)) as judge:
             job.drop_stale_results()
             trying = _Trying(job, loaded, subject, judge)
             if remedies.doubts:
@@ -98,7 +98,7 @@ class _Trying:
             reliability=self.reliability,
             find_min_good=False,
         )
-        self.judge.estimate = None  # nothing is searched
+        self.judge.estimate = self._left
         self.handed = HandOver(job.settings.result, job.folder, job.tools.at, self.loaded.store)
         self.costs = Costs(job, self.loaded, self.strategy.latency_runs)
         self.warnings: list[str] = []
@@ -138,6 +138,14 @@ class _Trying:
                 return self._ending("; the budget was reached before all was tried")
             else:
                 return self._ending("")
+
+    def _left(self, trial: Trial, verdict: Verdict) -> int:
+        """Return how many remedies are tried after this one."""
+        number, remedies = max((one for one in trial if one < ONE_SAMPLE), default=0), self.subject.remedies
+        passing = {one.remedy.kind for one in self.tried if one.passes}
+        if number and verdict.outcome is Outcome.PASS:
+            passing.add(remedies[number - 1].kind)
+        return sum(not one.why_not and not (one.edits and one.kind in passing) for one in remedies[number:])
 
     def _try_all(self) -> None:
         self.reliability.repeat(self.judge, NOTHING, QUESTION.nothing, WHOLE, failing=True)
@@ -210,6 +218,7 @@ class _Trying:
         if not subject.fresh and not one.remedy.edits:
             return True
         judge = self.judge.beside(replace(subject, written={number: model}), journal)
+        judge.estimate = self._left
         if not subject.fresh:
             return self._passes(judge, trial, f"{what}, as handed over", one)
         one.kind, one.of, one.passed = "fresh", len(subject.samples), len(subject.samples)

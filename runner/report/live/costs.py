@@ -1,4 +1,7 @@
-"""What a check to come costs: what those of candidates of about its size did, with its outcome where that is known."""
+"""What a check to come costs: what those of candidates of about its size did, with its outcome where that is known.
+
+As long as no check was made, verdicts that were known say it: they hold how long their checks took.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ class Costs:
     """The costs of the last checks, in seconds."""
 
     _known: deque[_Cost] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _recorded: deque[_Cost] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _warm: bool = False
 
     def add(self, kept: int, took: float, *, wanted: bool) -> None:
@@ -36,10 +40,19 @@ class Costs:
         if len(self._known) == 2 and not self._warm:  # the first one waited for the start of what runs it
             self._warm = bool(self._known.popleft())
 
-    def of(self, kept: int, *, wanted: bool | None) -> float:
-        """Return what a check of a candidate of this size costs; ``wanted``: with which outcome, None: either."""
-        alike = [one for one in self._known if wanted in (None, one.wanted)]
-        alike = alike if len(alike) > 1 else [*self._known]
+    def recorded(self, kept: int, took: float, *, wanted: bool) -> None:
+        """Note what the check of a known verdict took."""
+        if took:  # a model that could not be made took none
+            self._recorded.append(_Cost(kept, wanted, took))
+
+    def of(self, kept: int, *, wanted: bool | None) -> float | None:
+        """Return what a check of a candidate of this size costs; ``wanted``: with which outcome, None: either.
+
+        None: nobody knows.
+        """
+        known = self._known or self._recorded
+        alike = [one for one in known if wanted in (None, one.wanted)]
+        alike = alike if len(alike) > 1 else [*known]
         # the later one of two that are as near
         near = nsmallest(NEAREST, reversed(alike), key=lambda one: abs(math.log((one.kept + 1) / (kept + 1))))
-        return fmean(one.took for one in near) if near else 0.0
+        return fmean(one.took for one in near) if near else None

@@ -17,10 +17,12 @@ class Course:
     ``elements``: how many are searched. ``workers``: checks at once. ``wanted``: the outcome that an answer has.
     ``first``: questions of the first part of the search, 0: nobody knows before it begins. ``proves``: each removal is
     tried on the answer, ``several``: and so many of several at once. ``second``: an answer, and what proves it, is
-    checked again; as it is handed over ``least`` to ``most`` times more, or a ``share`` of the search. ``tested``:
-    checks of what a search has left out or not seen, ``simpler``: to make an answer simpler, ``cause``: to show it to
-    be the cause, ``good``: of what passes and is handed over as well, ``handed``: 0 where nothing is. ``step``: it is a
-    step of a run, and nothing is known of those that follow it.
+    checked again; as it is handed over ``least`` to ``most`` times more, or a ``share`` of the search. ``alone``:
+    checks, at most, of what a search has left out, and no more than it asked questions; ``held_out``: on samples that
+    it has not seen; ``simpler``: to make an answer simpler, ``cause``: to show it to be the cause, ``good``: of what
+    passes and is handed over as well, ``handed``: 0 where nothing is. ``step``: it is a step of a run, and nothing is
+    known of those that follow it. ``repeats``: the same check is made again and again, so many times, 0: nobody knows
+    how many; None: something is searched.
     """
 
     elements: int = 0
@@ -33,16 +35,19 @@ class Course:
     least: int = 2
     most: int = 7
     share: float = 0.25
-    tested: float = 0
+    alone: float = 0
+    held_out: float = 0
     simpler: float = 0
     cause: float = 0
     good: float = 0
     handed: float = 1
     step: bool = False
+    repeats: int | None = None
 
     def follows(self, searched: float) -> float:
         """Return how many checks follow a search of so many that finds one element."""
-        return self.handing_over(searched, 0, 1) + self.tested + self.simpler + self.cause + self.good
+        tested = min(self.alone, searched) + self.held_out
+        return self.handing_over(searched, 0, 1) + tested + self.simpler + self.cause + self.good
 
     def handing_over(self, searched: float, repeats: float, size: int) -> float:
         """Return how often an answer of this size is checked as it is handed over, after so many repeats."""

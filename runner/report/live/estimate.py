@@ -15,8 +15,10 @@ from typing import NamedTuple
 from runner.report.live.costs import Costs
 from runner.report.live.course import REFUSED, REMOVALS, Course
 from runner.report.live.phases import (
+    ALONE,
     CAUSE,
     ENDS,
+    HELD_OUT,
     RE_CHECK,
     REMOVING,
     REPEATS,
@@ -62,14 +64,12 @@ class Done:
 class _Part(NamedTuple):
     """So many checks to come, of candidates of this size.
 
-    ``wanted``: with the wanted outcome or another one, None: either. ``in_turn``: how many could be made
-    at once and are not.
+    ``wanted``: with the wanted outcome or another one, None: either.
     """
 
     checks: float
     kept: int
     wanted: bool | None
-    in_turn: int = 1
 
 
 @dataclass(frozen=True)
@@ -85,18 +85,25 @@ class Range:
         return Range(value / math.sqrt(WIDTH), value * math.sqrt(WIDTH))
 
 
+def _count(number: float, *, exact: bool) -> Range:
+    return Range(number, number) if exact else Range.around(number)
+
+
 @dataclass(eq=False)
 class Estimate:
     """Follows the checks of a run, and says what is to come. ``began``: when, in seconds.
 
-    ``best``: the size of the smallest set so far that has the wanted outcome. ``_fresh``: nothing
-    has shown yet that the part of the search that goes on now finds anything.
+    ``best``: the size of the smallest set so far that has the wanted outcome. ``checks``: how many are to come, of all
+    phases, ``seconds``: how long they take; None: nobody knows yet. Both are made as a check ends: a panel is drawn by
+    another thread. ``_fresh``: nothing has shown yet that the part of the search that goes on now finds anything.
     """
 
     course: Course
     began: float
     made: Counter[str] = field(default_factory=Counter)
     best: int | None = None
+    checks: Range | None = None
+    seconds: Range | None = None
     _last: Done | None = None
     _searching: Done | None = None
     _costs: Costs = field(default_factory=Costs)
@@ -108,6 +115,15 @@ class Estimate:
 
     def add(self, check: Done) -> None:
         """Take in a check that has ended."""
+        self._take(check)
+        parts = self._parts()
+        number = sum(one.checks for one in parts)
+        self.checks = _count(number, exact=bool(self.course.repeats)) if parts else None
+        costs = [(one, self._costs.of(one.kept, wanted=one.wanted)) for one in parts if one.checks]
+        known = [one.checks * cost for one, cost in costs if cost is not None]
+        self.seconds = Range.around(WRITING + sum(known)) if parts and len(known) == len(costs) else None
+
+    def _take(self, check: Done) -> None:
         before, self._last = self._last, check
         self.made[check.phase] += 1
         self._in_phase = self._in_phase + 1 if before and before.phase == check.phase else 1
@@ -117,6 +133,9 @@ class Estimate:
             between = check.at - (before.at if before else self.began)
             took = between if self.course.workers == 1 else check.seconds / self.course.workers
             self._costs.add(check.kept, took, wanted=check.outcome == self.course.wanted)
+        else:
+            each = check.seconds / self.course.workers
+            self._costs.recorded(check.kept, each, wanted=check.outcome == self.course.wanted)
         if not is_search(check.phase) or check.left is None:
             return
         if check.outcome == self.course.wanted:
@@ -142,21 +161,6 @@ class Estimate:
         """Whether the check has proved to be: its rates were measured."""
         return self.made["pre-flight"] >= MEASURED
 
-    @property
-    def checks(self) -> Range | None:
-        """How many checks are to come, of all phases; None: nobody knows yet."""
-        parts = self._parts()
-        return Range.around(sum(one.checks for one in parts)) if parts else None
-
-    @property
-    def seconds(self) -> Range | None:
-        """How long they take; None: nobody knows yet."""
-        parts = self._parts()
-        if not parts:
-            return None
-        costs = (one.checks * self._costs.of(one.kept, wanted=one.wanted) * one.in_turn for one in parts)
-        return Range.around(WRITING + sum(costs))
-
     # ---- how many
 
     @property
@@ -169,11 +173,14 @@ class Estimate:
         last, course, made = self._last, self.course, self.made
         if last is None:
             return []
+        if course.repeats is not None:
+            return [_Part(max(course.repeats - made["repeat"], 0), last.kept, None)] if course.repeats else []
         left, passes = last.left or 0, last.outcome not in (course.wanted, "unresolved")
-        search = self._search(last) if is_search(last.phase) else 0.0
-        if (
-            is_start(last.phase) and made["pre-flight"] > STARTED and course.first
-        ):  # its rates are measured, of both ends
+        # a control says nothing of what the search before it has left
+        searching = self._searching if last.phase == "control" else last
+        search = self._search(searching) if searching and is_search(searching.phase) else 0.0
+        if is_start(last.phase) and made["pre-flight"] > STARTED and course.first and not self.searched:
+            # its rates are measured, of both ends
             search = (course.first + 1) * FLAKY_PACE + course.follows(0) * FLAKY_PACE / 2
             other = MEASURED if last.phase == "pre-flight" else 0
             return [_Part(left + other + search, course.elements, None)]
@@ -200,15 +207,19 @@ class Estimate:
                 / 2
                 * (not made[RE_CHECK])
             )
-        others = max(course.tested - made["stability"] - made["held out"], 0.0) * (not made[RE_CHECK])
-        others += max(course.simpler - made[SHRINK], 0.0) * (not made[RE_CHECK])
+        others = (max(course.held_out - made[HELD_OUT], 0.0) + max(course.simpler - made[SHRINK], 0.0)) * (
+            not made[RE_CHECK]
+        )
+        alone = 0.0 if made[HELD_OUT] or made[RE_CHECK] else min(course.alone, self.searched + search)
+        alone = left if last.phase == ALONE else alone
         cause = max(course.cause * max(0.75 * pace, 1) - made[CAUSE], 0.0)
         return [
             _Part(search, last.kept, None),
             _Part(again, size, wanted=False),
             _Part(handed + others, size, wanted=True),
-            _Part(cause, course.elements, None, course.workers),
-            _Part(good, course.elements // 2, False, course.workers),
+            _Part(alone, course.elements, wanted=True),
+            _Part(cause, course.elements, None),
+            _Part(good, course.elements // 2, wanted=False),
         ]
 
     def _again(self, last: Done, search: float, size: int) -> float:

@@ -19,11 +19,16 @@ _LOG = logging.getLogger(__name__)
 def observer(title: str, noun: str, course: Course, console: Console | None = None) -> LogObserver:
     """Return who watches a run. A quiet log (``verbosity=warning``) gets no panel either."""
     console = console or rich.get_console()
-    if not console.is_terminal or console.is_dumb_terminal or not _shows(logging.INFO):
+    if not shows_panel(console):
         return LogObserver(title, noun, course)
     from runner.report.live.panel import Panel  # noqa: PLC0415 - only a terminal needs it
 
     return Panel(title, noun, course, console, () if _shows(logging.DEBUG) else tuple(_handlers()))
+
+
+def shows_panel(console: Console) -> bool:
+    """Whether a panel is shown there: it is a terminal that can draw one, and the log is not quiet."""
+    return console.is_terminal and not console.is_dumb_terminal and _shows(logging.INFO)
 
 
 def _handlers() -> list[logging.Handler]:

@@ -25,6 +25,7 @@ from runner.report.live.marks import legend, mark, marks
 from runner.report.live.phases import in_words, is_search, is_start
 from runner.report.live.ranges import checks_left, clock_time, time_left
 from runner.text import counted, listed, one_line
+from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -43,11 +44,31 @@ LONGEST_SAID = 160
 _NUMBERS = re.compile(r"[0-9]+")
 
 
+def _without_numbers(text: str) -> str:
+    return _NUMBERS.sub("N", text)
+
+
 class _WithoutChecks(logging.Filter):
-    """Keeps the lines of single checks out of what is shown: the panel has them."""
+    """Keeps the lines of single checks out of what is shown, for the panel has them, and output that was shown before.
+
+    ``lines``: those of the output of checks that were shown, without their numbers.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines = set[str]()
+        self._shown = set[str]()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.name != log_lines.__name__
+        output = getattr(record, CHECK_OUTPUT, None)
+        if output is None:
+            return record.name != log_lines.__name__
+        key = _without_numbers(output)
+        if key in self._shown or len(self._shown) >= MOST_SAID:
+            return False
+        self._shown.add(key)
+        self.lines.update(_without_numbers(one_line(line)[:LONGEST_SAID]) for line in output.splitlines())
+        return True
 
 
 class Panel(LogObserver):
@@ -71,11 +92,11 @@ class Panel(LogObserver):
         super().__init__(title, noun, course, *([clock] if clock else []))
         self._title, self._began = title, self.clock()
         self._phase, self._phase_began, self._in_phase = "", self._began, 0
-        self._done, self._last = 0, self._began
+        self._done, self._failed, self._last = 0, 0, self._began
         self._outcomes: deque[Outcome] = deque(maxlen=MOST_MARKS)
         self._best: tuple[int, tuple[str, ...]] | None = None
         self._of: object = None
-        self._why, self._said = Counter[str](), set[str]()
+        self._why, self._unresolved, self._said = Counter[str](), "", set[str]()
         self._live = Live(self, console=console, transient=True, refresh_per_second=REFRESHES)
         self._live.start()
 
@@ -88,6 +109,7 @@ class Panel(LogObserver):
             self._phase, self._phase_began, self._in_phase = in_words(told.phase), self._last, 0
         self._in_phase += 1
         self._done += 1
+        self._failed += outcome is Outcome.FAIL
         self._last = self.clock()
         self._outcomes.append(outcome)
         wanted = is_search(told.phase) and outcome.value == self.estimate.course.wanted
@@ -95,6 +117,8 @@ class Panel(LogObserver):
             self._best, self._of = (kept, told.names()), told.of
         if outcome is Outcome.UNRESOLVED:
             self._why[one_line(verdict.reason)] += 1
+            why = (f"{count} x {reason}" for reason, count in self._why.most_common(MOST_REASONS))
+            self._unresolved = f"unresolved: {'; '.join(why)}"
         self._say_new(told)
 
     def finished(self) -> None:
@@ -115,10 +139,11 @@ class Panel(LogObserver):
     def _say_new(self, told: Checked) -> None:
         """Show what a check said the first time that this line comes up; numbers in it do not count."""
         said = one_line(told.verdict.reason)[:LONGEST_SAID]
-        key = f"{told.verdict.outcome.value} {_NUMBERS.sub('N', said)}"
+        plain = _without_numbers(said)
+        key = f"{told.verdict.outcome.value} {plain}"
         if is_start(told.phase) and told.verdict.outcome is Outcome.FAIL:  # the log says so
             self._said.add(key)
-        if not said or key in self._said or len(self._said) >= MOST_SAID:
+        if not said or plain in self._hidden.lines or key in self._said or len(self._said) >= MOST_SAID:
             return
         self._said.add(key)
         number = f"[{told.iteration or '-'}] "
@@ -141,12 +166,14 @@ class Panel(LogObserver):
         found.append(Text(self._to_come(now)))
         shown = [*self._outcomes][-max((width - 40) // 2, 8) :]
         found.append(Text.assemble("last: ", marks(shown), "  (", legend(shown), ")") if shown else Text("last: -"))
-        if self._why:
-            told = "; ".join(f"{count} x {reason}" for reason, count in self._why.most_common(MOST_REASONS))
-            found.append(Text(f"unresolved: {told}"))
+        if self._unresolved:
+            found.append(Text(self._unresolved))
         return found
 
     def _found(self) -> str:
+        if self.estimate.course.repeats is not None:
+            share = f" ({self._failed / self._done:.0%})" if self._done else ""
+            return f"fails so far: {self._failed} of {self._done}{share}"
         if self._best is None:
             return f"of {self.counted(self.estimate.course.elements)}: nothing smaller yet"
         size, names = self._best
@@ -158,13 +185,16 @@ class Panel(LogObserver):
     def _to_come(self, now: float) -> str:
         checks, seconds = self.estimate.checks, self.estimate.seconds
         done = f"checks: {self._done} done"
-        if checks is None or seconds is None:
-            return f"{done}, how many are left is known after the pre-flight"
+        if checks is None:
+            searches = self.estimate.course.repeats is None and not self.estimate.searched
+            return f"{done}, how many are left is known after the pre-flight" if searches else done
         if not checks.most:
             return f"{done}, none left: writing the report"
+        few = checks_left(checks).removesuffix("checks").removesuffix("check").strip()
+        if seconds is None:
+            return f"{done}, {few} left"
         # a check that takes longer than those before it does not make the rest shorter
         since = min(now - self._last, seconds.most / checks.most)
         left = Range(max(seconds.least - since, 0.0), max(seconds.most - since, 0.0))
         of = " of this step" if self.estimate.course.step else ""
-        few = checks_left(checks).removesuffix("checks").removesuffix("check").strip()
         return f"{done}, {few} left    time left{of}: {time_left(left)}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 REPEATS, RE_CHECK, CAUSE, SHRINK = "doubt", "re-check", "cause", "shrink"
+ALONE, HELD_OUT = "stability", "held out"
 TESTING, SEVERAL, REMOVING = "group testing", "several at once", "one at a time"
 ENDS = ("earliest end", "latest start")
 TESTS = (TESTING,)
 START = ("pre-flight", "control")
-NO_SEARCH = (*START, REPEATS, RE_CHECK, CAUSE, SHRINK, "stability", "held out", "first look inside")
+NO_SEARCH = (*START, REPEATS, RE_CHECK, CAUSE, SHRINK, ALONE, HELD_OUT, "first look inside")
 WORDS = {
     "pre-flight": "pre-flight: what does the whole do",
     "control": "control: can the check tell good from bad",
@@ -15,8 +16,8 @@ WORDS = {
     REMOVING: "proving it 1-minimal, one element at a time",
     SEVERAL: "proving it minimal, several elements at once",
     REPEATS: "repeating verdicts on which the answer rests",
-    "stability": "testing what was left out",
-    "held out": "checking on inputs that the search has not seen",
+    ALONE: "testing what was left out",
+    HELD_OUT: "checking on inputs that the search has not seen",
     SHRINK: "making the answer simpler",
     RE_CHECK: "re-check of what is handed over",
     "search": "trying one after the other",

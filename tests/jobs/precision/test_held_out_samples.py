@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections import Counter
@@ -241,6 +242,9 @@ def cancelling() -> onnx.ModelProto:
 def test_what_fails_alone_and_was_left_out_is_raised_and_said(tmp_path: Path) -> None:
     run = search(tmp_path, cancelling())
     assert run.code == 0, run.output
+    lowered = [line for line in run.output.splitlines() if " alone low " in line]
+    for following, line in enumerate(reversed(lowered)):
+        assert (left := re.search(r"(\d+) checks? left", line)) and int(left[1]) >= following, line
     alone = told(run)["fails_alone"]
     assert set(alone["nodes"]) == {"left", "right"} and alone["raised"] is True
     assert {"up", "down", "left", "right"} <= set(run.result["culprits"])

@@ -111,7 +111,7 @@ def bench(folder: Path, builder: Builder, bad: str, *overrides: str) -> Iterator
         guardian = stack.enter_context(Guardian())
         pool = stack.enter_context(Pool(run_folder / "workers", guardian))
         tools = Tools(pool, guardian, run_folder, folder)
-        job = Job(settings, run_folder, ("winnow",), tools, build_checker(settings, tools), 0.0)
+        job = Job(settings, run_folder, ("winnow",), tools, build_checker(settings, tools), 0.0, ExitStack())
         made = bench_of(job, load(settings, pool, run_folder, record=False), "tensorrt 10.9.0")
         checker = made.building.checker
         assert isinstance(checker, Building)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from runner.report.live.course import Course
@@ -105,3 +107,54 @@ def test_in_words_a_range_is_no_wider_than_it_is(given: Range | None, checks: st
 
 def test_time_that_has_passed() -> None:
     assert [clock_time(one) for one in (7.9, 65, 3605)] == ["7 s", "1:05", "1:00:05"]
+
+
+def test_known_verdicts_say_what_a_check_costs_until_one_was_made() -> None:
+    """As a run is taken up again: the rest of it is not over at once."""
+    plain = Course(1000, second=False)
+    known = [Done("latest start", 500, 0.01 * at, 5.0, "fail", 9, "latest start", known=True) for at in range(1, 9)]
+    assert middle(after(*known, course=plain).seconds) == pytest.approx(5 * 11, rel=0.1)
+    assert middle(after(*known, course=replace(plain, workers=5)).seconds) < 55 / 2
+
+
+def test_no_time_is_shown_where_nobody_knows_what_a_check_costs() -> None:
+    """A verdict that was known took none: its model could not be made."""
+    unmade = Done("latest start", 500, 0.01, 0.0, "unresolved", 9, "latest start", known=True)
+    found = after(unmade, course=Course(1000, second=False))
+    assert found.checks and found.seconds is None
+
+
+def test_of_a_repeat_the_count_is_exact_and_a_repeat_until_something_has_none() -> None:
+    repeats = [Done("repeat", 1, at, 1.0, "pass", 400 - at) for at in range(1, 8)]
+    found = after(*repeats, course=Course(0, second=False, handed=0, repeats=400))
+    assert found.checks == Range(393, 393) and checks_left(found.checks) == "393 checks"
+    assert middle(found.seconds) == pytest.approx(393, rel=0.1)
+    assert after(*repeats, course=Course(0, second=False, handed=0, repeats=0)).checks is None
+
+
+def test_nodes_that_are_lowered_alone_are_as_many_as_the_search_asked_and_are_announced() -> None:
+    course = Course(400, wanted="pass", alone=32, held_out=2, second=False)
+    searched = [Done("one at a time", 4, at, 1.0, "pass", 18 - at, "one at a time") for at in range(1, 19)]
+    found = after(*searched, course=course)
+    assert middle(found.checks) == pytest.approx(18 + 2 + 1)
+    found.add(Done("stability", 399, 19, 1.0, "pass", 21))  # it was told how many
+    assert middle(found.checks) == pytest.approx(21 + 2 + 1)
+    found.add(Done("held out", 4, 20, 1.0, "pass", 0))
+    assert middle(found.checks) == pytest.approx(1 + 1)
+
+
+def test_a_control_says_nothing_of_what_is_still_to_be_tried() -> None:
+    course = Course(9, first=9, second=False, handed=0)
+    found = after(Done("pre-flight", 0, 1, 1.0, "fail"), Done("search", 1, 2, 1.0, "fail", 5), course=course)
+    found.add(Done("control", 0, 3, 1.0, "fail", 0))
+    assert middle(found.checks) == pytest.approx(5)
+    flaky = after(*(Done("pre-flight", 9, at, 1.0, "fail", 20 - at) for at in range(1, 21)), course=course)
+    flaky.add(Done("latest start", 3, 22, 1.0, "fail", 0))
+    flaky.add(Done("control", 0, 23, 1.0, "pass", 0))
+    assert middle(flaky.checks) < 10  # its rates are not measured again
+
+
+def test_with_several_workers_experiments_do_not_wait_for_each_other() -> None:
+    search = [Done("latest start", 9, at, 8.0, "fail", 0) for at in range(1, 4)]
+    found = after(*search, course=Course(9, workers=8, second=False, handed=0, cause=2))
+    assert middle(found.seconds) == pytest.approx(0.5 + 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from rich.logging import RichHandler
 from benchmarks.terminal_captures import Tmux, run_line, settled
 from runner.report.live.course import Course
 from runner.report.live.panel import MOST_SAID, Panel
+from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
 from tests.report.live.test_observer import COURSE, checked, terminal
 
@@ -74,6 +77,73 @@ def test_what_a_check_says_is_shown_where_it_is_new_and_lines_of_checks_with_deb
         assert "FAIL in" not in text and "shown" in text and not handler.filters
     finally:
         log.removeHandler(handler)
+
+
+def test_what_a_check_prints_stands_there_once_and_not_again_as_what_it_says() -> None:
+    console = terminal()
+    handler, log = RichHandler(console=console), logging.getLogger("runner.checkers.command.command")
+    file = logging.Handler()
+    in_file: list[str] = []
+    file.emit = lambda record: in_file.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("runner").addHandler(handler)
+    logging.getLogger("runner").addHandler(file)
+    try:
+        panel = Panel("reduce", "nodes", COURSE, console, (handler,))
+        for number in range(1, 9):
+            said = f"value 0.{number} is wrong"
+            log.warning("iteration %d, output:\n%s", number, said, extra={CHECK_OUTPUT: said})
+            panel.checked(checked(Outcome.FAIL, number=number, reason=said), 1)
+        log.warning("output:\nmore", extra={CHECK_OUTPUT: "more"})
+        panel.finished()
+        text = console.file.getvalue()  # type: ignore[attr-defined]
+        assert text.count("is wrong") == 1 and "more" in text
+        assert sum("is wrong" in line for line in in_file) == 8  # a file has all
+    finally:
+        logging.getLogger("runner").removeHandler(handler)
+        logging.getLogger("runner").removeHandler(file)
+
+
+def test_a_repeat_says_how_often_it_fails_and_no_smallest_set() -> None:
+    panel = Panel("repeat", "iterations", Course(0, handed=0, repeats=9), terminal())
+    assert "left" not in shown(panel)[3] or "known" in shown(panel)[3]
+    for outcome in (Outcome.FAIL, Outcome.PASS, Outcome.FAIL):
+        panel.checked(checked(outcome, phase="repeat", left=3), 1)
+    panel.finished()
+    assert shown(panel)[2] == "fails so far: 2 of 3 (67%)"
+    assert "3 done, 6 left " in shown(panel)[3]
+
+
+def test_it_is_drawn_while_checks_end() -> None:
+    """By another thread: what it shows is made as a check ends."""
+    panel, failed, before = Panel("reduce", "nodes", COURSE, terminal()), [], sys.getswitchinterval()
+    panel.finished()
+    over = threading.Event()
+
+    def draw() -> None:
+        try:
+            while not over.is_set():
+                shown(panel)
+        except RuntimeError as error:
+            failed.append(error)
+
+    drawing = threading.Thread(target=draw)
+    sys.setswitchinterval(1e-6)
+    try:
+        drawing.start()
+        for number in range(300):
+            panel.checked(checked(Outcome.UNRESOLVED, number=number, left=9, reason="x" * (number + 1)), number)
+    finally:
+        sys.setswitchinterval(before)
+        over.set()
+        drawing.join()
+    assert not failed
+
+
+def test_no_time_is_shown_where_none_is_known() -> None:
+    panel = Panel("reduce", "nodes", COURSE, terminal())
+    panel.checked(checked(Outcome.UNRESOLVED, 0.0, number=0, kept=3, left=30), 3)
+    panel.finished()
+    assert " left" in shown(panel)[3] and "time left" not in shown(panel)[3]
 
 
 def test_no_letter_has_a_color_where_nobody_wants_any(panel: Panel) -> None:
