@@ -9,6 +9,7 @@ from pathlib import Path
 from runner.report.page.data import Command
 from runner.report.replay import REPLAY_NAME
 from runner.report.repro.write import REPRO_NAME
+from runner.report.sections.repro_section import without_values
 from runner.report.summary import Summary
 from runner.status import Status
 
@@ -19,12 +20,12 @@ def program_of(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[Command]:
-    """Return what can be done with a run's folder. ``command``: what was typed."""
+    """Return what can be done with a run's folder. ``command``: what was typed; values that may be secret are left out."""
     if not command:
         return []
     program, model = program_of(command), summary.model or ""
     answer = (folder / model).parent  # of a triage it is a step's
-    found = [("Run it again", shlex.join(command))]
+    found = [("Run it again", shlex.join(without_values(command)))]
     if summary.status == Status.interrupted:
         found.append(("Go on where it stopped", shlex.join([*program, "resume", str(folder)])))
     if (folder / REPLAY_NAME).is_file():

@@ -14,6 +14,7 @@ from runner.report.page.collect.run_page import PAGE_NAME, made_now, version
 from runner.report.page.collect.size_limit import fitted
 from runner.report.page.data import Command, Job, Page
 from runner.report.result import read_result
+from runner.report.sections.repro_section import without_values
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed
 
@@ -33,7 +34,7 @@ def sweep_page(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequenc
     asked, run, reused = (sum(job[key] or 0 for job in jobs) for key in ("asked", "run", "reused"))
     facts = [
         ["jobs", f"{len(jobs)}, of which {well} ended well"],
-        ["all jobs", shlex.join(shared)],
+        ["all jobs", shlex.join(without_values(shared))],
         ["checks", f"{asked} asked, {run} run, {reused} reused"],
         ["seconds", f"{sum(job['seconds'] or 0.0 for job in jobs):.1f}, of all jobs together"],
     ]
@@ -72,7 +73,7 @@ def sweep_page(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequenc
 def _commands(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequence[str]) -> list[Command]:
     if not command:
         return []
-    found = [("Run it again", command)]
+    found = [("Run it again", without_values(command))]
     if any(row.get("exit_code") not in ENDED_WELL for row in rows):
         found.append(("Run the jobs that have no answer", [*program_of(command), "resume", str(folder)]))
     kept = [place for row in rows if (place := _place(folder, row)) and _result(place, row).get("model")]
@@ -111,7 +112,7 @@ def _job(folder: Path, row: Mapping[str, Any], shared: Sequence[str]) -> Job:
     trust = [minimality, f"cause {cause['status']}" if isinstance(cause, dict) and "status" in cause else None]
     return {
         "number": str(row.get("job", "")),
-        "overrides": [str(one) for one in row.get("overrides", ()) if one not in shared],
+        "overrides": without_values([str(one) for one in row.get("overrides", ()) if one not in shared]),
         "status": str(row.get("status", "")),
         "exit_code": code if isinstance(code, int) else -1,
         "answer": _answer(row),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.page_values import transformer
+from runner.report.page.collect.commands import commands_of
 from runner.report.page.collect.verdict_and_facts import facts_of, labels_of, verdict_of
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
@@ -75,3 +77,9 @@ def test_a_stop_by_hand_is_no_budget_and_raised_nodes_are_not_kept() -> None:
     assert "minimality" not in stopped and stopped["kept"] == "2 of 550 nodes"
     assert dict(facts_of(replace(FOUND, minimality="budget reached")))["minimality"] == "budget reached"
     assert dict(facts_of(replace(FOUND, precision={"low": "float16"})))["raised"] == "2 of 550 nodes"
+
+
+def test_a_command_on_the_page_has_no_values_of_the_environment(tmp_path: Path) -> None:
+    typed = ("winnow", "reduce", "net.onnx", "checker.env.TOKEN=abc")
+    (again,) = commands_of(tmp_path, Summary("found", 0, "reduce"), typed)
+    assert "abc" not in again["command"] and "checker.env.TOKEN=" in again["command"]
