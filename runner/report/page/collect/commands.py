@@ -20,7 +20,7 @@ def program_of(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[Command]:
-    """Return what can be done with a run's folder. ``command``: what was typed; values that may be secret are left out."""
+    """Return what can be done with a run's folder. ``command``: what was typed; secret values are left out."""
     if not command:
         return []
     program, model = program_of(command), summary.model or ""
