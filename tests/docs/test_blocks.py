@@ -160,7 +160,6 @@ def test_each_block_runs_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> 
     with capsys.disabled():
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
         sys.stdout.write(f"\n{len(every)} blocks of the docs: {counts}\n")
-    assert sum(kinds.values()) == len(every)
     ran = [block for block in every if block.runs]
     assert len(ran) + sum(kinds[mark] for mark in (*ELSEWHERE, "output")) == len(every)
     text = [block for block in ran if block.language not in (*_SHELL, "python", "yaml")]

@@ -244,8 +244,9 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
         one.reduce()
     ending = one.interrupted(130)
     assert (ending.status, ending.exit_code) == ("interrupted", 130)
-    assert ending.trial in taken  # of several as small as it, any: two may have ended at once
-    assert len(ending.trial) == min(map(len, taken))
+    smallest = [trial for trial in taken if len(trial) == min(map(len, taken))]
+    # several workers may end with several that are as small
+    assert ending.trial in (smallest if workers > 1 else smallest[:1])
     assert f"{len(ending.trial)} nodes" in ending.message
 
 
