@@ -18,6 +18,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from runner import DISTRIBUTION
 from runner.cli.claim_folder import standing_in
 from runner.cli.config import argv as arguments
 from runner.cli.config import run_again, verbs
@@ -167,7 +168,7 @@ def _asked(typed: Sequence[str]) -> str:
     if list(typed) != ["--version"]:
         return ""
     try:
-        own = version("winnow-onnx")
+        own = version(DISTRIBUTION)
     except PackageNotFoundError:
         own = "(not installed)"
     return f"winnow {own}, Hydra {hydra.__version__}"

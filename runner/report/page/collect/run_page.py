@@ -10,6 +10,7 @@ from typing import Literal
 
 from onnx import ModelProto
 
+from runner import DISTRIBUTION
 from runner.candidate import Sample
 from runner.files import inside
 from runner.model.files.parse_without_weights import parse
@@ -101,7 +102,7 @@ def made_now() -> str:
 def version() -> str:
     """Return Winnow's own version; "" where it is not installed."""
     try:
-        return metadata.version("winnow-onnx")
+        return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return ""
 
