@@ -45,13 +45,14 @@ class Candidate:
 
     ``model`` is None for a subject that has none (repeat without a model). ``folder`` is the trial's own folder, made
     anew: logs and whatever a check asks for (npz, test_data_set) go there. ``draws``: it draws random numbers, of which
-    a runtime may give the same in one process again and again. ``ours``: its model may be kept as an artifact.
-    ``temporary``: its model was written for this check alone, and is removed after it. ``inside``: inner tensors at
-    which it is taken apart, where the backend can: each part gets what the samples expect. ``marked``: inner tensors
-    that it hands out (its model has them as outputs, or its parts make them), each of which is measured. ``control``:
-    its model has nothing of the one under study, so the reference has no other in its place. The judge says the rest:
-    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. ``variant``:
-    of what runs it. The checker adds ``values``: files and folders with values in the form that it asks for.
+    a runtime may give the same in one process again and again. ``fresh``: what judges it shares nothing with what
+    judged others. ``ours``: its model may be kept as an artifact. ``temporary``: its model was written for this check
+    alone, and is removed after it. ``inside``: inner tensors at which it is taken apart, where the backend can: each
+    part gets what the samples expect. ``marked``: inner tensors that it hands out (its model has them as outputs, or
+    its parts make them), each of which is measured. ``control``: its model has nothing of the one under study, so the
+    reference has no other in its place. The judge says the rest: ``iteration``: one running number over a whole run;
+    ``phase`` and ``label``: what it is checked for. ``variant``: of what runs it. The checker adds ``values``: files
+    and folders with values in the form that it asks for.
     """
 
     model: Path | None
@@ -61,6 +62,7 @@ class Candidate:
     engine: Path | None = None
     nodes: tuple[str, ...] = ()
     draws: bool = False
+    fresh: bool = False
     ours: bool = True
     temporary: bool = False
     variant: Variant = field(default_factory=Variant)

@@ -48,6 +48,10 @@ class Checker(Protocol):
         """
         return False
 
+    def close(self) -> None:
+        """End what serves several checks: there are no more."""
+        return
+
     def identity(self) -> dict[str, str]:
         """What the verdicts depend on besides the candidate: settings, argv, digests of the files it names."""
 

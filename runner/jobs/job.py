@@ -105,6 +105,7 @@ class Job:
                 running.pool.deadline = started + settings.budget.seconds
             tools = Tools(running.pool, running.guardian, folder, Path.cwd())
             checker = build_checker(settings, tools)
+            stack.callback(checker.close)
             kept = settings.artifacts
             stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)
             yield cls(settings, folder, tuple(command), tools, checker, started, ready)

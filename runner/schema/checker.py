@@ -155,6 +155,7 @@ class CommandChecker(CheckerSettings):
     keep_placed: bool = setting(False, in_context=False)
     iteration_info: str | None = setting(None, path=PathUse.FOR_CHECK, in_context=False)
     env: dict[str, str] = setting({})
+    preload: list[str] = setting([], in_context=False)  # how a process is started, not what it is asked
 
 
 @settings

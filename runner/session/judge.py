@@ -46,7 +46,7 @@ class Studied:
     ``signature``: None until the whole model failed. ``message``: what the whole model's check said. ``rule``: which
     failures are the same one. ``others``: how often another one was met, by stage and kind. ``names``: those of the
     model's nodes and tensors, which messages may hold. ``caught``: what the check shows on a harmless model that it
-    passes.
+    passes. ``flaky``: verdicts on one candidate differed.
     """
 
     rule: SameFailure = SameFailure.kind
@@ -54,6 +54,7 @@ class Studied:
     caught: Raised | None = None
     message: str = ""
     names: frozenset[str] = frozenset()
+    flaky: bool = False
     others: Counter[str] = field(default_factory=Counter)
 
 
@@ -181,6 +182,10 @@ class Judge:
         nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
         """
         self.room.confirm()
+        # what else a process served may decide how it answers: a repeat is to find that out, and the user's own file
+        # and what is handed over are judged as the user would judge them
+        if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
+            candidate = replace(candidate, fresh=True)
         seal = Seal.of(candidate)
         untried = ""
         try:

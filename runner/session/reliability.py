@@ -231,6 +231,7 @@ class Reliability:
 
         Raises IndistinctError where they are too much alike.
         """
+        judge.studied.flaky = True
         failing, sound = self.question.ends(whole)
         for repeats in (MEASURED, MOST_MEASURED):
             self.whole = self._measured(judge, *failing, repeats)

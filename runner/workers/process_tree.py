@@ -35,14 +35,16 @@ class ProcessTree:
 
     Where memory runs out, the kernel is to kill them before the job.
 
-    ``started``: when the root was, on the clock of `now`.
+    ``started``: when the root was, on the clock of `now`. ``parent``: the process that reaps the root, where that is a
+    child of this process and the root is not.
 
     Memory is watched by polling and not by a limit of the address space, since CUDA reserves far more of that than it
     uses.
     """
 
-    def __init__(self, pid: int, memory_mb: int | None, started: float = -math.inf) -> None:
+    def __init__(self, pid: int, memory_mb: int | None, started: float = -math.inf, parent: int | None = None) -> None:
         self.pid = pid
+        self._ours = parent or pid
         self._started = started
         self.memory_mb = memory_mb
         self.peak_mb = 0.0
@@ -53,11 +55,11 @@ class ProcessTree:
     def wait(
         self, limit: TimeLimit, log: BoundedLog, reader: int = -1, answered: Callable[[], bool] = lambda: False
     ) -> str:
-        """Wait until the root has ended, or has ``answered``; return "" or why it has to be stopped.
+        """Wait until the root (or its parent) has ended, or has ``answered``; return "" or why it has to be stopped.
 
         ``reader``: a descriptor that can be read when it may have answered. The root is not reaped.
         """
-        pidfd, poller = open_pidfd(self.pid), select.poll()
+        pidfd, poller = open_pidfd(self._ours), select.poll()
         for fd in (pidfd, reader):
             if fd >= 0:
                 poller.register(fd, select.POLLIN)
@@ -66,7 +68,7 @@ class ProcessTree:
         try:
             while True:
                 # asked before the answer is read: what an ended process wrote can be read by then
-                ended = has_ended(self.pid)
+                ended = has_ended(self._ours)
                 if answered() or ended:
                     return ""
                 time = limit.look()
@@ -134,7 +136,7 @@ class ProcessTree:
 
     def kill(self) -> None:
         """Kill the root's group, and its descendants wherever they have gone. The root stays to be reaped."""
-        if not has_ended(self.pid):
+        if not has_ended(self._ours):
             self.look()
         kill_group(self.pid)
         for process in self._seen.values():

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.workers.guardian import MARK, Guardian
+from runner.workers.fork_server import ForkedCheck, ForkServer
+from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.leases.lease import Lease
 from runner.workers.process_death import TimeLimit, death_of, now
 from runner.workers.process_log import BoundedLog
 from runner.workers.process_tree import ProcessTree
+from runner.workers.reply import KILLED
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class CommandEnd:
     peak_rss_mb: float
 
 
-def run_command(
+def run_command(  # noqa: PLR0913 - one command's own limits
     argv: Sequence[str],
     *,
     cwd: Path,
@@ -41,29 +44,35 @@ def run_command(
     log: Path,
     guardian: Guardian,
     lease: Lease | None = None,
+    server: ForkServer | None = None,
 ) -> CommandEnd:
     """Run ``argv`` (no shell) in ``cwd`` with the whole environment ``env`` and wait for its end.
 
     Stdout and stderr go to ``log`` (its middle is left out beyond some MiB), stdin is empty. ``timeout``: seconds.
     ``memory_mb``: resident MiB of the command and its descendants together; None: a share of what the machine has
     (`machine.share_mb`), and then the death is `OUT_OF_MEMORY`. What it has started and left behind is killed when it
-    ends, wherever that has gone. ``lease``: goes over to the command and to all that it starts. Raises OSError only if
-    ``log`` cannot be written.
+    ends, wherever that has gone. ``lease``: goes over to the command and to all that it starts. ``server``: forks the
+    process, in place of a start of the interpreter that ``argv`` names. Raises OSError only if ``log`` cannot be
+    written, CannotJudge where the server ends.
     """
     start = now()
     fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         marked = guardian.marked({**env, **(lease.environment if lease else {})})
         try:
-            process = subprocess.Popen(
-                list(argv),
-                cwd=cwd,
-                env=marked,
-                stdin=subprocess.DEVNULL,
-                stdout=fd,
-                stderr=fd,
-                pass_fds=lease.fds if lease else (),
-                start_new_session=True,
+            process = (
+                server.fork(argv, cwd=cwd, env=marked, log=fd, lease=lease)
+                if server
+                else subprocess.Popen(
+                    list(argv),
+                    cwd=cwd,
+                    env=marked,
+                    stdin=subprocess.DEVNULL,
+                    stdout=fd,
+                    stderr=fd,
+                    pass_fds=lease.fds if lease else (),
+                    start_new_session=True,
+                )
             )
         except (OSError, ValueError, IndexError) as error:
             if lease:
@@ -82,30 +91,42 @@ def run_command(
 
 
 def _supervise(
-    process: subprocess.Popen[bytes],
+    process: subprocess.Popen[bytes] | ForkedCheck,
     limit: TimeLimit,
     memory_mb: int | None,
     log: BoundedLog,
     guardian: Guardian,
     mark: str,
 ) -> CommandEnd:
-    start = now()
-    tree = ProcessTree(process.pid, memory_mb, start)
+    start, kills = now(), guardian.kills
+    forked = process if isinstance(process, ForkedCheck) else None
+    tree = ProcessTree(process.pid, memory_mb, start, forked.server.pid if forked else None)
     stopped = "interrupted"
     try:
         # the first look comes at once: a short command is to be measured as well
-        stopped = tree.look() or tree.wait(limit, log)
+        stopped = tree.look() or (
+            tree.wait(limit, log, forked.server.fileno(), forked.answered) if forked else tree.wait(limit, log)
+        )
     finally:
         # also when this thread is interrupted: nothing may run on
-        tree.kill()
-        guardian.sweep(mark, process.pid, now() - start)
+        if forked and not forked.lost:
+            # whatever its check has started is below the server, which finds it there
+            kill_group(process.pid)
+        else:
+            tree.kill()
+            guardian.sweep(mark, process.pid, now() - start)
         guardian.remove(process.pid)
-        returncode = process.wait()
+        process.wait()
         log.trim()
     seconds = limit.spent()
+    if forked and forked.lost:
+        if guardian.kills == kills:
+            raise forked.server.ended()
+        return CommandEnd(-signal.SIGKILL, KILLED, None, seconds, tree.peak_mb)
     if stopped:
         return CommandEnd(None, stopped, None, seconds, tree.peak_mb)
-    return CommandEnd(returncode, death_of(returncode), None, seconds, tree.peak_mb)
+    assert process.returncode is not None
+    return CommandEnd(process.returncode, death_of(process.returncode), None, seconds, tree.peak_mb)
 
 
 def _why(argv: Sequence[str], cwd: Path, error: Exception) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
 import shlex
 import shutil
 import threading
@@ -17,6 +16,7 @@ from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.exit_rules import SHELL_KILLED, ExitRules
 from runner.checkers.command.fixed_path import IterationInfo, placing
+from runner.checkers.command.preloaded import Preloaded, common_environment
 from runner.checkers.command.template import VALUES, Template, variable
 from runner.checkers.command.tracebacks import BY_LINE
 from runner.checkers.command.watched_files import Watched
@@ -52,6 +52,10 @@ class CommandCheck(Checker):
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
+        environment = common_environment(settings.env)
+        self._preloaded = Preloaded(
+            self._template.words, settings.preload, cwd=tools.cwd, env=environment, guardian=tools.guardian
+        )
         self._measure = Measure(settings.measure)
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
         self._watched = Watched(files, tools.run_folder, self._template.data(files))
@@ -96,6 +100,10 @@ class CommandCheck(Checker):
         self._watched.confirm(verdict.outcome)
         return verdict
 
+    def close(self) -> None:
+        """End the servers that checks are forked from."""
+        self._preloaded.close()
+
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
         files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
@@ -129,15 +137,10 @@ class CommandCheck(Checker):
 
     def _run(self, candidate: Candidate, number: int, sample: Sample | None) -> Verdict:
         given = self._values(candidate, number, sample)
-        # what a check prints and what it raises come in the order in which they happened
-        environment = {
-            "PYTHONUNBUFFERED": "1",
-            **os.environ,
-            **self._settings.env,
-            **{variable(name): text for name, text in given.items()},
-        }
+        own = {variable(name): text for name, text in given.items()}
+        environment = {**common_environment(self._settings.env), **own}
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
-        end = self._ended(given, environment, path)
+        end = self._ended(given, environment, path, fresh=candidate.fresh)
         output = _read(path)
         if not output:  # nothing to look at later; a run may have thousands of these
             with suppress(OSError):
@@ -153,13 +156,20 @@ class CommandCheck(Checker):
             peak_rss_mb=end.peak_rss_mb,
         )
 
-    def _ended(self, given: Mapping[str, str], environment: Mapping[str, str], path: Path) -> CommandEnd:
-        """Run the command; where it is killed, twice: the kernel may have meant a neighbor."""
+    def _ended(
+        self, given: Mapping[str, str], environment: Mapping[str, str], path: Path, *, fresh: bool
+    ) -> CommandEnd:
+        """Run the command; where it is killed, twice: the kernel may have meant a neighbor.
+
+        A check that is forked and does not end by itself runs again in a process of its own, and that counts: what was
+        imported before the fork may be why. ``fresh``: none is forked.
+        """
         kills, seconds = Kills(self._tools.guardian), 0.0
+        argv = self._template.fill(given)
         while True:
-            with self._tools.pool.user_lease() as lease:
+            with self._preloaded.server(argv, fresh=fresh) as server, self._tools.pool.user_lease() as lease:
                 end = run_command(
-                    self._template.fill(given),
+                    argv,
                     cwd=self._tools.cwd,
                     env=environment,
                     timeout=self._settings.timeout,
@@ -167,9 +177,13 @@ class CommandCheck(Checker):
                     log=path,
                     guardian=self._tools.guardian,
                     lease=lease,
+                    server=server,
                 )
             seconds += end.seconds
             end = dataclasses.replace(end, seconds=seconds)
+            if server and end.death and kills.foreign:
+                fresh = True
+                continue
             if not (end.death == KILLED or end.returncode == SHELL_KILLED) or not kills.foreign:
                 return end
             if not kills.again():

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 Kind = Literal["gpu", "cpu"]
 
 #: carried by everything that runs under a lease: a mark and the lock's descriptor for each, the outermost first
-_CHAIN = "WINNOW_LEASE"
+CHAIN = "WINNOW_LEASE"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _FIRST_WORD, _RARER = 5.0, 3.0
 
@@ -75,9 +75,9 @@ class Lease:
     @property
     def environment(self) -> dict[str, str]:
         """What the holder finds in its environment."""
-        outer = os.environ.get(_CHAIN)
+        outer = os.environ.get(CHAIN)
         mine = f"{self._mark}:{self.fds[0]}"
-        marked = {_CHAIN: f"{outer},{mine}" if outer else mine}
+        marked = {CHAIN: f"{outer},{mine}" if outer else mine}
         return {**marked, VISIBLE: visible(self.name)} if self.kind == "gpu" else marked
 
     def hand_over(self, pid: int) -> None:
@@ -101,7 +101,7 @@ class Lease:
             if fd is not None:
                 os.close(fd)
                 return
-            for pid in processes_with(_CHAIN, lambda chain: f"{self._mark}:".encode() in chain):
+            for pid in processes_with(CHAIN, lambda chain: f"{self._mark}:".encode() in chain):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
 
@@ -130,7 +130,7 @@ class Leases:
         self._cpu_slots = cpu_slots
         self._folder = LockFolder(folder)
         self._said: Holder = {"host": socket.gethostname(), "pids": _pids(), "user": _user(), "folder": str(owner)}
-        self._marks = tuple(mark.split(":") for mark in os.environ.get(_CHAIN, "").split(",") if ":" in mark)
+        self._marks = tuple(mark.split(":") for mark in os.environ.get(CHAIN, "").split(",") if ":" in mark)
 
     @classmethod
     def of(cls, settings: WorkerSettings, run_folder: Path) -> Leases:

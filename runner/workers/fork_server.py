@@ -1,0 +1,220 @@
+"""A fork server, seen from the job: an interpreter that has imported modules once and forks a process for each check.
+
+A check that is forked costs no start of an interpreter and no imports; apart from that it is a command like any other
+(`run_command`). It is the server's child and not the job's, so it is the server that reaps it and says how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runner.errors import CannotJudge, UsageError
+from runner.workers.guardian import MARK, Guardian
+from runner.workers.leases.lease import CHAIN, Lease, Stopped
+from runner.workers.process_death import death_of, now
+from runner.workers.process_tree import ProcessTree
+from runner.workers.worker import PREPARE_SECONDS
+
+_CHILD = Path(__file__).with_name("fork_server_main.py")
+# beyond this what a check has left behind resists being killed: the server is ended with it
+_CLEAN_SECONDS = 10.0
+_LAST_WORDS = 500
+
+
+class ForkServer:
+    """Forks one process at a time for ``script``. Not thread-safe: it is lent to one check at a time.
+
+    ``python``: the interpreter, as a command names it. ``env``: the environment in which ``modules`` are imported.
+    Raises UsageError where they cannot be, Stopped where it was killed with all checks meanwhile.
+    """
+
+    def __init__(
+        self,
+        python: str,
+        script: str,
+        modules: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        guardian: Guardian,
+    ) -> None:
+        self.python, self.script = python, script
+        self._guardian = guardian
+        self._started = now()
+        self._control, theirs = socket.socketpair()
+        marked = guardian.marked(env)
+        self._mark, kills = marked[MARK], guardian.kills
+        words = [python, str(_CHILD), str(theirs.fileno()), json.dumps(list(modules)), script]
+        with theirs, tempfile.TemporaryFile() as log:
+            try:
+                self._process = subprocess.Popen(
+                    words,
+                    cwd=cwd,
+                    env=marked,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._control.close()
+                raise UsageError(f"checker.preload: cannot start {python}: {error.strerror or error}") from error
+            theirs.close()
+            guardian.add(self.pid)
+            try:
+                try:
+                    wrong = self._greeting()
+                finally:
+                    # from now on it is idle most of the time: when checks are killed, it may stay
+                    guardian.remove(self.pid)
+            except BaseException:
+                self.close()
+                raise
+            log.seek(0)
+            said = log.read()[-_LAST_WORDS:].decode("utf-8", "replace").strip()
+        if wrong:
+            self.close()
+            if guardian.kills != kills:
+                raise Stopped("all checks were killed while their fork server started")
+            raise UsageError(
+                f"checker.preload=[{', '.join(modules)}]: {python} {wrong}. Name modules that can be imported there, "
+                f"or leave checker.preload out" + (f". It printed: {said}" if said else "")
+            )
+
+    @property
+    def pid(self) -> int:
+        """The server's own process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can fork."""
+        return self._process.returncode is None and self._process.poll() is None
+
+    def fork(
+        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], log: int, lease: Lease | None
+    ) -> ForkedCheck:
+        """Start ``argv`` as `subprocess.Popen` would, output to the descriptor ``log``.
+
+        Raises OSError and ValueError as that does, CannotJudge where the server has ended.
+        """
+        if any("\0" in text for text in (*argv, *env, *env.values())):
+            raise ValueError("embedded null byte")
+        held = lease.fds if lease else ()
+        request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "lease": held, "chain": CHAIN}
+        body = json.dumps(request).encode()
+        head = struct.pack(">I", len(body))
+        with contextlib.suppress(OSError):  # the answer says that it is gone
+            socket.send_fds(self._control, [head], [log, *held])
+            self._control.sendall(body)
+        answer = self.answer()
+        if "error" in answer:
+            raise OSError(answer["error"])
+        if "pid" not in answer:
+            raise self.ended()
+        return ForkedCheck(self, int(answer["pid"]))
+
+    def answer(self) -> dict[str, int | str]:
+        """Wait for an answer and return it; empty where the server has ended, or says nothing in time."""
+        with contextlib.suppress(OSError, ValueError):
+            size = struct.unpack(">I", self._exactly(4))[0]
+            found = json.loads(self._exactly(size))
+            if isinstance(found, dict):
+                return found
+        return {}
+
+    def fileno(self) -> int:
+        """The descriptor that can be read when there is an answer."""
+        return self._control.fileno()
+
+    def clean(self) -> None:
+        """Have all that the last check has started killed, and the check reaped; the server ends if it cannot."""
+        self._control.settimeout(_CLEAN_SECONDS)
+        with contextlib.suppress(OSError):
+            self._control.sendall(b".")
+            # the word that the check has ended may still be there, too
+            while (answer := self.answer()) and "left" not in answer:
+                pass
+            if answer:
+                self._control.settimeout(None)
+                return
+        self.close()
+
+    def ended(self) -> CannotJudge:
+        """Return the error that says that the server has ended, and see that it has."""
+        self.close()
+        code = self._process.returncode
+        return CannotJudge(
+            f"the fork server of checker.preload ({self.python}, process {self.pid}) ended while a check ran "
+            f"({death_of(code) or f'exit {code}'}), so that check says nothing. Go on with resume=RUN, and without "
+            "checker.preload if a check ends the process that started it"
+        )
+
+    def close(self) -> None:
+        """End it with all that it has started. Can be called again."""
+        self._control.close()
+        if self._process.returncode is not None:
+            return
+        ProcessTree(self.pid, None).kill()
+        self._guardian.sweep(self._mark, self.pid, now() - self._started)
+        self._process.wait()
+
+    def _greeting(self) -> str:
+        """Wait until it is ready; return what is wrong, or ""."""
+        self._control.settimeout(PREPARE_SECONDS)
+        answer = self.answer()
+        self._control.settimeout(None)
+        if "ready" in answer:
+            return ""
+        if "wrong" in answer:
+            return str(answer["wrong"])
+        if self._process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)  # its socket closes a moment before it ends
+        code = self._process.returncode
+        if code is None:
+            return f"did not import them within {PREPARE_SECONDS:g} s"
+        return f"ended while it imported them ({death_of(code) or f'exit {code}'})"
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            chunk = self._control.recv(size - len(data))
+            if not chunk:
+                raise ConnectionResetError
+            data += chunk
+        return data
+
+
+class ForkedCheck:
+    """A process that a server has forked, which leads a session of its own.
+
+    ``returncode``: its exit code, negative if it died by a signal; None: that is not known yet.
+    """
+
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self.server, self.pid = server, pid
+        self.returncode: int | None = None
+        self.lost = False
+
+    def answered(self) -> bool:
+        """Whether the server has said how it ended, or has ended itself (``lost``)."""
+        if select.select([self.server], [], [], 0)[0]:
+            answer = self.server.answer()
+            self.lost = "ended" not in answer
+            self.returncode = None if self.lost else int(answer["ended"])
+            return True
+        return False
+
+    def wait(self) -> None:
+        """Have it reaped, and all killed that it has started."""
+        self.server.clean()

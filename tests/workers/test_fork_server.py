@@ -1,0 +1,372 @@
+"""A check that is forked from a warm interpreter ends, prints and leaves what a plain run of the same script does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from runner.errors import CannotJudge, UsageError
+from runner.schema.run import LeaseMode
+from runner.workers import CommandEnd, Guardian, run_command
+from runner.workers.fork_server import ForkServer
+from tests.workers.house import ONE, Make, ended_late, free, soon
+from tests.workers.test_command import guardian
+from tests.workers.test_left_behind import DAEMONS
+from tests.workers.test_pool import gone
+
+__all__ = ["guardian"]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+
+ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+class Forked:
+    """Runs ``check.py``, plainly or forked from one server."""
+
+    def __init__(self, folder: Path, guardian: Guardian) -> None:
+        self.folder, self.guardian, self.log = folder, guardian, folder / "check.log"
+        self.script = folder / "check.py"
+        self.server: ForkServer | None = None
+
+    def start(self, *modules: str) -> ForkServer:
+        settings: dict[str, Any] = {"cwd": self.folder, "env": ENVIRONMENT, "guardian": self.guardian}
+        self.server = ForkServer(sys.executable, "check.py", modules or ("json",), **settings)
+        return self.server
+
+    def __call__(self, code: str, *words: str, plain: bool = False, **changes: Any) -> CommandEnd:
+        self.script.write_text(code)
+        limits: dict[str, Any] = {"cwd": self.folder, "env": ENVIRONMENT, "timeout": 60.0, "memory_mb": None, **changes}
+        server = None if plain else self.server or self.start()
+        argv = [sys.executable, "check.py", *words]
+        return run_command(argv, log=self.log, guardian=self.guardian, server=server, **limits)
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+@pytest.fixture
+def forked(tmp_path: Path, guardian: Guardian) -> Iterator[Forked]:
+    made = Forked(tmp_path, guardian)
+    yield made
+    if made.server:
+        made.server.close()
+
+
+SAME = {
+    "passes": "print('fine')",
+    "what it is told": (
+        "import os, sys\n"
+        "print(sys.argv, sys.orig_argv[1:], sys.path, __file__, __name__, os.getcwd(), sys.stdin.read(), sys.flags)\n"
+        "print(sorted(globals()), __spec__, __package__, __cached__, __annotations__, type(__loader__), __builtins__)\n"
+        "print({k: v for k, v in os.environ.items() if k != 'WINNOW_JOB'})\n"
+        "print(os.getpid() == os.getsid(0) == os.getpgrp(), sorted(os.listdir('/proc/self/fd')), os.isatty(1))\n"
+        "print(sys.stdout.encoding, sys.stdout.errors, sys.stdout.line_buffering, sys.stderr.errors)\n"
+        "import signal; print([str(signal.getsignal(n)).split(' at ')[0] for n in signal.valid_signals()])\n"
+    ),
+    "what it imports lies beside it": "import beside; print(beside.__file__)",
+    "exit": "import sys; sys.exit(7)",
+    "exit with words": "import sys; sys.exit('no good')",
+    "exit with nothing": "raise SystemExit",
+    "exit beyond a byte": "import sys; sys.exit(300)",
+    "at once": "import atexit, os; atexit.register(print, 'not seen'); os._exit(3)",
+    "at the end": "import atexit, sys; atexit.register(print, 'seen'); sys.exit(2)",
+    "a thread goes on": (
+        "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.2), print('late'))).start()\n"
+    ),
+    "raises": (
+        "def f():\n    raise KeyError('x')\ntry:\n    f()\nexcept KeyError as e:\n    raise ValueError('y') from e\n"
+    ),
+    "raises in what it calls": "import json\njson.loads('{')\n",
+    "asserts": "assert 1 == 2, 'unequal'",
+    "raises a group": "raise ExceptionGroup('g', [ValueError('a'), TypeError('b')])"
+    if sys.version_info >= (3, 11)
+    else "",
+    "its own hook": "import sys\nsys.excepthook = lambda k, e, t: print('hook', k, e, t.tb_lineno, t.tb_next)\n1 / 0\n",
+    "recurses": "import sys; sys.tracebacklimit = 1\ndef f(): f()\nf()\n",
+    "no syntax": "def f(:\n    pass\n",
+    "interrupted": "raise KeyboardInterrupt",
+    "aborts": "import os; os.abort()",
+    "killed": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "terminated": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "cannot be flushed": "import os, sys; print('x'); os.close(1)\n",
+    "another process": (
+        "import multiprocessing as m, sys\n"
+        "def f(x): return x + 1\n"
+        "if __name__ == '__main__':\n"
+        "    with m.get_context('spawn').Pool(1) as pool: print(pool.map(f, [1]))\n"
+    ),
+    "annotated": "x: int = 3\nprint(__annotations__)\n",
+    "the future of the server is not its own": "def f(x: int): ...\nprint(f.__annotations__)\n",
+    "bytes": "import sys; sys.stdout.buffer.write(b'\\xff\\xfe'); print('\\udcff')",
+}
+
+
+@pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in SAME.items() if code])
+def test_it_ends_and_prints_as_a_plain_run(forked: Forked, code: str) -> None:
+    (forked.folder / "beside.py").touch()
+    (forked.folder / "json.txt").touch()
+    ends = []
+    for plain in (True, False, False):
+        end = forked(code, "a b", "ü", plain=plain)
+        ends.append((end.returncode, end.death, end.cannot_start, forked.said))
+    assert ends[1] == ends[0]
+    assert ends[2] == ends[0]
+    assert forked.server and forked.server.alive
+
+
+def test_a_script_that_is_not_there(forked: Forked) -> None:
+    ends = []
+    forked.start()
+    for plain in (True, False):
+        argv = [sys.executable, "gone.py"]
+        limits: dict[str, Any] = {"cwd": forked.folder, "env": ENVIRONMENT, "timeout": 60.0, "memory_mb": None}
+        server = None if plain else forked.server
+        end = run_command(argv, log=forked.log, guardian=forked.guardian, server=server, **limits)
+        ends.append((end.returncode, forked.said))
+    assert ends[0] == ends[1] and ends[0][0] == 2 and "can't open file" in ends[0][1]
+
+
+def test_what_cannot_start_is_said_and_the_server_goes_on(forked: Forked, tmp_path: Path) -> None:
+    end = forked("", cwd=tmp_path / "nowhere")
+    assert end.cannot_start and "folder" in end.cannot_start
+    end = forked("", "1\0")
+    assert end.cannot_start and "null byte" in end.cannot_start
+    assert forked("import sys; sys.exit(4)").returncode == 4
+
+
+def test_modules_are_imported_once_and_each_check_has_a_state_of_its_own(forked: Forked) -> None:
+    (forked.folder / "heavy.py").write_text("print('imported', flush=True)\nSEEN = []\n")
+    forked.start("heavy")
+    for _ in range(3):
+        assert forked("import heavy; heavy.SEEN.append(1); print(heavy.SEEN)").returncode == 0
+        assert forked.said == "[1]\n"
+
+
+def test_checks_draw_other_random_numbers(forked: Forked) -> None:
+    pytest.importorskip("numpy")
+    forked.start("random", "numpy.random")
+    drawn = set()
+    for _ in range(3):
+        forked("import random, numpy; print(random.random(), numpy.random.rand())")
+        drawn |= set(forked.said.split())
+    assert len(drawn) == 6
+
+
+@pytest.mark.parametrize(
+    ("module", "code", "words"),
+    [
+        ("no_such_module", None, "cannot import no_such_module: ModuleNotFoundError"),
+        ("broken", "print('so far so good')\n1 / 0", "cannot import broken: ZeroDivisionError: division by zero"),
+        ("leaves", "import sys; sys.exit(3)", "cannot import leaves: SystemExit: 3"),
+        ("dies", "import os; print('now', flush=True); os.abort()", "ended while it imported them (death MEMORY)"),
+        (
+            "threads",
+            "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
+            "importing threads starts a thread",
+        ),
+        ("helpers", "import subprocess; P = subprocess.Popen(['sleep', '60'])", "importing helpers starts a process"),
+    ],
+)
+def test_what_cannot_be_imported_is_one_error(forked: Forked, module: str, code: str | None, words: str) -> None:
+    if code:
+        (forked.folder / f"{module}.py").write_text(code)
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    with pytest.raises(UsageError) as raised:
+        forked.start("json", module)
+    said = str(raised.value)
+    assert words in said and f"checker.preload=[json, {module}]" in said and "leave checker.preload out" in said
+    assert ("so far so good" in said) == (module == "broken")
+    left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    assert not [child for child in left if "guardian.py" not in " ".join(child.cmdline())]
+
+
+def test_an_interpreter_that_is_none(forked: Forked) -> None:
+    for python, words in (("no-python-here", "cannot start"), ("true", "ended while it imported them (exit 0)")):
+        with pytest.raises(UsageError, match=r"checker\.preload") as raised:
+            ForkServer(python, "c.py", ["json"], cwd=forked.folder, env=ENVIRONMENT, guardian=forked.guardian)
+        assert words in str(raised.value)
+
+
+HANGS = (
+    "import os, subprocess, sys, time\n"
+    "for new in (False, True):\n"
+    "    print(subprocess.Popen(['sleep', '600'], start_new_session=new).pid, flush=True)\n"
+    "print(os.getpid(), flush=True)\n"
+    "open('started', 'w').close()\n"
+    "time.sleep(600)\n"
+)
+
+
+def test_timeout_kills_descendants_too(forked: Forked) -> None:
+    forked.start()
+    end = ended_late(lambda seconds: forked(HANGS, timeout=seconds), forked.folder / "started")
+    assert end.death == "timeout" and end.returncode is None
+    pids = [int(line) for line in forked.said.split()]
+    assert len(pids) == 3 and all(gone(pid) for pid in pids)
+    assert forked("").returncode == 0
+
+
+def test_memory_is_that_of_the_check_and_not_of_its_server(forked: Forked) -> None:
+    (forked.folder / "heavy.py").write_text("DATA = b'x' * (150 << 20)\n")
+    forked.start("heavy")
+    # what was imported before counts as often as in a plain run: once
+    end = forked("import heavy, time; time.sleep(0.2)", memory_mb=280)
+    assert end.returncode == 0 and 150 < end.peak_rss_mb < 280
+    end = forked("import heavy, time; more = b'x' * (200 << 20); time.sleep(600)", memory_mb=280)
+    assert end.death == "memory" and end.returncode is None and end.peak_rss_mb > 280
+    assert forked("").returncode == 0
+
+
+# a process that never runs another program: its environment, as the system shows it, is the server's
+FORKED_DAEMONS = DAEMONS.replace('os.execvp("sleep", ["sleep", "60"])', "import time; time.sleep(60)")
+
+
+@pytest.mark.parametrize("code", [DAEMONS, FORKED_DAEMONS], ids=["another program", "only forked"])
+@pytest.mark.parametrize("ending", ["", "os.abort()", "os._exit(5)"])
+def test_daemons_are_gone_when_the_check_is(forked: Forked, code: str, ending: str) -> None:
+    assert forked(code.replace("sys.argv[1]", "3") + "sys.stdout.flush()\n" + ending).cannot_start is None
+    pids = [int(line) for line in forked.said.split()]
+    assert len(pids) == 3 and not any(psutil.pid_exists(pid) for pid in pids)
+    assert forked("").returncode == 0
+
+
+def test_one_that_starts_others_again_and_again(forked: Forked) -> None:
+    code = (
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    while True:\n"
+        "        if os.fork() == 0:\n"
+        "            time.sleep(60)\n"
+        "        time.sleep(0.005)\n"
+        "time.sleep(0.3)\n"
+    )
+    server = forked.start()
+    assert forked(code).returncode == 0
+    assert not psutil.Process(server.pid).children()
+
+
+def test_large_output_keeps_head_and_tail(forked: Forked) -> None:
+    code = (
+        "from os import write\nwrite(1, b'the start')\nfor _ in range(60): write(1, b'x' * (1 << 20))\nwrite(2, b'end')"
+    )
+    assert forked(code).returncode == 0
+    text = forked.log.read_bytes()
+    assert len(text) < 5 << 20
+    assert text.startswith(b"the start") and text.endswith(b"end") and b"bytes left out" in text
+
+
+def test_nothing_leaks(forked: Forked) -> None:
+    forked("")
+    assert forked.server
+    ours, theirs = psutil.Process(), psutil.Process(forked.server.pid)
+    before = ours.num_fds(), theirs.num_fds()
+    for _ in range(50):
+        assert forked("").returncode == 0
+    assert (ours.num_fds(), theirs.num_fds()) == before
+    forked.server.close()
+    assert gone(theirs.pid)
+
+
+def test_a_large_environment_comes_over(forked: Forked) -> None:
+    end = forked("import os; print(len(os.environ['BIG']))", env={**ENVIRONMENT, "BIG": "x" * 100_000})
+    assert end.returncode == 0 and forked.said == "100000\n"
+
+
+def test_a_check_that_ends_its_server_is_one_error_and_leaves_nothing(forked: Forked) -> None:
+    server = forked.start()
+    code = "import os, subprocess, signal, time\nP = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+    code += "print(P.pid, os.getpid(), flush=True)\nos.kill(os.getppid(), signal.SIGKILL)\ntime.sleep(60)\n"
+    with pytest.raises(CannotJudge, match=r"fork server of checker.preload .* ended while a check ran \(death KILL\)"):
+        forked(code)
+    assert not server.alive
+    assert all(gone(int(pid)) for pid in forked.said.split())
+
+
+def test_all_checks_can_be_killed_from_outside_and_the_server_stays(forked: Forked) -> None:
+    server = forked.start()
+    killer = threading.Timer(0.5, forked.guardian.kill)
+    killer.start()
+    end = forked("import time; time.sleep(60)")
+    killer.join()
+    assert end.death == "death KILL"
+    assert forked("").returncode == 0 and server.alive
+
+
+_JOB = """
+import os, sys
+from pathlib import Path
+from runner.workers import Guardian, run_command
+from runner.workers.fork_server import ForkServer
+folder, env = Path(sys.argv[1]), dict(os.environ)
+with Guardian() as guardian:
+    server = ForkServer(sys.executable, "check.py", ["json"], cwd=folder, env=env, guardian=guardian)
+    run_command([sys.executable, "check.py"], cwd=folder, env=env, timeout=None, memory_mb=None,
+                log=folder / "log", guardian=guardian, server=server)
+"""
+_BUSY = (
+    "import os, subprocess, time\n"
+    "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+    "forked = os.fork()\n"
+    "if not forked:\n"
+    "    os.setsid()\n"
+    "    time.sleep(600)\n"
+    "open('pids.part', 'w').write(f'{os.getpid()} {os.getppid()} {child.pid} {forked}')\n"
+    "os.rename('pids.part', 'pids')\n"
+    "time.sleep(600)\n"
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_the_end_of_the_job_leaves_no_orphan(tmp_path: Path, number: int) -> None:
+    (tmp_path / "check.py").write_text(_BUSY)
+    job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path)], stderr=subprocess.DEVNULL)
+    while not (tmp_path / "pids").exists():
+        assert job.poll() is None
+        time.sleep(0.02)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    pids += [child.pid for child in psutil.Process(job.pid).children()]
+    job.send_signal(number)
+    job.wait()
+    assert len(pids) >= 6 and all(gone(pid) for pid in pids)
+
+
+def test_a_lease_is_held_by_the_check_and_by_nobody_after_it(house: Make, forked: Forked, tmp_path: Path) -> None:
+    here = house(ONE, mode=LeaseMode.gpu)
+    locks = tmp_path / "locks"
+    code = (
+        "import os, sys, time\n"
+        "number = os.environ['WINNOW_LEASE'].rpartition(':')[2]\n"
+        f"held = os.readlink('/proc/self/fd/' + number).startswith({str(locks)!r})\n"
+        "print(os.getpid(), os.environ['CUDA_VISIBLE_DEVICES'], held, os.get_inheritable(int(number)), number)\n"
+        "open('there', 'w').close()\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\n"
+    )
+    with here.pool.user_lease() as lease:
+        assert lease
+        ends: list[CommandEnd] = []
+        number = lease.fds[0]
+        thread = threading.Thread(target=lambda: ends.append(forked(code, lease=lease)))
+        thread.start()
+        assert soon((forked.folder / "there").exists)
+        assert not free(tmp_path, ONE)
+        assert not lease.fds  # the job has given its own up
+        (forked.folder / "go").touch()
+        thread.join()
+    assert ends[0].returncode == 0
+    pid, seen, held, inheritable, other = forked.said.split()
+    assert int(other) != number
+    assert int(pid) != os.getpid() and (seen, held, inheritable) == (ONE, "True", "True")
+    assert soon(lambda: free(tmp_path, ONE))
