@@ -325,3 +325,27 @@ def test_an_answer_is_judged_by_its_own_repeats_too(tmp_path):
     assert rates is not None
     assert doubt.rates.decide(Count(8, 12), 0.01) is Answer.NO
     assert rates.decide(Count(8, 12), 0.01) is None
+
+
+def test_repeats_share_nothing_with_other_checks_and_no_check_does_that_is_flaky(tmp_path):
+    """What shares a process with others may answer as they do: that would hide what is looked for here."""
+    for name, rule, mode in (
+        ("reliable", needs(7), Flaky.auto),
+        ("flaky", flaky(0.6, 0.05, 7), Flaky.always),
+    ):
+        asked = []
+
+        def noted(candidate, rule=rule, asked=asked):
+            asked.append(candidate)
+            return rule(candidate)
+
+        one = session(tmp_path / name, noted, reliability=Reliability(mode, 0.01))
+        assert one.preflight() is None
+        assert one.reduce().trial == Trial.of([7])
+        seen = set[tuple[Trial, bool]]()
+        for number, candidate in enumerate(asked):
+            place = candidate.trial, candidate.phase == "re-check"
+            again = place in seen or candidate.phase == "re-check"
+            # the first check comes before anything is known of how reliable it is
+            assert candidate.fresh is (again or (number > 0 and name == "flaky"))
+            seen.add(place)

@@ -53,7 +53,7 @@ for name in sys.argv[2:]:
 def loaded() -> list[str]:
     """The modules that an interpreter other than Winnow's own may load, whenever they are imported."""
     edges, found = graph(), set[str]()
-    left = ["runner.workers.worker_main"]
+    left = ["runner.workers.worker_main", "runner.workers.fork_server_main"]
     left += [module for told, *_ in OPERATIONS.values() if not (module := told.partition(":")[0]).startswith(_OWN)]
     while left:
         if (name := left.pop()) not in found:

@@ -23,7 +23,7 @@ from runner.checkers.command.watched_files import Watched
 from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
 from runner.model.values import recorded
-from runner.schema.checker import CommandChecker, ShowOutput
+from runner.schema.checker import CommandChecker, Flaky, ShowOutput
 from runner.schema.settings import context_of
 from runner.verdict import CHECK_OUTPUT, MEASURE, Verdict
 from runner.workers.outside_kills import Kills
@@ -56,6 +56,7 @@ class CommandCheck(Checker):
         self._preloaded = Preloaded(
             self._template.words, settings.preload, cwd=tools.cwd, env=environment, guardian=tools.guardian
         )
+        self._never_forked = settings.flaky is Flaky.always
         self._measure = Measure(settings.measure)
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
         self._watched = Watched(files, tools.run_folder, self._template.data(files))
@@ -140,7 +141,7 @@ class CommandCheck(Checker):
         own = {variable(name): text for name, text in given.items()}
         environment = {**common_environment(self._settings.env), **own}
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
-        end = self._ended(given, environment, path, fresh=candidate.fresh)
+        end = self._ended(given, environment, path, fresh=candidate.fresh or self._never_forked)
         output = _read(path)
         if not output:  # nothing to look at later; a run may have thousands of these
             with suppress(OSError):

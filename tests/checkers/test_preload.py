@@ -1,0 +1,213 @@
+"""``checker.preload``: which checks are forked, which are not, and what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx import helper
+
+from runner.checkers.checker import Tools
+from runner.checkers.command.command import CommandCheck
+from runner.errors import CannotJudge, UsageError
+from runner.schema.checker import CommandChecker, Flaky
+from strategies.outcome import Outcome
+from tests.checkers.conftest import MakeCandidate
+from tests.harness import winnow
+from tests.model.models import model_of
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="works on Linux only")
+
+WHO = "import os\nprint(os.getppid())\n"
+Make = Callable[..., CommandCheck]
+
+
+@pytest.fixture
+def preloaded(tools: Tools) -> Iterator[Make]:
+    made: list[CommandCheck] = []
+
+    def make(text: str = WHO, *words: str, **settings: object) -> CommandCheck:
+        (tools.cwd / "check.py").write_text(text)
+        chosen = {"command": [sys.executable, "check.py", "{dir}", *words], "preload": ["json"], **settings}
+        made.append(CommandCheck(CommandChecker(**chosen), tools))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for check in made:
+        check.close()
+
+
+def said(tools: Tools, check: CommandCheck, candidate: object) -> str:
+    verdict = check.check(candidate)  # type: ignore[arg-type]
+    assert verdict.log
+    return (tools.run_folder / verdict.log).read_text().strip()
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("python -u check.py {model}", "'python -u'"),
+        ("python -c 'import sys' {model}", "'python -c'"),
+        ("python -m pytest {model}", "'python -m'"),
+        ("./check.py {model}", "'./check.py {model}'"),
+        ("sh -c 'python check.py {model}'", "'sh -c'"),
+        ("polygraphy run {model}", "'polygraphy run'"),
+        ("python {model}", "'python {model}'"),
+    ],
+)
+def test_another_command_is_a_usage_error(tools: Tools, command: str, words: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        CommandCheck(CommandChecker(command=command, preload=["json"]), tools)
+    for part in (
+        words,
+        "checker.preload=['json']",
+        "checker.command='python check.py {model}'",
+        "leave checker.preload",
+    ):
+        assert part in str(raised.value)
+    CommandCheck(CommandChecker(command=command), tools)
+
+
+@pytest.mark.parametrize("name", ["", "numpy as np", "torch-nn", "a..b", "check.py;"])
+def test_what_is_no_name_of_a_module_is_a_usage_error(tools: Tools, name: str) -> None:
+    with pytest.raises(UsageError, match=r"checker\.preload: .* is no name of a module"):
+        CommandCheck(CommandChecker(command="python check.py {model}", preload=["json", name]), tools)
+
+
+@pytest.mark.parametrize("python", ["python", "python3", "/usr/bin/python3.12", "venv/bin/python3.13t", "{python}"])
+def test_interpreters_are_known_by_their_names(tools: Tools, python: str) -> None:
+    CommandCheck(CommandChecker(command=f"{python} dir/check.py {{model}}", preload=["json", "xml.dom"]), tools)
+
+
+def test_a_module_that_is_not_there_is_said_by_the_first_check(preloaded: Make, candidate: MakeCandidate) -> None:
+    check = preloaded(preload=["no_such_module"])
+    with pytest.raises(UsageError, match="cannot import no_such_module: ModuleNotFoundError"):
+        check.check(candidate())
+
+
+def test_checks_have_one_parent_but_for_those_that_are_to_share_nothing(
+    tools: Tools, preloaded: Make, candidate: MakeCandidate
+) -> None:
+    check = preloaded()
+    parents = [int(said(tools, check, candidate())) for _ in range(3)]
+    assert len(set(parents)) == 1 and parents[0] != os.getpid()
+    assert psutil.Process(parents[0]).ppid() == os.getpid()
+    assert int(said(tools, check, candidate(fresh=True))) == os.getpid()
+    assert int(said(tools, preloaded(flaky=Flaky.always), candidate())) == os.getpid()
+    check.close()
+    assert not psutil.pid_exists(parents[0])
+
+
+def test_several_at_once_have_a_server_each(tools: Tools, preloaded: Make, candidate: MakeCandidate) -> None:
+    # each waits until all of them have begun
+    text = (
+        "import os, sys, time\nopen(f'begun{os.getpid()}', 'w').close()\n"
+        "while sum(name.startswith('begun') for name in os.listdir()) < 3: time.sleep(0.01)\n" + WHO
+    )
+    check = preloaded(text, timeout=60)
+    with ThreadPoolExecutor(3) as threads:
+        parents = set(threads.map(lambda one: said(tools, check, one), [candidate() for _ in range(3)]))
+    assert len(parents) == 3
+    # and no fourth one is started for a check that comes later
+    assert said(tools, check, candidate()) in parents
+
+
+@pytest.mark.parametrize(
+    ("ending", "kind"),
+    [("os.abort()", "death MEMORY"), ("os.kill(os.getpid(), 9)", "death KILL"), ("time.sleep(60)", "timeout")],
+)
+def test_a_death_counts_where_a_process_of_its_own_dies_too(
+    tools: Tools, preloaded: Make, candidate: MakeCandidate, ending: str, kind: str
+) -> None:
+    text = f"import os, time\nwith open('told', 'a') as told: told.write(f'{{os.getppid()}} ')\n{ending}\n"
+    verdict = preloaded(text, timeout=3).check(candidate())
+    assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == kind
+    parents = list(map(int, (tools.cwd / "told").read_text().split()))
+    assert parents[0] != os.getpid() and set(parents[1:]) == {os.getpid()}
+
+
+def test_a_death_that_the_fork_alone_causes_is_no_verdict(
+    tools: Tools, preloaded: Make, candidate: MakeCandidate
+) -> None:
+    (tools.cwd / "owned.py").write_text("import os\nOWNER = os.getpid()\n")
+    check = preloaded("import os, owned\nif owned.OWNER != os.getpid(): os.abort()\n", preload=["owned"])
+    assert check.check(candidate()).outcome is Outcome.PASS
+
+
+def test_verdicts_and_identity_are_those_of_a_plain_check(preloaded: Make, candidate: MakeCandidate) -> None:
+    for text in (
+        "def f():\n    raise ValueError('odd')\nf()\n",
+        "import sys\nsys.exit(3)\n",
+        "import nowhere\n",
+        "f(\n",
+    ):
+        both = [preloaded(text, preload=names) for names in (["json"], [])]
+        forked, plain = (check.check(candidate()) for check in both)
+        assert (forked.outcome, forked.signature, forked.reason) == (plain.outcome, plain.signature, plain.reason)
+        assert both[0].identity() == both[1].identity()
+
+
+def test_a_server_that_is_gone_is_replaced_and_one_that_a_check_ends_is_an_error(
+    tools: Tools, preloaded: Make, candidate: MakeCandidate
+) -> None:
+    text = f"import os, sys\nif 'kill' in sys.argv: os.kill(os.getppid(), 9)\n{WHO}"
+    check = preloaded(text)
+    first = int(said(tools, check, candidate()))
+    psutil.Process(first).kill()
+    psutil.wait_procs([psutil.Process(first)], timeout=10)
+    assert int(said(tools, check, candidate())) not in (first, os.getpid())
+    with pytest.raises(CannotJudge, match="ended while a check ran"):
+        preloaded(text, "kill").check(candidate())
+
+
+def test_a_run_forks_what_is_searched_and_trusts_processes_of_their_own(tmp_path: Path) -> None:
+    """The user's file, repeats and the answer are checked plainly, and the answer is that of a plain run."""
+    names = ("Neg", "Abs", "Sigmoid", "Tanh", "Cos", "Sin")
+    nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=op) for at, op in enumerate(names)]
+    onnx.save(model_of(nodes, ["t0"], [f"t{len(names)}"]), str(tmp_path / "model.onnx"))
+    np.savez(tmp_path / "inputs.npz", t0=np.ones((2, 3), np.float32))
+    (tmp_path / "check.py").write_text(
+        "import os, sys\nimport onnx\n"
+        "kinds = {node.op_type for node in onnx.load(sys.argv[1]).graph.node}\n"
+        "with open('asked.txt', 'a') as file:\n"
+        "    forked = open(f'/proc/{os.getppid()}/cmdline').read().find('fork_server_main') >= 0\n"
+        "    print(forked, os.getppid(), sys.argv[2], file=file)\n"
+        "sys.exit(1 if 'Tanh' in kinds else 0)\n"
+    )
+    words = shlex.split("checker=command inputs=files inputs.path=inputs.npz model=model.onnx strategy=reduce")
+    command = f"checker.command={json.dumps([sys.executable, 'check.py', '{model}', '{iteration}'])}"
+    done = winnow(*words, command, "checker.preload=[onnx]", folder=tmp_path / "run", cwd=tmp_path)
+    assert done.code == 0, done.output
+    assert [node.name for node in done.model().graph.node] == ["Tanh"]
+    asked = [line.split() for line in (tmp_path / "asked.txt").read_text().splitlines()]
+    forked = {int(number): parent for was, parent, number in asked if was == "True"}
+    journal = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
+    checks = [entry for entry in map(json.loads, journal) if entry.get("iteration")]
+    plain = [entry for entry in checks if entry["iteration"] not in forked]
+    assert len(set(forked.values())) == 1
+    # the first check is that of the user's own file, and has a journal of its own
+    assert 1 not in forked
+    assert {entry["phase"] for entry in plain} == {"re-check"}
+    assert all(entry["attempt"] for entry in plain)
+    assert not psutil.pid_exists(int(forked.popitem()[1]))
+
+
+def test_iterations_that_are_counted_share_nothing(tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text(
+        "import os\n"
+        "with open('asked.txt', 'a') as file:\n"
+        "    print('fork_server_main' in open(f'/proc/{os.getppid()}/cmdline').read(), file=file)\n"
+    )
+    words = ["strategy=repeat", "strategy.until=3", "checker=command", "checker.preload=[json]"]
+    command = f"checker.command={json.dumps([sys.executable, 'check.py'])}"
+    done = winnow(*words, command, folder=tmp_path / "run", cwd=tmp_path)
+    assert (tmp_path / "asked.txt").read_text().split() == ["False"] * 3, done.output
