@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -48,10 +49,6 @@ class Checker(Protocol):
         """
         return False
 
-    def close(self) -> None:
-        """End what serves several checks: there are no more."""
-        return
-
     def identity(self) -> dict[str, str]:
         """What the verdicts depend on besides the candidate: settings, argv, digests of the files it names."""
 
@@ -64,13 +61,14 @@ class Tools:
     """What a checker works with.
 
     ``run_folder``: logs are named relative to it. ``cwd``: where the user stands; commands run there and relative
-    paths of the configuration start there.
+    paths of the configuration start there. ``ending``: is closed after the last check, and takes what has to end then.
     """
 
     pool: Pool
     guardian: Guardian
     run_folder: Path
     cwd: Path
+    ending: ExitStack = field(default_factory=ExitStack)
 
     def relative(self, path: Path) -> str:
         """``path`` as it is written into a verdict."""

@@ -29,10 +29,6 @@ class Around:
         """Hand it on."""
         return self.checker.reset()
 
-    def close(self) -> None:
-        """Hand it on."""
-        self.checker.close()
-
     def identity(self) -> dict[str, str]:
         """The checker's."""
         return self.checker.identity()

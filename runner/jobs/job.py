@@ -103,9 +103,8 @@ class Job:
             running = stack.enter_context(processes(settings, folder))
             if settings.budget.seconds is not None:
                 running.pool.deadline = started + settings.budget.seconds
-            tools = Tools(running.pool, running.guardian, folder, Path.cwd())
+            tools = Tools(running.pool, running.guardian, folder, Path.cwd(), stack)
             checker = build_checker(settings, tools)
-            stack.callback(checker.close)
             kept = settings.artifacts
             stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)
             yield cls(settings, folder, tuple(command), tools, checker, started, ready)

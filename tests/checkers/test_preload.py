@@ -33,17 +33,13 @@ Make = Callable[..., CommandCheck]
 
 @pytest.fixture
 def preloaded(tools: Tools) -> Iterator[Make]:
-    made: list[CommandCheck] = []
-
     def make(text: str = WHO, *words: str, **settings: object) -> CommandCheck:
         (tools.cwd / "check.py").write_text(text)
         chosen = {"command": [sys.executable, "check.py", "{dir}", *words], "preload": ["json"], **settings}
-        made.append(CommandCheck(CommandChecker(**chosen), tools))  # type: ignore[arg-type]
-        return made[-1]
+        return CommandCheck(CommandChecker(**chosen), tools)  # type: ignore[arg-type]
 
     yield make
-    for check in made:
-        check.close()
+    tools.ending.close()
 
 
 def said(tools: Tools, check: CommandCheck, candidate: object) -> str:
@@ -103,7 +99,7 @@ def test_checks_have_one_parent_but_for_those_that_are_to_share_nothing(
     assert psutil.Process(parents[0]).ppid() == os.getpid()
     assert int(said(tools, check, candidate(fresh=True))) == os.getpid()
     assert int(said(tools, preloaded(flaky=Flaky.always), candidate())) == os.getpid()
-    check.close()
+    tools.ending.close()
     assert not psutil.pid_exists(parents[0])
 
 

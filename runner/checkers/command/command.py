@@ -56,6 +56,7 @@ class CommandCheck(Checker):
         self._preloaded = Preloaded(
             self._template.words, settings.preload, cwd=tools.cwd, env=environment, guardian=tools.guardian
         )
+        tools.ending.callback(self._preloaded.close)
         self._never_forked = settings.flaky is Flaky.always
         self._measure = Measure(settings.measure)
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
@@ -100,10 +101,6 @@ class CommandCheck(Checker):
             verdict = self._each_sample(candidate)
         self._watched.confirm(verdict.outcome)
         return verdict
-
-    def close(self) -> None:
-        """End the servers that checks are forked from."""
-        self._preloaded.close()
 
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
