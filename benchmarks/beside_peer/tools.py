@@ -32,12 +32,16 @@ class Question:
 
 @dataclass(frozen=True)
 class Tool:
-    """Winnow with so many workers, or the peer (``python``: its interpreter)."""
+    """Winnow with so many workers, or the peer (``python``: its interpreter).
+
+    ``function``: the check is a function of a file, which a warm process calls, and no command.
+    """
 
     name: str
     workers: int = 1
     python: Path | None = None
     options: tuple[str, ...] = ()
+    function: bool = False
 
     def command(self, question: Question, run: Path) -> list[str]:
         """Return what to call; all that it leaves lies in ``run``."""
@@ -47,9 +51,12 @@ class Tool:
             program = [str(self.python), str(self.python.with_name("polygraphy"))]
             tool = [*program, "debug", "reduce", str(question.model), "--mode", "bisect"]
             return [*tool, "-o", str(run / "reduced.onnx"), "--fail-code", "1", *self.options, "--check", *check]
+        checker = ("checker=command", f"checker.command={json.dumps(check)}", "checker.fail_codes=[1]")
+        if self.function:
+            checker = ("checker=python", f"checker.file={CHECK}")
         return [
             *(sys.executable, "-m", "runner", "strategy=reduce", f"model={question.model}", f"hydra.run.dir={run}"),
-            *("checker=command", f"checker.command={json.dumps(check)}", "checker.fail_codes=[1]"),
+            *checker,
             *(f"workers.count={self.workers}", "verbosity=warning", *self.options),
         ]
 
@@ -82,6 +89,7 @@ def run(tool: Tool, question: Question, scratch: Path, limits: Limits) -> Measur
     log, checks = scratch / "output.txt", scratch / "checks.txt"
     checks.touch()
     environment = {"CHECK_LOG": str(checks), "CHECK_SECONDS": str(question.sleep), "OMP_NUM_THREADS": "1"}
+    environment["CHECK_TENSORS"] = question.culprit
     root = Path(__file__).parents[2]
     working = folder if tool.python else root
     cost = measure(tool.command(question, folder), working, environment, limits, log)

@@ -35,6 +35,7 @@ from typing import Any
 _PR_SET_CHILD_SUBREAPER = 36
 _MOST_DESCRIPTORS = 64
 _SECONDS_BETWEEN_LOOKS = 0.001
+_TRIAL_SECONDS = 30
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -214,6 +215,18 @@ def hide_own_frames() -> None:
     sys.excepthook = show
 
 
+def _end_of_a_fork() -> int:
+    """Fork a process that ends at once, as scripts end, and return its status.
+
+    A library may wait at the end for a thread that it started when it was imported: a forked process has none.
+    """
+    pid = _fork()
+    if not pid:
+        signal.alarm(_TRIAL_SECONDS)
+        sys.exit(0)
+    return os.waitpid(pid, 0)[1]
+
+
 def start(fd: int, modules: list[str], script: str) -> socket.socket:
     """Import the modules, say how that went, and return the socket on which requests come."""
     control = socket.socket(fileno=fd)
@@ -227,6 +240,9 @@ def start(fd: int, modules: list[str], script: str) -> socket.socket:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     libc.fflush(None)
+    if not wrong and (status := _end_of_a_fork()):
+        how = f"is killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exits with {status >> 8}"
+        wrong = f"imports them, but a process that is forked from there does not end as it should: it {how}"
     _send(control, {"wrong": wrong} if wrong else {"ready": os.getpid()})
     return control
 

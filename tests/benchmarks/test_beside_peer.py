@@ -132,9 +132,12 @@ def test_room_on_the_disk_counts_a_file_once(tmp_path: Path) -> None:
 
 @linux
 @pytest.mark.slow
-def test_winnow_is_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "tool", [Tool("winnow"), Tool("ahead", options=("checker.preload=[onnx]",)), Tool("a function", function=True)]
+)
+def test_winnow_is_measured(tmp_path: Path, tool: Tool) -> None:
     by_nodes(8, tmp_path / "model.onnx")
-    found = run(Tool("winnow"), Question(tmp_path / "model.onnx", "v3"), tmp_path / "scratch", Limits(120))
+    found = run(tool, Question(tmp_path / "model.onnx", "v3"), tmp_path / "scratch", Limits(120))
     assert (found.left, found.exact, found.error) == (1, True, "")
     assert found.checks == found.search + found.trust > 4
     assert 0 < found.beside < found.cost.cpu

@@ -176,6 +176,11 @@ def test_checks_draw_other_random_numbers(forked: Forked) -> None:
             "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()",
             "importing threads starts a thread",
         ),
+        (
+            "waits",
+            "import atexit, os\nOWNER = os.getpid()\natexit.register(lambda: OWNER == os.getpid() or os.abort())",
+            "a process that is forked from there does not end as it should: it is killed by signal 6",
+        ),
         ("helpers", "import subprocess; P = subprocess.Popen(['sleep', '60'])", "importing helpers starts a process"),
     ],
 )
