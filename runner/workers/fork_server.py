@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import select
 import socket
 import struct
@@ -19,7 +20,7 @@ from pathlib import Path
 from runner.errors import CannotJudge, UsageError
 from runner.workers.guardian import MARK, Guardian
 from runner.workers.leases.lease import CHAIN, Lease, Stopped
-from runner.workers.process_death import death_of, now
+from runner.workers.process_death import death_of
 from runner.workers.process_tree import ProcessTree
 from runner.workers.worker import PREPARE_SECONDS
 
@@ -48,7 +49,7 @@ class ForkServer:
     ) -> None:
         self.python, self.script = python, script
         self._guardian = guardian
-        self._started = now()
+        self._closed = False
         self._control, theirs = socket.socketpair()
         marked = guardian.marked(env)
         self._mark, kills = marked[MARK], guardian.kills
@@ -162,10 +163,12 @@ class ForkServer:
     def close(self) -> None:
         """End it with all that it has started. Can be called again."""
         self._control.close()
-        if self._process.returncode is not None:
+        if self._closed:
             return
-        ProcessTree(self.pid, None).kill()
-        self._guardian.sweep(self._mark, self.pid, now() - self._started)
+        self._closed = True
+        if self.alive:
+            ProcessTree(self.pid, None).kill()
+        self._guardian.sweep(self._mark, self.pid, math.inf)
         self._process.wait()
 
     def _greeting(self) -> str:
@@ -198,22 +201,27 @@ class ForkServer:
 class ForkedCheck:
     """A process that a server has forked, which leads a session of its own.
 
-    ``returncode``: its exit code, negative if it died by a signal; None: that is not known yet.
+    ``returncode``: its exit code, negative if it died by a signal; None: the server has not said that.
     """
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self.server, self.pid = server, pid
         self.returncode: int | None = None
-        self.lost = False
+        self._answered = False
 
     def answered(self) -> bool:
-        """Whether the server has said how it ended, or has ended itself (``lost``)."""
-        if select.select([self.server], [], [], 0)[0]:
+        """Whether the server has said how it ended, or says no more (`lost`)."""
+        if not self._answered and select.select([self.server], [], [], 0)[0]:
+            self._answered = True
             answer = self.server.answer()
-            self.lost = "ended" not in answer
-            self.returncode = None if self.lost else int(answer["ended"])
-            return True
-        return False
+            if "ended" in answer:
+                self.returncode = int(answer["ended"])
+        return self._answered
+
+    @property
+    def lost(self) -> bool:
+        """Whether the server is gone, so that nobody knows how it ends."""
+        return self.returncode is None and (self._answered or not self.server.alive)
 
     def wait(self) -> None:
         """Have it reaped, and all killed that it has started."""

@@ -109,7 +109,8 @@ def _supervise(
         )
     finally:
         # also when this thread is interrupted: nothing may run on
-        if forked and not forked.lost:
+        lost = forked is not None and forked.lost
+        if forked and not lost:
             # whatever its check has started is below the server, which finds it there
             kill_group(process.pid)
         else:
@@ -119,12 +120,12 @@ def _supervise(
         process.wait()
         log.trim()
     seconds = limit.spent()
-    if forked and forked.lost:
+    if stopped:
+        return CommandEnd(None, stopped, None, seconds, tree.peak_mb)
+    if forked and lost:
         if guardian.kills == kills:
             raise forked.server.ended()
         return CommandEnd(-signal.SIGKILL, KILLED, None, seconds, tree.peak_mb)
-    if stopped:
-        return CommandEnd(None, stopped, None, seconds, tree.peak_mb)
     assert process.returncode is not None
     return CommandEnd(process.returncode, death_of(process.returncode), None, seconds, tree.peak_mb)
 
