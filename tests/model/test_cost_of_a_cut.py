@@ -37,6 +37,20 @@ def test_no_node_is_looked_into_for_graphs_where_none_holds_any(tmp_path: Path) 
     assert not called["subgraphs"]
 
 
+def test_a_cut_asks_nothing_of_single_nodes(tmp_path: Path) -> None:
+    graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
+    types = {f"t{number}": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]) for number in range(LONG + 1)}
+    cut(graph, range(LONG), types=types, constants={})  # what is asked of the graph once
+    called: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
+    try:
+        made = cut(graph, range(1, LONG), types=types, constants={})
+    finally:
+        sys.setprofile(None)
+    assert len(made.model.graph.node) == LONG - 1
+    assert called.total() < LONG, called.most_common(3)
+
+
 def test_a_cut_says_whether_graphs_are_nested_in_it() -> None:
     inner = helper.make_tensor_value_info("i", TensorProto.FLOAT, [2, 3])
     branch = helper.make_graph([helper.make_node("Relu", ["y"], ["i"])], "b", [], [inner])
