@@ -163,6 +163,11 @@ class Graph:
         return flattened(self.nodes, self.protos, self.producers, self.outputs)
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the elements, as shown."""
+        return tuple(node.name for node in self.nodes)
+
+    @cached_property
     def nesting(self) -> frozenset[int]:
         """The elements that hold graphs."""
         return frozenset(node.index for node in self.nodes if node.nests)
