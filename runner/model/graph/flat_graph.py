@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +51,7 @@ class FlatGraph:
         """Yield these elements, which ascend, as fields of a GraphProto: those that follow on each other together."""
         array = np.asarray(indices, np.int64)
         begins = np.flatnonzero(np.diff(array, prepend=-2) != 1).tolist()
-        for begin, after in pairwise([*begins, len(indices)]):
+        for begin, after in zip(begins, [*begins[1:], len(indices)]):  # noqa: B905 - equally long; for 3.8
             yield self.content[self.starts[indices[begin]] : self.starts[indices[after - 1] + 1]]
 
     def _mask(self, indices: Sequence[int]) -> Any:
