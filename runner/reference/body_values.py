@@ -26,7 +26,8 @@ from runner.model.nested.limited_loop_model import COUNT, limited_loop, shortene
 from runner.model.values import recorded as values
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile
-from runner.reference.recording import Recorded, Recorder, recorded_types
+from runner.reference.recorded_types import recorded_types
+from runner.reference.recording import Recorded, Recorder
 
 MOST_ITERATIONS = 64
 """Up to which iteration a Loop is run to find out what one of its later iterations gets."""
@@ -50,7 +51,7 @@ class Level:
     @property
     def all_types(self) -> dict[str, onnx.TypeProto]:
         """What is known of types; what was recorded goes first."""
-        return {**self.graph.value_types, **self.types, **recorded_types(self.recorded.values)}
+        return {**self.graph.value_types, **self.types, **self.recorded.types}
 
     def value(self, sample: int, name: str) -> Any:
         """Return a value as an array: recorded, or that of an initializer; None if neither is at hand."""

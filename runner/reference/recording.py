@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError, cut
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile, paths
-from runner.model.values.value_types import common_shape, structure_of, tensor_type, type_of
+from runner.model.values.value_types import structure_of
 from runner.reference.model_pieces import Piece, bytes_of, declared_bytes, is_low, needed, weight_bytes
+from runner.reference.recorded_types import recorded_types
 from runner.reference.values_on_demand import ValuesOnDemand
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
@@ -71,6 +72,11 @@ class Recorded:
     unfit: Mapping[str, str] = field(default_factory=dict)
     on_demand: bool = False
     rounds: bool = False
+
+    @cached_property
+    def types(self) -> Mapping[str, onnx.TypeProto]:
+        """The types of the values, see `recorded_types`."""
+        return recorded_types(self.values)
 
     def healthy(self, outputs: Sequence[str]) -> bool:
         """Whether the reference run ended with finite outputs, so that an Inf on the way is meant (a mask, say)."""
@@ -277,24 +283,3 @@ class Recorder:
             if name in self.graph.value_types and structure_of(self.graph.value_types[name]):
                 known.pop(name, None)
         return known
-
-
-def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
-    """Return the type of each recorded value; a dimension that differs between samples is left open.
-
-    Of a value that is a tensor in one sample and none in another no type is known.
-    """
-    found: dict[str, onnx.TypeProto] = {}
-    shared: dict[tuple[int, tuple[int | None, ...] | None], onnx.TypeProto] = {}  # a long graph has few kinds of them
-    for name, first in values[0].items() if values else ():
-        every = [sample[name] for sample in values if name in sample]
-        if any(one.structure != first.structure for one in every):
-            continue
-        if first.structure is None:
-            kind = first.dtype, common_shape([one.shape for one in every])
-            if kind not in shared:
-                shared[kind] = tensor_type(*kind)
-            found[name] = shared[kind]
-        else:
-            found[name] = type_of(first.structure, [shape for one in every for shape in one.elements])
-    return found

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from onnx import ModelProto, TensorProto, helper
 
 from benchmarks.chain_models import chain
+from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import cut
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.splice_good_values import splice
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values.recorded import TensorFile
-from runner.reference.recording import recorded_types
+from runner.reference.recorded_types import recorded_types
+from runner.reference.recording import Recorded
+from runner.schema.cut import OutputPolicy
 from tests.model.models import model_of, tensor
 
 LONG = 200
@@ -35,6 +39,20 @@ def test_no_node_is_looked_into_for_graphs_where_none_holds_any(tmp_path: Path) 
     assert not made.nests
     assert called["exposed"] == 10
     assert not called["subgraphs"]
+
+
+def test_a_cut_asks_nothing_of_single_nodes(tmp_path: Path) -> None:
+    graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
+    types = {f"t{number}": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]) for number in range(LONG + 1)}
+    cut(graph, range(LONG), types=types, constants={})  # what is asked of the graph once
+    called: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
+    try:
+        made = cut(graph, range(1, LONG), types=types, constants={})
+    finally:
+        sys.setprofile(None)
+    assert len(made.model.graph.node) == LONG - 1
+    assert called.total() < LONG, called.most_common(3)
 
 
 def test_a_cut_says_whether_graphs_are_nested_in_it() -> None:
@@ -63,6 +81,20 @@ def test_equal_types_are_one_object(tmp_path: Path) -> None:
     assert len(known) == LONG + 1
     assert len({id(kind) for kind in known.values()}) == 1
     assert known["t1"] == shaped
+
+
+def test_the_types_of_recorded_values_are_found_once_a_run(tmp_path: Path) -> None:
+    graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
+    held = {f"t{number}": TensorFile(f"t{number}", tmp_path / "v", 1, (1, 4)) for number in range(LONG + 1)}
+    subject = Subgraph(graph, Store(tmp_path), Recorded((held,)), {}, tmp_path / "none.onnx", tmp_path / "values")
+    called: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
+    try:
+        assert not subject.declared_otherwise
+        assert replace(subject, outputs=OutputPolicy.sinks).types_of_all == subject.types_of_all
+    finally:
+        sys.setprofile(None)
+    assert called["recorded_types"] == 1
 
 
 def test_what_has_good_values_spliced_in_is_cut_from_the_models_own_index(tmp_path: Path) -> None:

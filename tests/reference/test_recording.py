@@ -18,7 +18,8 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
-from runner.reference.recording import Recorded, Recorder, recorded_types
+from runner.reference.recorded_types import recorded_types
+from runner.reference.recording import Recorded, Recorder
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.checker import CompareChecker
 from runner.schema.cut import CutPolicy

@@ -82,8 +82,9 @@ def _invalid(graph: GraphProto) -> Concern:
     """Say what is wrong with the names of a graph; of several the first."""
     problem = ""
     try:
-        check_names(graph)
-        sort_nodes(GraphProto(node=graph.node))
+        reads = [scopes.reads(node) for node in graph.node]
+        check_names(graph, reads)
+        sort_nodes(GraphProto(node=graph.node), reads)
     except ModelError as error:
         problem = str(error)
     return Concern("invalid graph", f"{problem}; no runtime can load the model", ["the graph"] if problem else [])

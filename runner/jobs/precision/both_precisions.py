@@ -25,7 +25,6 @@ from runner.model.graph.scopes import graphs_below, initializers
 from runner.model.values.recorded import TensorFile
 from runner.reference.good_values import UnfitError
 from runner.reference.good_values import cast as convert
-from runner.reference.recording import recorded_types
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
@@ -95,7 +94,7 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     reply = worked("prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": told})
     model = onnx.ModelProto.FromString(typed.read_bytes())
     model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
-    types = {**loaded.types, **recorded_types(loaded.recorded.values)}
+    types = {**loaded.types, **loaded.recorded.types}
     contrib = contrib_of(told)
     found = layers(model, types, pair, contrib)
     restored = restore(worked, model, typed, loaded, pair)

@@ -26,7 +26,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.value_types import has_no_rank, structure_of, without_shape
 from runner.reference.nonfinite import Taint
-from runner.reference.recording import Recorded, recorded_types
+from runner.reference.recording import Recorded
 from runner.reference.values_on_demand import for_one_check
 from runner.schema.cut import CutPolicy, OutputPolicy
 from runner.session.subject import Kept, cut_candidate
@@ -90,7 +90,7 @@ class Subgraph:
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the kept nodes, as in the original."""
-        return tuple(self.graph.nodes[index].name for index in trial)
+        return tuple(map(self.graph.names.__getitem__, trial))
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial``."""
@@ -227,7 +227,7 @@ class Subgraph:
     @cached_property
     def types_of_all(self) -> dict[str, onnx.TypeProto]:
         """The types of tensors: as declared, inferred, recorded, the last one that is known."""
-        declared, known = self.graph.value_types, {**self.types, **recorded_types(self.recorded.values)}
+        declared, known = self.graph.value_types, {**self.types, **self.recorded.types}
         if self.declared:
             if any(name in declared and has_no_rank(declared[name]) for name in self.graph.inputs):
                 # what a runtime cannot infer inside the model must not be known at a cut either

@@ -70,9 +70,13 @@ class Store:
         external = [tensor for tensor in tensors if tensor_bytes.is_external(tensor)]
         carried = [tensor for tensor in external if tensor_bytes.reference(tensor)[0].startswith(_HELD)]
         outside = sum(map(_length, external)) - sum(map(_length, carried))
-        inside = sum(map(_length, tensors)) - (0 if outside <= self.inline_limit else outside)
-        if inside >= self.file_limit:
-            raise too_large(inside)
+        inside = sum(map(_length, external if outside <= self.inline_limit else carried))
+        own = [tensor for tensor in tensors if not tensor_bytes.is_external(tensor)]
+        # protobuf knows how large messages are in a fifth of the time that their shapes take
+        if inside + sum(one.ByteSize() for one in own) >= self.file_limit:
+            inside += sum(map(_length, own))
+            if inside >= self.file_limit:
+                raise too_large(inside)
         try:
             if outside > self.inline_limit:
                 path = self.folder / f"{folder.name}.{stem}.onnx"

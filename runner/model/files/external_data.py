@@ -20,7 +20,7 @@ from runner.model.values import tensor_bytes
 
 OWN_FILE = "\0"
 """The location of what lies in the model's own file: no other file has this name."""
-_CHUNK = 4 << 20
+_CHUNK = 1 << 20  # with pieces of 4 MiB the same copy takes half as much CPU time again
 
 
 def locations(model: ModelProto) -> set[str]:

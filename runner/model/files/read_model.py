@@ -6,7 +6,6 @@ weights lie in ``weights.bin`` beside it. Only nodes that stand in no executable
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from onnx import ModelProto, TensorProto
 from runner.files import stamp
 from runner.model.errors import ModelError, NoRoomForWeights
 from runner.model.files.external_data import ExternalFiles, chunks
+from runner.model.files.hashed_aside import HashedAside
 from runner.model.files.parse_without_weights import is_own, parse_without_weights
 from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
 from runner.model.graph import scopes
@@ -54,7 +54,12 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     """
     path, store = Path(args["model"]), Path(args["store"])
     inline_limit = int(args.get("inline_limit", INLINE_LIMIT))
-    digest, before = hashlib.sha256(), stamp(path)
+    with HashedAside() as digest:
+        return _ingest(path, store, inline_limit, digest)
+
+
+def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside) -> dict[str, Any]:
+    before = stamp(path)
     model, size, own = parse_hashed(path, inline_limit, digest)
     warnings: list[str] = []
     if not model.HasField("graph"):
@@ -65,12 +70,14 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     check_text(model)
     check_tensors(model)
     files = ExternalFiles(path, own)
-    _inline_small_parts(model, files, digest, own=False)
+    _inline_small_parts(model, files, digest, but_own=own)
     constants = lower_constants(model.graph, model.ir_version)
-    _inline_small_parts(model, files, digest, own=True)  # what was no top-level Constant
+    if own:
+        _inline_small_parts(model, files, digest, but_own=False)  # what was no top-level Constant
     warnings.extend(drop_duplicate_initializers(model.graph))
-    check_names(model.graph)
-    warnings.extend(sort_nodes(model.graph))
+    reads = [scopes.reads(node) for node in model.graph.node]
+    check_names(model.graph, reads)
+    warnings.extend(sort_nodes(model.graph, reads))
 
     store.mkdir(parents=True, exist_ok=True)
     weights_bytes = _place_weights(model, files, store, inline_limit, digest)
@@ -114,22 +121,22 @@ def parse_hashed(path: Path, inline_limit: int, digest: Any) -> tuple[ModelProto
         raise ModelError(f"{path} is not an ONNX model, or it is truncated ({error})") from None
 
 
-def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Any, *, own: bool) -> None:
+def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: HashedAside, *, but_own: bool) -> None:
     """Take tensors of attributes and sparse initializers into the structure: runtimes do not look for those outside.
 
-    ``own``: those that lie in the model's own file, or all others.
+    ``but_own``: not those that lie in the model's own file.
     """
     total = 0
     for tensor in scopes.inline_tensors(model):
-        if tensor_bytes.is_external(tensor) and is_own(tensor) == own:
+        if tensor_bytes.is_external(tensor) and not (but_own and is_own(tensor)):
             _, _, length = files.region(tensor)
             total += length
-            if total >= _PROTOBUF_LIMIT // 2 and not own:
+            if total >= _PROTOBUF_LIMIT // 2 and not is_own(tensor):
                 raise ModelError("the model has more than 1 GiB of external data in attributes of nodes")
             _take_in(tensor, files, digest)
 
 
-def _take_in(tensor: TensorProto, files: ExternalFiles, digest: Any) -> None:
+def _take_in(tensor: TensorProto, files: ExternalFiles, digest: HashedAside) -> None:
     """Read the elements of an external tensor into the structure."""
     data = b"".join(chunks(*files.region(tensor)))
     if not is_own(tensor):  # hashed already, as a part of the model file
@@ -137,7 +144,7 @@ def _take_in(tensor: TensorProto, files: ExternalFiles, digest: Any) -> None:
     tensor_bytes.set_raw(tensor, data)
 
 
-def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_limit: int, digest: Any) -> int:
+def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_limit: int, digest: HashedAside) -> int:
     """Put the initializers where they belong; return the bytes of those that are no strings."""
     sizes, copied = [], {}
     for at, tensor in enumerate(scopes.initializers(model)):
@@ -165,7 +172,7 @@ def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_
     return total
 
 
-def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: WeightsWriter, digest: Any) -> None:
+def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: WeightsWriter, digest: HashedAside) -> None:
     if tensor_bytes.is_external(tensor):
         region = files.region(tensor)
         if size < OUTSIDE_FROM:

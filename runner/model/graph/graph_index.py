@@ -14,6 +14,7 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from runner.model.graph import data_dependence, scopes
+from runner.model.graph.flat_graph import FlatGraph, flattened
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,16 @@ class Graph:
             inside = scopes.all_nodes([self.protos[index]])
             found[index] = frozenset(scopes.domain_of(inner.domain) for inner in inside)
         return tuple(found)
+
+    @cached_property
+    def flat(self) -> FlatGraph:
+        """The elements as arrays and bytes."""
+        return flattened(self.nodes, self.protos, self.producers, self.outputs)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the elements, as shown."""
+        return tuple(node.name for node in self.nodes)
 
     @cached_property
     def nesting(self) -> frozenset[int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto
 
@@ -15,6 +16,9 @@ from runner.model.graph import scopes
 from runner.model.graph.protobuf_edits import set_messages
 from runner.model.values import tensor_bytes
 
+_TEXTS, _MESSAGES = 1, 2
+"""What a field holds that may be no text, or hold one."""
+_KINDS = {FieldDescriptor.TYPE_STRING: _TEXTS, FieldDescriptor.TYPE_MESSAGE: _MESSAGES}
 # texts that name nothing
 _TOLD = frozenset({"doc_string", "producer_name", "producer_version", "metadata_props", "denotation", "external_data"})
 
@@ -39,8 +43,11 @@ def drop_duplicate_initializers(graph: GraphProto) -> list[str]:
     return [f"initializers that are defined more than once, the last one counts: {', '.join(names)}"]
 
 
-def check_names(graph: GraphProto) -> None:
-    """Raise ModelError where the top-level graph defines a name twice, or reads what nobody defines."""
+def check_names(graph: GraphProto, reads: Sequence[Sequence[str]]) -> None:
+    """Raise ModelError where the top-level graph defines a name twice, or reads what nobody defines.
+
+    ``reads``: what each node does (`scopes.reads`).
+    """
     inputs = _inputs(graph)
     initializers = _initializers(graph)
     defined = inputs | initializers
@@ -54,7 +61,7 @@ def check_names(graph: GraphProto) -> None:
                     f"tensor {name!r} is an output of {_shown(node)} and of {kind}: names must be defined once"
                 )
             defined.add(name)
-    _check_reads(graph, defined)
+    _check_reads(graph, reads, defined)
 
 
 def check_text(model: ModelProto) -> None:
@@ -62,21 +69,28 @@ def check_text(model: ModelProto) -> None:
 
     Protobuf hands out bytes for it, which nothing expects, and takes no such name in a new message.
     """
-    for name in _texts(model):
-        if isinstance(name, bytes):
-            raise ModelError(f"the name {name!r} is not UTF-8 text; give it another one")
+    bad = _no_text(model, {})
+    if bad is not None:
+        raise ModelError(f"the name {bad!r} is not UTF-8 text; give it another one")
 
 
-def _texts(message: Any) -> Iterator[str | bytes]:
-    """Yield the texts in a message and those nested in it, but for what is told about a model."""
+def _no_text(message: Any, kinds: dict[Any, int]) -> bytes | None:
+    """Return the first text in a message, or in one nested in it, that is none; what is told about a model is no text.
+
+    ``kinds``: of the fields that were met, what they hold.
+    """
     for field, value in message.ListFields():
-        if field.name in _TOLD or field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+        kind = kinds.get(field)
+        if kind is None:
+            kind = kinds[field] = 0 if field.name in _TOLD else _KINDS.get(field.type, 0)
+        if not kind:
             continue
-        for one in [value] if isinstance(value, (str, bytes, Message)) else value:
-            if isinstance(one, Message):
-                yield from _texts(one)
-            else:
-                yield one
+        single = isinstance(value, (str, bytes, Message))
+        for one in (value,) if single else value:
+            bad = _no_text(one, kinds) if kind == _MESSAGES else one if isinstance(one, bytes) else None
+            if bad is not None:
+                return bad
+    return None
 
 
 def _inputs(graph: GraphProto) -> set[str]:
@@ -99,24 +113,25 @@ def _initializers(graph: GraphProto) -> set[str]:
     return initializers
 
 
-def _check_reads(graph: GraphProto, defined: set[str]) -> None:
-    for node in graph.node:
-        for name in scopes.reads(node):
+def _check_reads(graph: GraphProto, reads: Sequence[Sequence[str]], defined: set[str]) -> None:
+    for at, names in enumerate(reads):
+        for name in names:
             if name not in defined:
-                raise ModelError(f"{_shown(node)} reads tensor {name!r}, which nothing in the model defines")
+                raise ModelError(f"{_shown(graph.node[at])} reads tensor {name!r}, which nothing in the model defines")
     for value in graph.output:
         if value.name not in defined:
             raise ModelError(f"graph output {value.name!r} is defined by nothing in the model")
 
 
-def sort_nodes(graph: GraphProto) -> list[str]:
+def sort_nodes(graph: GraphProto, reads: Sequence[Sequence[str]]) -> list[str]:
     """Put the nodes in an executable order where they are not; return warnings.
 
+    ``reads``: what each node does (`scopes.reads`).
     The order is stable: of the nodes that could come next, the first in the file does (Kahn's algorithm with a heap).
     Raises ModelError for a cycle.
     """
     producers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
-    waits = [{producers[name] for name in scopes.reads(node) if name in producers} for node in graph.node]
+    waits = [{producers[name] for name in names if name in producers} for names in reads]
     if all(before < at for at, sources in enumerate(waits) for before in sources):
         return []
     readers: dict[int, list[int]] = {}

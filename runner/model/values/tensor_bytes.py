@@ -42,7 +42,7 @@ def is_external(tensor: TensorProto) -> bool:
 def elements(dims: Iterable[int]) -> int:
     """Return the number of elements. Raises ValueError for a negative dimension."""
     dims = list(dims)
-    if any(dim < 0 for dim in dims):
+    if min(dims, default=0) < 0:
         raise ValueError(f"negative dimension in {dims}")
     return math.prod(dims)
 

@@ -178,7 +178,10 @@ def _attribute(attribute: AttributeProto) -> str:
 
 def _called(enumeration: Any, number: int) -> str:
     """Return the name of a member; of a number that is none, the number: a model may hold what this ONNX does not."""
-    return next((name.lower() for name, value in enumeration.items() if value == number), f"type {number} ")
+    try:
+        return str(enumeration.Name(number)).lower()
+    except ValueError:
+        return f"type {number} "
 
 
 def _number(value: object) -> str:

@@ -28,7 +28,7 @@ from runner.model.nested.cut_body import cut_inside
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Descent, Level
-from runner.reference.recording import recorded_types
+from runner.reference.recorded_types import recorded_types
 from runner.session.subject import Kept, cut_candidate, cutting
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial

@@ -26,7 +26,7 @@ from runner.model.graph.cut import Cut
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import has_no_rank
-from runner.reference.recording import recorded_types
+from runner.reference.recorded_types import recorded_types
 from runner.session.subject import Cutting, Kept, cut_candidate
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
