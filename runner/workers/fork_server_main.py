@@ -20,6 +20,7 @@ sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir
 import builtins
 import contextlib
 import ctypes
+import gc
 import importlib
 import importlib.machinery
 import io
@@ -240,6 +241,9 @@ def start(fd: int, modules: list[str], script: str) -> socket.socket:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     libc.fflush(None)
+    # else the collections of each forked process write to all that it shares with this one, and so copy it
+    gc.collect()
+    gc.freeze()
     if not wrong and (status := _end_of_a_fork()):
         how = f"is killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exits with {status >> 8}"
         wrong = f"imports them, but a process that is forked from there does not end as it should: it {how}"
