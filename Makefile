@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx gpu demo docs test test-slow format lint types check bench faults fuzz clean
+.PHONY: rtx gpu demo docs test test-slow test-all format lint types check bench faults fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/winnow examples/overflow.yaml
@@ -19,6 +19,10 @@ test: $(VENV)/.installed-dev
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
+# both at once, which takes less time than one after the other
+test-all: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -30,7 +34,7 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
-check: lint types test test-slow
+check: lint types test-all
 
 # beside polygraphy, which is installed into a folder of its own, and searches by themselves: benchmarks/results/README.md
 bench: $(VENV)/.installed-dev

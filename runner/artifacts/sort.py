@@ -75,6 +75,7 @@ class Artifacts:
         self._store = run_folder / "store"
         self._user_files = UserFiles(settings.paths, self._kept, run_folder, cwd)
         self._best: dict[_Class, _Best] = {}
+        self._listed: list[Mapping[str, Any]] | None = None  # rows whose models were put here, once they were asked for
         self._handed_over: dict[Path, list[Path]] = {}  # beside what the values lie that checks of it were given
         if settings.keep is Keep.best:
             self._recall_best()
@@ -92,6 +93,8 @@ class Artifacts:
             row["files"], row["missing"] = self._user_files.move(candidate, verdict.outcome, name)
             if row["model"]:
                 self._keep_values(candidate, self.folder / row["model"])
+                if self._listed is not None:
+                    self._listed.append(row)
             self._append(row)
 
     def hand_over(self, candidate: Candidate, verdict: Verdict, question: str = "") -> None:
@@ -165,10 +168,9 @@ class Artifacts:
 
     def _replace(self, candidate: Candidate, verdict: Verdict, row: Mapping[str, Any]) -> None:
         """Remove what a file that is handed over stands for, and keep what its build left. Raises OSError."""
-        same = ("outcome", "trial", "question")
-        for old, _, place in list(self._still_kept()):
-            if all(old.get(key) == row[key] for key in same):
-                self._remove(place)
+        same = {key: row[key] for key in ("outcome", "trial", "question")}
+        for _, _, place in list(self._still_kept(same)):
+            self._remove(place)
         if self._settings.keep is Keep.none:
             return
         name = _name(candidate, verdict)
@@ -218,7 +220,7 @@ class Artifacts:
 
     def _recall_best(self) -> None:
         """Find the best candidates that an interrupted run left here."""
-        for row, outcome, place in self._still_kept():
+        for row, outcome, place in self._still_kept({}):
             try:
                 elements = int(row["elements"])
             except (KeyError, TypeError, ValueError, OverflowError):
@@ -227,15 +229,25 @@ class Artifacts:
             if self._is_better(class_, elements):
                 self._best[class_] = _Best(elements, place)
 
-    def _still_kept(self) -> Iterator[tuple[Mapping[str, Any], Outcome, Path]]:
-        """Yield the rows whose models lie here, with those; the index may come from anywhere."""
-        for row in rows(self.folder / INDEX_NAME):
-            try:
-                outcome, place = Outcome(row["outcome"]), self.folder / row["model"]
-            except (KeyError, TypeError, ValueError):
-                continue
-            if inside(place, self._kept.of(outcome)) and is_there(place):
-                yield row, outcome, place
+    def _still_kept(self, same: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], Outcome, Path]]:
+        """Yield the rows that say the ``same`` and whose models lie here, with those.
+
+        The index is read once: it has a row for each check, and this is asked for each repeat of a hand-over.
+        """
+        if self._listed is None:
+            self._listed = [row for row in rows(self.folder / INDEX_NAME) if self._place(row)]
+        for row in self._listed:
+            found = self._place(row) if all(row.get(key) == value for key, value in same.items()) else None
+            if found and is_there(found[1]):
+                yield row, *found
+
+    def _place(self, row: Mapping[str, Any]) -> tuple[Outcome, Path] | None:
+        """Return where the model of a row lies, None for one that is not kept here; the index may be anybody's."""
+        try:
+            outcome, place = Outcome(row["outcome"]), self.folder / row["model"]
+        except (KeyError, TypeError, ValueError):
+            return None
+        return (outcome, place) if inside(place, self._kept.of(outcome)) else None
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ import json
 import logging
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from runner.artifacts.artifact_index import rows
 from runner.artifacts.shared_weights import model_of
 from runner.artifacts.sort import Artifacts
 from runner.candidate import Candidate
@@ -213,6 +215,25 @@ def test_what_is_handed_over_is_not_kept_a_second_time(run: Run, keep: Keep) -> 
         assert (row["model"], row["elements"]) == (f"../{name}.onnx", count)
         assert place.read_text() == name
     assert [name[:10] for name in run.kept()] == ([] if keep is Keep.best else ["bad/00001_", "good/00004"])
+
+
+def test_the_index_is_read_once_for_all_repeats_of_a_hand_over(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a row for each check: read for each repeat, they would take longer and longer."""
+    artifacts, read = run.artifacts(keep=Keep.all), list[Path]()
+
+    def counted(path: Path) -> Iterator[dict[str, object]]:
+        read.append(path)
+        return rows(path)
+
+    monkeypatch.setattr("runner.artifacts.sort.rows", counted)
+    place = run.folder / "reduced.onnx"
+    place.touch()
+    for count in (5, 4):
+        for _ in range(3):
+            run.sort(artifacts, Outcome.FAIL, count)
+        for _ in range(3):
+            artifacts.hand_over(Candidate(place, run.folder, Trial.of(range(count))), Verdict(Outcome.FAIL))
+    assert len(read) == 1 and run.kept() == []
 
 
 def test_the_same_trial_of_another_question_is_another_model(run: Run) -> None:
