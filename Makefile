@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx gpu demo docs test test-slow test-all format lint types check bench faults fuzz clean
+.PHONY: rtx gpu demo docs test test-slow format lint types check bench faults fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/winnow examples/overflow.yaml
@@ -12,16 +12,14 @@ demo: $(VENV)/.installed
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
+# those that take long (long matrices, of most of which a sample runs here, and builds with TensorRT for RTX) run
+# with `make test-slow`; with `make test MARKED=`, as CI does, all run at once, which is faster than one after the other
+MARKED ?= -m "not slow"
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal $(MARKED)
 
-# the rest: long matrices, of most of which `make test` takes a sample, and what builds with TensorRT for RTX
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
-
-# both at once, which takes less time than one after the other
-test-all: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
@@ -34,7 +32,8 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
-check: lint types test-all
+check: MARKED =
+check: lint types test
 
 # beside polygraphy, which is installed into a folder of its own, and searches by themselves: benchmarks/results/README.md
 bench: $(VENV)/.installed-dev
