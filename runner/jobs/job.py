@@ -16,6 +16,7 @@ from runner.artifacts import stale_results
 from runner.artifacts.disk_space import FULL, Room
 from runner.artifacts.sort import Artifacts, place_of
 from runner.checkers.checker import Checker, Tools
+from runner.checkers.command.begun_check import BegunCheck
 from runner.checkers.registry import build as build_checker
 from runner.errors import UsageError, WinnowError
 from runner.jobs import context as contexts
@@ -79,7 +80,8 @@ class Job:
     """What all steps of a job share.
 
     ``command``: what the user typed; ``started``: monotonic seconds; ``ready``: is closed before the first check;
-    ``judges``: those so far, each with its model and what its trials are made of.
+    ``judges``: those so far, each with its model and what its trials are made of. ``begun``: the first check, where
+    that runs already.
     """
 
     settings: Settings
@@ -90,12 +92,14 @@ class Job:
     started: float
     ready: ExitStack
     judges: list[tuple[Judge, Loaded | None, str]] = field(default_factory=list, compare=False)
+    begun: BegunCheck | None = None
 
     @classmethod
     @contextmanager
     def opened(cls, settings: Settings, folder: Path, command: Sequence[str]) -> Iterator[Job]:
         """Start what checks need, and end it again. Raises UsageError for settings that the checker cannot follow."""
         started = time.monotonic()
+        given = settings
         settings = replace(settings, target=settings.target.settled())
         with ExitStack() as stack:
             # the terminal of a program is its own
@@ -104,10 +108,11 @@ class Job:
             if settings.budget.seconds is not None:
                 running.pool.deadline = started + settings.budget.seconds
             tools = Tools(running.pool, running.guardian, folder, Path.cwd())
-            checker = build_checker(settings, tools)
+            begun = running.begun_of(given)
+            checker = begun.checker if begun else build_checker(settings, tools)
             kept = settings.artifacts
             stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)
-            yield cls(settings, folder, tuple(command), tools, checker, started, ready)
+            yield cls(settings, folder, tuple(command), tools, checker, started, ready, begun=begun)
 
     @property
     def pool(self) -> Pool:
