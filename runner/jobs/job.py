@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -54,6 +56,13 @@ log = logging.getLogger(__name__)
 
 BEST = "interrupted; "
 """How the message of a session begins that somebody stopped."""
+
+_WRITES_RESULTS = (
+    "runner.jobs.page_material",
+    "runner.report.bundle",
+    "runner.report.page.collect.run_page",
+    "runner.report.page.html",
+)
 
 E = TypeVar("E", bound="Ending | None")
 
@@ -179,6 +188,10 @@ class Job:
             if tell:
                 tell(CheckEvent.of(strategy, told, size(told.nodes)))
 
+            if first.acquire(blocking=False):
+                threading.Thread(target=_load_what_writes_results, name="results", daemon=True).start()
+
+        first = threading.Lock()
         studied = Studied(settings.checker.same_failure)
         place = self.folder / "checks"
         judge = Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
@@ -236,3 +249,10 @@ class Job:
         material = partial(material_of, self, summary)
         settings, cwd = self.settings, self.tools.cwd
         write_bundle(settings, folder or self.folder, summary, cwd, self.command, answer, self.pool, material)
+
+
+def _load_what_writes_results() -> None:
+    """Load it while checks run, for which this process only waits, and not when all have ended."""
+    with suppress(Exception):  # whoever writes results says what is wrong
+        for name in _WRITES_RESULTS:
+            import_module(name)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +20,7 @@ from runner.schema.checker import CommandChecker, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.run import JournalSettings, LeaseMode, SanitizeSettings
 from runner.schema.strategy import PrecisionSettings
-from tests.harness import by_command, check_script, winnow
+from tests.harness import ROOT, by_command, check_script, winnow
 from tests.jobs.test_processes import settings_of
 from tests.workers.house import soon
 from tests.workers.test_pool import gone
@@ -166,3 +169,30 @@ def test_a_check_that_changes_its_model_is_found_out(tmp_path: Path) -> None:
     answer = winnow(f"model={chain(tmp_path / 'model.onnx', 3)}", *by_command(check), folder=run)
     assert "the check changes the files that it is given" in answer.output
     assert recorded(run) == []
+
+
+LOOKS = """
+import sys
+from runner.cli.app import run
+from runner.jobs.job import Job
+from runner.sweeps.sweep import Sweep
+from tests.workers.house import soon
+bundle = Job.bundle
+
+
+def looks(*given):
+    print("loaded:", soon(lambda: "runner.report.page.html" in sys.modules))
+    bundle(*given)
+
+
+Job.bundle = looks
+sys.exit(run("winnow", sys.argv[1:], Sweep()))
+"""
+
+
+def test_what_writes_results_is_loaded_while_checks_run(tmp_path: Path) -> None:
+    check = check_script(tmp_path, FAILS)
+    given = (f"model={chain(tmp_path / 'model.onnx', 3)}", *by_command(check), f"hydra.run.dir={tmp_path / 'run'}")
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", LOOKS, *given], capture_output=True, text=True, env=path, check=False)
+    assert "loaded: True" in done.stdout, done.stderr
