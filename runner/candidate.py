@@ -6,10 +6,12 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from runner.model.values.recorded import TensorFile
 from strategies.trial import Trial
+
+if TYPE_CHECKING:
+    from runner.model.values.recorded import TensorFile
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -167,6 +166,8 @@ def _asked(typed: Sequence[str]) -> str:
         return help_text(typed)
     if list(typed) != ["--version"]:
         return ""
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - a run needs none
+
     try:
         own = version(DISTRIBUTION)
     except PackageNotFoundError:

@@ -6,9 +6,10 @@ import errno
 import logging
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class HydraTask:
                 settings = _settings(config, folder, job, foreign, self.command)
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
-                logs.configure(settings.log, chosen, job)
+                log = partial(logs.configure, settings.log, chosen, job)
                 before = finished_jobs.earlier(folder, config) if job is not None and settings.resume else None
                 if before is not None:
                     finished_jobs.confirm(folder, overrides)
@@ -79,7 +80,7 @@ class HydraTask:
                 if job is not None:  # what is there now is what the result holds for, whatever is put in its place
                     inputs = digests(settings)
                 with standing_in(settings.cwd):
-                    summary = _run(settings, folder, self.command)
+                    summary = _run(settings, folder, self.command, log)
                 written = (folder / "result.json").is_file()
                 told = bool(signals) and signals[0] != signal.SIGINT
                 if told and summary.status == Status.interrupted and summary.exit_code != Terminated.exit_code:
@@ -136,13 +137,15 @@ def _settings(
     return rooted(settings, Path.cwd())
 
 
-def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+def _run(settings: Settings, folder: Path, command: Sequence[str], log: Callable[[], None]) -> Summary:
+    """Run the job. ``log``: sets the log up; a terminal's takes a while to load, for which no check need wait."""
     with ExitStack() as stack:
         with held():
-            # a configuration error must not wait for these, nor the first worker for the second
+            # a configuration error must not wait for these, nor the first check and worker for what comes then
             from runner.jobs.processes import started  # noqa: PLC0415
 
             stack.enter_context(started(settings, folder))
+            log()
             from runner.jobs.job import run  # noqa: PLC0415
 
         return run(settings, folder, command)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -16,6 +18,7 @@ from runner.artifacts import stale_results
 from runner.artifacts.disk_space import FULL, Room
 from runner.artifacts.sort import Artifacts, place_of
 from runner.checkers.checker import Checker, Tools
+from runner.checkers.command.begun_check import BegunCheck
 from runner.checkers.registry import build as build_checker
 from runner.errors import UsageError, WinnowError
 from runner.jobs import context as contexts
@@ -54,6 +57,13 @@ log = logging.getLogger(__name__)
 BEST = "interrupted; "
 """How the message of a session begins that somebody stopped."""
 
+_WRITES_RESULTS = (
+    "runner.jobs.page_material",
+    "runner.report.bundle",
+    "runner.report.page.collect.run_page",
+    "runner.report.page.html",
+)
+
 E = TypeVar("E", bound="Ending | None")
 
 
@@ -79,7 +89,8 @@ class Job:
     """What all steps of a job share.
 
     ``command``: what the user typed; ``started``: monotonic seconds; ``ready``: is closed before the first check;
-    ``judges``: those so far, each with its model and what its trials are made of.
+    ``judges``: those so far, each with its model and what its trials are made of. ``begun``: the first check, where
+    that runs already.
     """
 
     settings: Settings
@@ -90,12 +101,14 @@ class Job:
     started: float
     ready: ExitStack
     judges: list[tuple[Judge, Loaded | None, str]] = field(default_factory=list, compare=False)
+    begun: BegunCheck | None = None
 
     @classmethod
     @contextmanager
     def opened(cls, settings: Settings, folder: Path, command: Sequence[str]) -> Iterator[Job]:
         """Start what checks need, and end it again. Raises UsageError for settings that the checker cannot follow."""
         started = time.monotonic()
+        given = settings
         settings = replace(settings, target=settings.target.settled())
         with ExitStack() as stack:
             # the terminal of a program is its own
@@ -104,10 +117,11 @@ class Job:
             if settings.budget.seconds is not None:
                 running.pool.deadline = started + settings.budget.seconds
             tools = Tools(running.pool, running.guardian, folder, Path.cwd(), stack)
-            checker = build_checker(settings, tools)
+            begun = running.begun_of(given)
+            checker = begun.checker if begun else build_checker(settings, tools)
             kept = settings.artifacts
             stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)
-            yield cls(settings, folder, tuple(command), tools, checker, started, ready)
+            yield cls(settings, folder, tuple(command), tools, checker, started, ready, begun=begun)
 
     @property
     def pool(self) -> Pool:
@@ -174,6 +188,10 @@ class Job:
             if tell:
                 tell(CheckEvent.of(strategy, told, size(told.nodes)))
 
+            if first.acquire(blocking=False):
+                threading.Thread(target=_load_what_writes_results, name="results", daemon=True).start()
+
+        first = threading.Lock()
         studied = Studied(settings.checker.same_failure)
         place = self.folder / "checks"
         judge = Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
@@ -231,3 +249,10 @@ class Job:
         material = partial(material_of, self, summary)
         settings, cwd = self.settings, self.tools.cwd
         write_bundle(settings, folder or self.folder, summary, cwd, self.command, answer, self.pool, material)
+
+
+def _load_what_writes_results() -> None:
+    """Load it while checks run, for which this process only waits, and not when all have ended."""
+    with suppress(Exception):  # whoever writes results says what is wrong
+        for name in _WRITES_RESULTS:
+            import_module(name)

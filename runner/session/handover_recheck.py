@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from runner.candidate import Invalid
+from runner.checkers.file_integrity import Tampered
 from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.checker import Flaky
-from runner.session.file_integrity import Tampered
 from runner.session.handover import HandOver
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge

@@ -19,13 +19,14 @@ from runner.artifacts.disk_space import Room
 from runner.artifacts.sort import Artifacts
 from runner.candidate import Candidate, Invalid
 from runner.checkers.checker import Checker
+from runner.checkers.command.begun_check import BegunCheck
+from runner.checkers.file_integrity import Seal
 from runner.checkers.interactive import insisting
 from runner.errors import NotTried
 from runner.journal.journal import Journal
 from runner.journal.open_journals import Journals
 from runner.report.live.checked import Checked
 from runner.schema.checker import SameFailure
-from runner.session.file_integrity import Seal
 from runner.session.subject import Subject, nodes_of
 from runner.session.trust.check_counts import FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
@@ -62,7 +63,8 @@ class Studied:
 class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
 
-    ``journals``: opens those of stages; None in a run that has none.
+    ``journals``: opens those of stages; None in a run that has none. ``begun``: the first check of its subject, where
+    that runs already.
     """
 
     subject: Subject
@@ -75,6 +77,7 @@ class Judge:
     tally: Tally = field(default_factory=Tally)
     estimate: Callable[[Trial, Verdict], Ask | Done | int] | None = None
     journals: Journals | None = None
+    begun: BegunCheck | None = None
 
     def __post_init__(self) -> None:
         self.room = Room(self.folder.parent, (self.journal.path.parent,))
@@ -84,7 +87,7 @@ class Judge:
     def beside(self, subject: Subject, journal: Journal) -> Judge:
         """Return a judge of another subject in the same run: what was paid for and what is studied are one."""
         other = copy(self)
-        other.subject, other.journal, other.estimate = subject, journal, None
+        other.subject, other.journal, other.estimate, other.begun = subject, journal, None, None
         return other
 
     def stage(self, name: str, subject: Subject) -> Judge:
@@ -112,7 +115,8 @@ class Judge:
             known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
             if known:
                 return known
-            iteration, made = self.make(trial, phase, label)
+            begun = self.begun if self.begun and self.begun.take() else None
+            iteration, made = self.make(trial, phase, label, begun)
             if isinstance(made, Invalid):
                 verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
                 self.journal.note(trial, attempt, made.reason, phase, label, iteration)
@@ -120,7 +124,7 @@ class Judge:
                     self.tally.count(verdict, phase)
                 self._tell(iteration, phase, label, trial, verdict)
                 return verdict
-            return self.check(made, purpose, attempt, given_up=given_up)
+            return self.check(made, purpose, attempt, given_up=given_up, begun=begun)
 
     def sure(self, trial: Trial, phase: str, label: str, purpose: str = "trust", attempt: int = 0) -> Verdict:
         """Return the verdict of a trial that no search asks for: it is never given up."""
@@ -172,24 +176,24 @@ class Judge:
         *,
         own: bool = True,
         given_up: threading.Event | None = None,
+        begun: BegunCheck | None = None,
     ) -> Verdict | None:
         """Have a candidate checked, whatever the journal knows; None if it was given up meanwhile.
 
         ``own=False``: its model is handed over, and not to be sorted or removed. ``given_up``: once set, the processes
         of checks are being killed, and what they say is worth nothing. Without it no search asks: a person has nothing
-        to undo.
+        to undo. ``begun``: this check, where it runs already.
         Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
         nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
         """
         self.room.confirm()
-        # what else a process served may decide how it answers: a repeat is to find that out, and the user's own file
-        # and what is handed over are judged as the user would judge them
+        # a repeat is to find out what a shared process changes; the user's file and what is handed over get the plain one
         if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
             candidate = replace(candidate, fresh=True)
-        seal = Seal.of(candidate)
+        seal = begun.seal if begun else Seal.of(candidate)
         untried = ""
         try:
-            ask = partial(self.checker.check, candidate)
+            ask = begun.verdict if begun else partial(self.checker.check, candidate)
             raw = insisting(ask) if given_up is None else ask()
         except NotTried as error:
             untried = str(error)
@@ -273,12 +277,17 @@ class Judge:
             return verdict
         return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught)
 
-    def make(self, trial: Trial, phase: str, label: str) -> tuple[int, Candidate | Invalid]:
-        """Return the next iteration's number, and its candidate, which has a new folder of its own."""
+    def make(
+        self, trial: Trial, phase: str, label: str, begun: BegunCheck | None = None
+    ) -> tuple[int, Candidate | Invalid]:
+        """Return the next iteration's number, and its candidate, which has a new folder of its own.
+
+        ``begun``: its check runs already, and has both.
+        """
         with self._lock:
-            iteration = next(self._iterations)
+            iteration = begun.candidate.iteration if begun else next(self._iterations)
             folder = self.folder / f"{iteration:05d}"
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=begun is not None)
         made = self.subject.make(trial, folder)
         if isinstance(made, Invalid):
             shutil.rmtree(folder)

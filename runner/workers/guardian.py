@@ -143,6 +143,11 @@ class Guardian(contextlib.AbstractContextManager["Guardian"]):
         # after a longer time a look at all processes is cheap by comparison
         kill_marked(mark.encode().__eq__, 0 if seconds > LONG_SECONDS else pid)
 
+    @property
+    def watches(self) -> bool:
+        """Whether a process group is watched."""
+        return bool(self._groups)
+
     def add(self, pgid: int) -> None:
         """Watch a process group."""
         with self._lock:

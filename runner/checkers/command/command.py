@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
@@ -22,7 +23,6 @@ from runner.checkers.command.tracebacks import BY_LINE
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
-from runner.model.values import recorded
 from runner.schema.checker import CommandChecker, Flaky, ShowOutput
 from runner.schema.settings import context_of
 from runner.verdict import CHECK_OUTPUT, MEASURE, Verdict
@@ -30,6 +30,9 @@ from runner.workers.outside_kills import Kills
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from runner.workers.run_command import CommandEnd, run_command
 from strategies.outcome import Outcome
+
+if TYPE_CHECKING:
+    from runner.model.values.recorded import TensorFile
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +101,12 @@ class CommandCheck(Checker):
         candidate.folder.mkdir(parents=True, exist_ok=True)
         self._watched.confirm()
         with self._fixed_paths(candidate):
-            verdict = self._each_sample(candidate)
+            verdict = self.answer(candidate)
+        return self.concluded(candidate, verdict)
+
+    def concluded(self, candidate: Candidate, verdict: Verdict) -> Verdict:
+        """Show what the command printed, and return the verdict. Raises CannotJudge as `check` does."""
+        self._show(candidate, verdict)
         self._watched.confirm(verdict.outcome)
         return verdict
 
@@ -117,7 +125,8 @@ class CommandCheck(Checker):
         """The command, quoted as for a shell."""
         return str(self._template)
 
-    def _each_sample(self, candidate: Candidate) -> Verdict:
+    def answer(self, candidate: Candidate) -> Verdict:
+        """Run the command, once or once for each sample, and return what it says."""
         once = not {"inputs", "references"} & self._template.mentions
         samples: tuple[Sample | None, ...] = (None,) if once else candidate.samples or (Sample({}),)
         seconds, peak, verdict = 0.0, 0.0, Verdict(Outcome.PASS)
@@ -129,9 +138,7 @@ class CommandCheck(Checker):
         if len(samples) > 1:
             counted = {"sample": number, "samples": len(samples)}
             verdict = dataclasses.replace(verdict, metrics={**verdict.metrics, **counted})
-        verdict = dataclasses.replace(verdict, seconds=seconds, peak_rss_mb=peak)
-        self._show(candidate, verdict)
-        return verdict
+        return dataclasses.replace(verdict, seconds=seconds, peak_rss_mb=peak)
 
     def _run(self, candidate: Candidate, number: int, sample: Sample | None) -> Verdict:
         given = self._values(candidate, number, sample)
@@ -204,10 +211,12 @@ class CommandCheck(Checker):
             given["data"] = str(_data_sets(candidate))
         return given
 
-    def _npz(self, candidate: Candidate, tensors: Mapping[str, recorded.TensorFile], name: str) -> str:
+    def _npz(self, candidate: Candidate, tensors: Mapping[str, TensorFile], name: str) -> str:
+        from runner.model.values.recorded import write_npz  # noqa: PLC0415 - a command that reads no values begins sooner
+
         path = candidate.folder / name
         candidate.values.append(path)
-        for tensor in recorded.write_npz(tensors, path):
+        for tensor in write_npz(tensors, path):
             if tensor not in self._warned:
                 self._warned.add(tensor)
                 log.warning(
@@ -251,12 +260,14 @@ def _read(path: Path) -> str:
 def _data_sets(candidate: Candidate) -> Path:
     folder = candidate.folder / "data"
     if not folder.exists():
+        from runner.model.values.recorded import write_test_data_set  # noqa: PLC0415 - as above
+
         # a half-written folder of a run that was killed must not look like a whole one
         partial = candidate.folder / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         for number, sample in enumerate(candidate.samples or (Sample({}),)):
-            recorded.write_test_data_set(sample.feeds, sample.expected, partial / f"test_data_set_{number}")
+            write_test_data_set(sample.feeds, sample.expected, partial / f"test_data_set_{number}")
         partial.rename(folder)
         candidate.values.append(folder)
     return folder

@@ -17,13 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import hydra._internal.defaults_list
 import hydra._internal.hydra
 import omegaconf._utils
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra._internal.defaults_list import Overrides
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.default_element import ResultDefault
+from hydra.core.default_element import InputDefault, ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
@@ -149,13 +151,28 @@ def loading(begins: Callable[[RunMode, DictConfig], None]) -> Iterator[None]:
     ``begins``: is told of the run or sweep that is about to begin, whose configuration it may refuse.
     """
     entry: Any = hydra._internal.hydra
+    defaults: Any = hydra._internal.defaults_list
+    choices = defaults._create_interpolation_map
     before = entry.ConfigLoaderImpl, omegaconf._utils.get_yaml_loader
     entry.ConfigLoaderImpl = partial(Loader, begins=begins)
+    defaults._create_interpolation_map = partial(_choices, choices)
     omegaconf._utils.get_yaml_loader = partial(fast_yaml, before[1])
     try:
         yield
     finally:
         entry.ConfigLoaderImpl, omegaconf._utils.get_yaml_loader = before
+        defaults._create_interpolation_map = choices
+
+
+def _choices(
+    made: Callable[[Overrides, list[InputDefault], bool], DictConfig],
+    overrides: Overrides,
+    defaults: list[InputDefault],
+    self_added: bool,
+) -> DictConfig | None:
+    """Return what a name in a defaults list may refer to; few lists have such a name, and it is made for each list."""
+    named = any(entry.is_interpolation() for entry in defaults)
+    return made(overrides, defaults, self_added) if named else None
 
 
 class _Repository(ConfigRepository):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from runner.checkers.command.begun_check import BegunCheck
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
@@ -47,13 +48,14 @@ class Preflight:
     """``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
-    ``controlled``: it passed a harmless model.
+    ``controlled``: it passed a harmless model. ``begun``: the file's first check, where that runs already.
     """
 
     controls: Controls | None = None
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
     controlled: bool = False
+    begun: BegunCheck | None = None
 
     def examine(self, session: Session) -> Verdict:
         """Return the verdict of a file that passes, else of the whole model, which fails alike. Raises CannotJudge."""
@@ -179,7 +181,9 @@ class Preflight:
 
     def _file(self, judge: Judge) -> Judge:
         assert isinstance(judge.subject, Subgraph)
-        return judge.stage(FILE_STAGE, UserFile(judge.subject))
+        own = judge.stage(FILE_STAGE, UserFile(judge.subject))
+        own.begun = self.begun
+        return own
 
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)

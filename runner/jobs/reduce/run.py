@@ -98,7 +98,7 @@ def _reduce(job: Job) -> Summary:
         checker = audited.checker if audited else job.checker
         look = FirstLook()
         refined = cache(lambda: refinements(job, loaded, subject, searching(strategy, FirstEnd.end, subject, judge)))
-        opening = Preflight(Controls.of(checker, settings))
+        opening = Preflight(Controls.of(checker, settings), begun=job.begun)
         session = Session(
             judge,
             searching(strategy, strategy.first, subject, judge, look),

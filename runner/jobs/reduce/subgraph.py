@@ -18,8 +18,8 @@ import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.control_samples import samples_of
-from runner.jobs.reduce.model_copy import copy_for_check
 from runner.model.files.candidate_store import Store
+from runner.model.files.copy_for_check import copy_for_check
 from runner.model.graph.control_model import Form, control
 from runner.model.graph.cut import Cut, CutError, cut
 from runner.model.graph.graph_index import Graph

@@ -11,11 +11,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.candidate import Candidate
-from runner.jobs.reduce.model_copy import copy_for_check
+from runner.checkers.file_integrity import DIGESTED, Seal, Tampered
 from runner.loading.load import clean_up
+from runner.model.files.copy_for_check import copy_for_check
 from runner.model.files.read_model import STRUCTURE
 from runner.model.values import tensor_bytes
-from runner.session.file_integrity import DIGESTED, Seal, Tampered
 from strategies.trial import Trial
 from tests.harness import ROOT, by_command, check_script, winnow
 

@@ -1,0 +1,198 @@
+"""The first check begins before the model is read, but only where nothing else decides what it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.chain_models import chain
+from runner.errors import UsageError
+from runner.jobs.job import Job
+from runner.jobs.processes import started
+from runner.schema.checker import CommandChecker, RunsChecker
+from runner.schema.root import Settings
+from runner.schema.run import JournalSettings, LeaseMode, SanitizeSettings
+from runner.schema.strategy import PrecisionSettings
+from tests.harness import ROOT, by_command, check_script, winnow
+from tests.jobs.test_processes import settings_of
+from tests.workers.house import soon
+from tests.workers.test_pool import gone
+
+FAILS = "import sys\nsys.exit(1)\n"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_of(chain(tmp_path / "model.onnx", 3))
+
+
+def calling(settings: Settings, **checker: object) -> Settings:
+    given = {"command": ["true", "{model}"], **checker}
+    return replace(settings, checker=CommandChecker(**given))  # type: ignore[arg-type]
+
+
+def begun(settings: Settings, folder: Path) -> bool:
+    folder.mkdir(parents=True, exist_ok=True)
+    with started(settings, folder), Job.opened(settings, folder, ()) as job:
+        return job.begun is not None
+
+
+def test_a_fresh_reduction_begins_its_check_at_once(settings: Settings, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert begun(settings, folder)
+    assert not (folder / "checks").exists(), "nobody took it"
+
+
+OTHERWISE: dict[str, Callable[[Settings], Settings]] = {
+    "it asks for values": lambda one: calling(one, command=["true", "{model}", "{inputs}"]),
+    "it asks for values by a variable": lambda one: calling(one, command=["sh", "-c", "true $WINNOW_DATA {model}"]),
+    "it names no model": lambda one: calling(one, command=["true"]),
+    "it reads a fixed path": lambda one: calling(one, place="placed.onnx"),
+    "it is told of the iteration": lambda one: calling(one, iteration_info="told.json"),
+    "it may measure time": lambda one: calling(one, measure="took (.*)"),
+    "another check": lambda one: replace(one, checker=RunsChecker()),
+    "another question": lambda one: replace(one, strategy=PrecisionSettings()),
+    "the check is audited": lambda one: replace(one, audit=True),
+    "the model is made another first": lambda one: replace(one, sanitize=SanitizeSettings(fold=True)),
+    "verdicts are known": lambda one: replace(one, journal=JournalSettings(reuse=["elsewhere"])),
+    "a lease is needed": lambda one: replace(one, workers=replace(one.workers, lease=LeaseMode.gpu)),
+    "the reference needs a GPU": lambda one: replace(
+        one, reference=replace(one.reference, providers=["CUDAExecutionProvider"])
+    ),
+    "there is no model": lambda one: replace(one, model="missing.onnx"),
+}
+
+
+@pytest.mark.parametrize("change", OTHERWISE.values(), ids=OTHERWISE)
+def test_it_waits_where_it_depends_on_more(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Settings], Settings]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not begun(change(settings), tmp_path / "run")
+
+
+@pytest.mark.parametrize("there", ["journal.jsonl", "checks", "steps"])
+def test_it_waits_where_a_run_was_before(settings: Settings, tmp_path: Path, there: str) -> None:
+    folder = tmp_path / "run"
+    (folder / there).mkdir(parents=True)
+    assert not begun(settings, folder)
+    assert (folder / there).is_dir()
+
+
+def test_it_waits_for_verdicts_of_the_same_sweep(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "multirun.yaml").touch()
+    assert not begun(settings, tmp_path / "0")
+    assert begun(replace(settings, journal=JournalSettings(share=False)), tmp_path / "1")
+
+
+def test_it_waits_where_the_model_has_files_beside_it(tmp_path: Path) -> None:
+    assert not begun(settings_of(chain(tmp_path / "model.onnx", 3, weight_mb=0.1)), tmp_path / "run")
+
+
+def test_what_ends_a_run_early_ends_the_check(settings: Settings, tmp_path: Path) -> None:
+    folder, told = tmp_path / "run", tmp_path / "pid"
+    folder.mkdir()
+    waits = calling(settings, command=["sh", "-c", f"echo $$ > {told}; exec sleep 600", "{model}"])
+
+    def fails() -> None:
+        with started(waits, folder):
+            assert soon(lambda: told.is_file() and told.read_text().endswith("\n"))
+            raise UsageError("no")
+
+    with pytest.raises(UsageError):
+        fails()
+    assert gone(int(told.read_text()))
+    assert list(folder.iterdir()) == []
+
+
+def test_a_model_that_cannot_be_read_is_refused_as_ever(tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_text("no model")
+    check = check_script(tmp_path, FAILS)
+    answers = []
+    for name, flaky in (("begun", ()), ("waits", ("checker.measure=x",))):
+        run = tmp_path / name
+        answers.append(winnow(f"model={tmp_path / 'broken.onnx'}", *by_command(check), *flaky, folder=run))
+        assert not (run / "checks").exists()
+        assert not list(run.glob("journal*"))
+    assert answers[0].code == answers[1].code != 0
+    assert answers[0].result["message"] == answers[1].result["message"]
+    assert answers[0].result["checks"] == answers[1].result["checks"]
+
+
+LOGS = """
+import os, sys
+with open(os.path.join(os.path.dirname(__file__), "calls"), "a") as file:
+    file.write(os.environ["WINNOW_ITERATION"] + " " + "/".join(sys.argv[1].split("/")[-3:]) + "\\n")
+print("broken")
+sys.exit("Relu" in open(sys.argv[1], "rb").read().decode("latin-1"))
+"""
+
+
+def recorded(run: Path) -> list[tuple[int, str, str]]:
+    """Iteration, label and log of each recorded verdict."""
+    lines = [json.loads(line) for path in run.glob("journal*.jsonl") for line in path.read_text().splitlines()]
+    told = [(one["iteration"], one["label"], one["verdict"]["log"]) for one in lines if "verdict" in one]
+    return sorted(told)
+
+
+def test_its_verdict_is_the_first_of_the_run_and_paid_for_once(tmp_path: Path) -> None:
+    """Runs with it and without it differ in nothing: numbers, folders, journals, what is shown."""
+    model, shown, calls = chain(tmp_path / "model.onnx", 3), [], []
+    for name, waits in (("begun", ()), ("waits", ("checker.measure=nothing",))):
+        run = tmp_path / name
+        (tmp_path / f"{name}.check").mkdir()
+        check = check_script(tmp_path / f"{name}.check", LOGS)
+        given = (f"model={model}", *by_command(check), *waits)
+        answer = winnow(*given, folder=run)
+        assert answer.code == 0, answer.output
+        assert len((check.parent / "calls").read_text().splitlines()) == len(recorded(run))
+        shown.append([line for line in answer.output.splitlines() if "iteration" in line or "broken" in line])
+        again = winnow(*given, f"resume={run}", folder=run)
+        assert again.code == 0, again.output
+        calls.append((check.parent / "calls").read_text().replace(f"{name}/", "").splitlines())
+        assert calls[-1].count("1 checks/00001/model.onnx") == 1
+    assert calls[0] == calls[1]
+    assert shown[0] == shown[1]
+    assert recorded(tmp_path / "begun") == recorded(tmp_path / "waits")
+
+
+def test_a_check_that_changes_its_model_is_found_out(tmp_path: Path) -> None:
+    check = check_script(tmp_path, "import sys\nopen(sys.argv[1], 'ab').write(b'x')\nsys.exit(1)\n")
+    run = tmp_path / "run"
+    answer = winnow(f"model={chain(tmp_path / 'model.onnx', 3)}", *by_command(check), folder=run)
+    assert "the check changes the files that it is given" in answer.output
+    assert recorded(run) == []
+
+
+LOOKS = """
+import sys
+from runner.cli.app import run
+from runner.jobs.job import Job
+from runner.sweeps.sweep import Sweep
+from tests.workers.house import soon
+bundle = Job.bundle
+
+
+def looks(*given):
+    print("loaded:", soon(lambda: "runner.report.page.html" in sys.modules))
+    bundle(*given)
+
+
+Job.bundle = looks
+sys.exit(run("winnow", sys.argv[1:], Sweep()))
+"""
+
+
+def test_what_writes_results_is_loaded_while_checks_run(tmp_path: Path) -> None:
+    check = check_script(tmp_path, FAILS)
+    given = (f"model={chain(tmp_path / 'model.onnx', 3)}", *by_command(check), f"hydra.run.dir={tmp_path / 'run'}")
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", LOOKS, *given], capture_output=True, text=True, env=path, check=False)
+    assert "loaded: True" in done.stdout, done.stderr
