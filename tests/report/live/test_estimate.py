@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from runner.report.live.course import Course
-from runner.report.live.estimate import Done, Estimate, Range
+from runner.report.live.done import Done
+from runner.report.live.estimate import Estimate, Range
 from runner.report.live.ranges import checks_left, clock_time, time_left
 
 REDUCE = Course(1000, proves=True, several=8, simpler=1, cause=2, good=1)
