@@ -257,6 +257,6 @@ class Estimate:
         if not self.course.second or self.flaky or size <= 1 or (self.made[REPEATS] and not search):
             return 0.0
         if not self.course.proves:
-            return AROUND
+            return AROUND * min(size - 1, 1)
         each = (REMOVALS if size >= FEW else 2) if self._search.made[TESTING] else MOST_REMOVALS
         return each * min(size, REFUSED) * min(size - 1, 1)
