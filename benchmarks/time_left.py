@@ -2,15 +2,16 @@
 
     python -m benchmarks.time_left [--seeds 61 62] [--at-once 5] [--kinds single,flaky,...]
 
-Half-time: half of the time from start to exit is over. A range holds where the run ended in it. Three readings:
+Half-time: half of the time from start to exit is over. A range holds where the run ended in it. Four readings:
 
 - strict: of a run, 9 of 10 ranges from half-time on hold, and none is wider than a factor of two;
 - at half-time: the first range that is shown from half-time on holds, and is no wider than that;
+- at each moment (50 % to 90 % of the time): the range that was shown last holds;
 - median: the share of a run's ranges from half-time on that hold, in the median of all runs.
 
 A line without a range does not hold. ``widest``: the larger end by the smaller one; a line that says "under 2 s" has
 none, and is counted apart. Of a triage it is the time left of the step under way. Checks sleep for a time with noise.
-The rules were made with chains of other seeds.
+The rules were made with chains of other seeds. `benchmarks.time_left_replay` scores hundreds of runs without waiting.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import onnx
 from onnx import TensorProto, helper
@@ -39,9 +40,11 @@ from tests.jobs.optimizer_defect import defective
 
 ROOT = Path(__file__).parents[1]
 HELD, RUNS_HELD, WIDTH = 0.9, 0.8, 2.0
+MOMENTS = (0.5, 0.6, 0.7, 0.8, 0.9)
 _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
-_RANGE = re.compile(r"left \(([0-9.]+) to ([0-9.]+) (s|min|h)\)")
-_SHORT, _CHECK = re.compile(r"left \(under ([0-9.]+) s\)"), re.compile(r"^INFO \[[0-9]+\] .*: [A-Z]+ in [0-9.]+ s")
+_RANGE, _SHORT = re.compile(r"([0-9.]+) to ([0-9.]+) (s|min|h)\b"), re.compile(r"under ([0-9.]+) s")
+_LEFT = re.compile(r"left \(([^()]*)\)")
+_CHECK = re.compile(r"^INFO \[[0-9]+\] .*: [A-Z]+ in [0-9.]+ s")
 _STEP = re.compile(r"^INFO (step [0-9]+, |[a-z]+: not asked)")
 RUN = """
 import sys
@@ -63,6 +66,15 @@ class Shown:
     least: float | None
     most: float | None
     end: float
+
+    @staticmethod
+    def of(at: float, text: str, end: float) -> Shown:
+        """Return what a text says: ``4 to 8 s``, ``under 2 s``, or nothing."""
+        span, short = _RANGE.search(text), _SHORT.search(text)
+        if span:
+            unit = _UNITS[span[3]]
+            return Shown(at, float(span[1]) * unit, float(span[2]) * unit, end)
+        return Shown(at, 0.0, float(short[1]), end) if short else Shown(at, None, None, end)
 
     @property
     def holds(self) -> bool:
@@ -95,6 +107,11 @@ class Row:
         """Whether the first of these does, and is narrow enough."""
         first = next(iter(self.late), None)
         return first is not None and first.holds and self._narrow([first])
+
+    def holds_at(self, moment: float) -> bool:
+        """Whether the last range that was shown by then holds; ``moment``: the part of the time that is over."""
+        before = [one for one in self.shown if one.at <= moment * self.seconds]
+        return bool(before) and before[-1].holds
 
     @staticmethod
     def _narrow(lines: Sequence[Shown]) -> bool:
@@ -260,13 +277,25 @@ def _shown(kind: str, lines: list[tuple[float, str]], seconds: float) -> list[Sh
     for at, line in lines:
         if _CHECK.match(line):
             end = next((step for step in steps if step > at), seconds)
-            span, short = _RANGE.search(line), _SHORT.search(line)
-            if span:
-                unit = _UNITS[span[3]]
-                found.append(Shown(at, float(span[1]) * unit, float(span[2]) * unit, end))
-            else:
-                found.append(Shown(at, 0.0, float(short[1]), end) if short else Shown(at, None, None, end))
+            left = _LEFT.search(line)
+            found.append(Shown.of(at, left[1] if left else "", end))
     return found
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return which part of the runs of each kind hold, by each reading, and in the mean of all kinds."""
+    heads = ["strict", "at half-time", "all ranges", *(f"{moment:.0%}" for moment in MOMENTS)]
+    lines = [f"| runs | number | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
+    found = []
+    for kind in dict.fromkeys(row.kind for row in rows):
+        runs = [row for row in rows if row.kind == kind]
+        ranges = [one.holds for row in runs for one in row.late]
+        each = [[row.good for row in runs], [row.at_half_time for row in runs], ranges]
+        found.append([fmean(one) for one in (*each, *([row.holds_at(moment) for row in runs] for moment in MOMENTS))])
+        lines.append(f"| {kind} | {len(runs)} | {' | '.join(f'{share:.0%}' for share in found[-1])} |")
+    means = [fmean(column) for column in zip(*found, strict=True)]
+    lines.append(f"| mean | {len(rows)} | {' | '.join(f'{share:.0%}' for share in means)} |")
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -293,7 +322,7 @@ def main() -> int:
     print(f"\nstrict: {good} of {len(rows)} runs")
     print(f"at half-time: {sum(row.at_half_time for row in rows)} of {len(rows)} runs")
     print(f"median of the runs: {median(row.held / max(len(row.late), 1) for row in rows):.0%} of their ranges hold")
-    print(f"all ranges: {sum(row.held for row in rows)} of {shown}")
+    print(f"all ranges: {sum(row.held for row in rows)} of {shown}\n\n{table(rows)}")
     return 0 if good >= RUNS_HELD * len(rows) else 1
 
 

@@ -268,7 +268,8 @@ class Judge:
             left = step if isinstance(step, int) else left
         nodes = nodes_of(subject, trial)
         names = partial(subject.names, trial)
-        self.report(Checked(iteration, phase, label, verdict, nodes, left, following, names, subject))
+        repeats = self.tally.repeats
+        self.report(Checked(iteration, phase, label, verdict, nodes, left, following, names, subject, repeats))
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 NEAREST = 9
 """Checks of about the same size that tell what one costs."""
+SURE, COLD = 3, 1.5
+"""Of so many checks the first one is left out that took so much longer: what runs it had to start."""
 REMEMBERED = 100
 """Checks whose cost is remembered."""
 
@@ -37,8 +39,11 @@ class Costs:
     def add(self, kept: int, took: float, *, wanted: bool) -> None:
         """Note what a check cost."""
         self._known.append(_Cost(kept, wanted, took))
-        if len(self._known) == 2 and not self._warm:  # the first one waited for the start of what runs it
-            self._warm = bool(self._known.popleft())
+        if len(self._known) == SURE and not self._warm:
+            first, *others = self._known
+            self._warm = True
+            if first.took > COLD * max(one.took for one in others):
+                self._known.popleft()
 
     def recorded(self, kept: int, took: float, *, wanted: bool) -> None:
         """Note what the check of a known verdict took."""
@@ -50,8 +55,11 @@ class Costs:
 
         None: nobody knows.
         """
+        if wanted is None:
+            both = [cost for one in (True, False) if (cost := self.of(kept, wanted=one)) is not None]
+            return fmean(both) if both else None
         known = self._known or self._recorded
-        alike = [one for one in known if wanted in (None, one.wanted)]
+        alike = [one for one in known if one.wanted is wanted]
         alike = alike if len(alike) > 1 else [*known]
         # the later one of two that are as near
         near = nsmallest(NEAREST, reversed(alike), key=lambda one: abs(math.log((one.kept + 1) / (kept + 1))))

@@ -19,7 +19,6 @@ from rich.text import Text
 from runner.report.live import log_lines
 from runner.report.live.checked import Checked
 from runner.report.live.course import Course
-from runner.report.live.estimate import Range
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.marks import legend, mark, marks
 from runner.report.live.phases import in_words, is_search, is_start
@@ -195,6 +194,5 @@ class Panel(LogObserver):
             return f"{done}, {few} left"
         # a check that takes longer than those before it does not make the rest shorter
         since = min(now - self._last, seconds.most / checks.most)
-        left = Range(max(seconds.least - since, 0.0), max(seconds.most - since, 0.0))
         of = " of this step" if self.estimate.course.step else ""
-        return f"{done}, {few} left    time left{of}: {time_left(left)}"
+        return f"{done}, {few} left    time left{of}: {time_left(seconds.after(since))}"

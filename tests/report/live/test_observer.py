@@ -53,7 +53,7 @@ def test_the_line_of_a_check(caplog: pytest.LogCaptureFixture) -> None:
     layers.checked(checked(Outcome.UNRESOLVED, label="a\n\x1b[2J", phase="pre-flight"), 2)
     assert caplog.messages[2:] == [
         "[12] keep 40..97 (58 nodes): FAIL in 0.31 s, 15 to 29 checks left (16 to 30 s)",
-        "[-] a (1 node): PASS in 1.00 s, 3 to 5 checks left (3.2 to 6.3 s)",
+        "[-] a (1 node): PASS in 1.00 s, 3 to 5 checks left (3.4 to 6.6 s)",
         "[1] a \\x1b[2J (2 layers): UNRESOLVED in 1.00 s (why \\x1b[2J)",
     ]
 
