@@ -246,7 +246,8 @@ def _files(result: Mapping[str, Any], folder: Path) -> list[Path]:
     there = [folder / name for name in _FILES if (folder / name).is_file()]
     model = text(result, "model")
     more = [folder / model] if model and inside(folder / model, folder) and (folder / model).is_file() else []
-    return [*there, *more][:_MOST_FILES] or [_report(result, folder)]
+    most = _MOST_FILES + bool(section(result, "precision"))  # there the model is what was asked for
+    return [*there, *more][:most] or [_report(result, folder)]
 
 
 def _report(result: Mapping[str, Any], folder: Path) -> Path:
