@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 #: what the console scripts are called
 SCRIPTS = ("winnow", "winnow-onnx")
+_ENV = re.compile(r"^(\+{0,2}checker\.env[^=]*=).*", re.DOTALL)
 
 
 def program_words(program: str | None = None) -> tuple[str, ...]:
@@ -25,3 +28,8 @@ def program_words(program: str | None = None) -> tuple[str, ...]:
 def program_name() -> str:
     """Return what a command begins with: ``winnow`` or ``python -m runner``."""
     return " ".join(program_words())
+
+
+def without_values(command: Sequence[str]) -> list[str]:
+    """Return a command without the values that it gives to variables of the environment, which may be secret."""
+    return [_ENV.sub(r"\1...", word) for word in command]

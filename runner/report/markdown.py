@@ -11,6 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from runner.files import write_text
+from runner.program_name import without_values
 from runner.report.markup import block, bullets, cut, folded, section, some, table, text
 from runner.report.page.data import Tensor
 from runner.report.repro.write import Repro
@@ -24,7 +25,7 @@ from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import again_section, raised, title
 from runner.report.sections.rechecked_section import rechecked_section, title_of_kept
 from runner.report.sections.releases_section import releases_section
-from runner.report.sections.repro_section import repro_section, without_values
+from runner.report.sections.repro_section import repro_section
 from runner.report.sections.triage_section import triage_page
 from runner.report.sections.workarounds_section import workarounds_section
 from runner.report.summary import Summary
