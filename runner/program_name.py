@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner import DISTRIBUTION
+
 #: what the console scripts are called
 SCRIPTS = ("winnow", "winnow-onnx")
 _ENV = re.compile(r"^(\+{0,2}checker\.env[^=]*=).*", re.DOTALL)
@@ -28,6 +30,13 @@ def program_words(program: str | None = None) -> tuple[str, ...]:
 def program_name() -> str:
     """Return what a command begins with: ``winnow`` or ``python -m runner``."""
     return " ".join(program_words())
+
+
+def install(extra: str, root: Path = Path(__file__).parents[1]) -> str:
+    """Return how an extra is installed: where ``root`` is a clone from that, else by the distribution's name."""
+    if (root / "pyproject.toml").is_file():
+        return f"pip install -e '.[{extra}]' (in the clone of {DISTRIBUTION})"
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def without_values(command: Sequence[str]) -> list[str]:

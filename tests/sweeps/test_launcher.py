@@ -20,6 +20,7 @@ from hydra.errors import MissingConfigException
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.cli.explain_errors import explain
+from runner.program_name import install
 from tests.fork_server import run_forked
 from tests.harness import ROOT
 from tests.matrix import sample
@@ -311,4 +312,4 @@ def _hears_interrupts() -> None:
 
 def test_a_launcher_that_is_not_installed_says_what_to_install() -> None:
     missing = MissingConfigException("no", "hydra/launcher/submitit_slurm", options=["basic", "joblib", "winnow"])
-    assert "pip install 'winnow-onnx[slurm]'" in explain(missing)
+    assert f"It comes with an extra: {install('slurm')}." in explain(missing)
