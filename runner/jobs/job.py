@@ -135,6 +135,11 @@ class Job:
         kind = self.pool.user_kind if own else lease_of(target.to_json(), self.pool, target.python, builds=builds)
         return self.pool.at_once(wanted, kind)
 
+    @property
+    def onward(self) -> str:
+        """How a run goes on that was stopped, behind what is said of it; nothing where only its caller can judge."""
+        return "" if self.settings.checker.needs_caller else f"; go on with resume={self.folder}"
+
     def drop_stale_results(self) -> None:
         """Remove what an earlier run left in the folder, but for what this one reads."""
         read = [self.tools.at(path) for _, use, path in path_values(self.settings) if PathUse.READ in use]
@@ -212,7 +217,7 @@ class Job:
             return ending
         if ending.standing:
             hand_over.write(ending.standing.judge.subject, ending.standing.trial, name)
-        return replace(ending, message=f"{ending.message}; go on with resume={self.folder}")
+        return replace(ending, message=f"{ending.message}{self.onward}")
 
     def summary(
         self, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None

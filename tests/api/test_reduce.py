@@ -287,6 +287,10 @@ def test_in_process_nothing_is_printed_and_ctrl_c_offers_no_going_on(
         winnow.repeat(chain(), check, in_process=True, strategy={"until": 9}, folder=tmp_path / "run")
     assert "resume" not in str(raised.value)
     assert str(tmp_path / "run") in str(raised.value)
+    for name in ("result.json", "REPORT.md", "report.html"):
+        said = (tmp_path / "run" / name).read_text()
+        assert "go on with" not in said
+        assert "Run it again with the same settings" not in said
     assert capfd.readouterr() == ("", "")
 
 
