@@ -31,7 +31,7 @@ from runner.report.live.checked import Checked
 from runner.report.live.getting_ready import getting_ready
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.observer import observer
-from runner.report.summary import MistakeError, Summary
+from runner.report.summary import MistakeError, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
@@ -107,7 +107,13 @@ class Job:
             checker = build_checker(settings, tools)
             kept = settings.artifacts
             stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)
-            yield cls(settings, folder, tuple(command), tools, checker, started, ready)
+            job = cls(settings, folder, tuple(command), tools, checker, started, ready)
+            try:
+                yield job
+            except (WinnowError, MistakeError):
+                raise
+            except Exception as error:
+                raise MistakeError(sum_of([checks_of(judge.tally) for judge, _, _ in job.judges])) from error
 
     @property
     def pool(self) -> Pool:
@@ -185,10 +191,6 @@ class Job:
         self.judges.append((judge, loaded, noun))
         try:
             yield judge
-        except (WinnowError, MistakeError):
-            raise
-        except Exception as error:
-            raise MistakeError(checks_of(judge.tally)) from error
         finally:
             watcher.finished()
 

@@ -33,6 +33,7 @@ from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, Rounding
 from runner.schema.checker import CheckerSettings
 from runner.schema.root import Settings
+from runner.schema.strategy import PrecisionSettings
 from runner.workers.pool import Pool
 from runner.workers.worker import PREPARE_SECONDS
 
@@ -98,7 +99,7 @@ def write_bundle(
         if not settings.checker.needs_caller:
             script = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool)) or script
         told = attempt(bundle_zip.BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
-    elif summary.precision and summary.model and not settings.checker.needs_caller:
+    elif isinstance(settings.strategy, PrecisionSettings) and summary.precision and not settings.checker.needs_caller:
         told = attempt(bundle_zip.BUNDLE_NAME, lambda: _mixed(settings, folder, summary, cwd))
     if told:
         shown, held = told
