@@ -116,7 +116,8 @@ class _Triage:
             return Ended(step.name, why=step.why)
         at = sum(bool(one.folder) for one in known.ended) + 1
         place = StepFolder(self.folder, self.settings.budget, at, step.name, self.installed)
-        log.info("step %d, %s: %s", at, step.name, step.why)
+        most = at - 1 + sum(not known.has(name) for name in known.wanted)
+        log.info("step %d of at most %d, %s: %s", at, most, step.name, step.why)
         try:
             settings = StepSettings(self.settings, self.folder).of(step.name, known, self._left(known))
         except WinnowError as error:
