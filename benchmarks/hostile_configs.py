@@ -311,8 +311,7 @@ def genuine_replay(root: Path) -> dict[str, Any]:
 
     from runner.cli.app import CONF  # noqa: PLC0415
     from runner.cli.config.compose import to_settings  # noqa: PLC0415
-    from runner.report.bundle import _configuration  # noqa: PLC0415
-    from runner.report.replay import write_replay  # noqa: PLC0415
+    from runner.report.replay import configuration, write_replay  # noqa: PLC0415
     from runner.schema.register import register  # noqa: PLC0415
 
     register()
@@ -321,7 +320,7 @@ def genuine_replay(root: Path) -> dict[str, Any]:
             compose("config", overrides=["model=nowhere.onnx", "checker=command", "checker.command=[x]"])
         )
     recorded = {"context": {"model": "ab", "target": '{"name": "onnxruntime"}'}, "versions": {"onnx": "1.20"}}
-    write_replay(root / "replay.yaml", *_configuration(settings, root), recorded=recorded)
+    write_replay(root / "replay.yaml", *configuration(settings, root), recorded=recorded)
     content = yaml.safe_load((root / "replay.yaml").read_text())
     assert isinstance(content, dict)
     return content

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+from runner import DISTRIBUTION
 
 #: what the console scripts are called
 SCRIPTS = ("winnow", "winnow-onnx")
+_ENV = re.compile(r"^(\+{0,2}checker\.env[^=]*=).*", re.DOTALL)
 
 
 def program_words(program: str | None = None) -> tuple[str, ...]:
@@ -25,3 +30,15 @@ def program_words(program: str | None = None) -> tuple[str, ...]:
 def program_name() -> str:
     """Return what a command begins with: ``winnow`` or ``python -m runner``."""
     return " ".join(program_words())
+
+
+def install(extra: str, root: Path = Path(__file__).parents[1]) -> str:
+    """Return how an extra is installed: where ``root`` is a clone from that, else by the distribution's name."""
+    if (root / "pyproject.toml").is_file():
+        return f"pip install -e '.[{extra}]' (in the clone of {DISTRIBUTION})"
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def without_values(command: Sequence[str]) -> list[str]:
+    """Return a command without the values that it gives to variables of the environment, which may be secret."""
+    return [_ENV.sub(r"\1...", word) for word in command]

@@ -48,6 +48,7 @@ OF_A_RUN = (
 #: those of a sweep; its jobs are runs in folders of their own
 OF_A_SWEEP = (
     "multirun.yaml",
+    "multirun.before.yaml",
     "sweep.json",
     "sweep.md",
     "report.html",

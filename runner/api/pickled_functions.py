@@ -31,7 +31,7 @@ import cloudpickle
 
 from runner.api.local_modules import digests
 from runner.errors import UsageError
-from runner.report.check_files import BY_VALUE
+from runner.report.check_files import BY_VALUE, DATA_OPENED
 
 PATHS = "paths.json"
 """Beside the files: the folders in which the program finds modules. It is handed on to nobody."""
@@ -73,7 +73,7 @@ WRITTEN = b85decode(\"\"\"
 \"\"\".replace("\\n", ""))"""
 _BESIDE = """\
 try:
-    with open(os.path.join(HERE, {file!r}), "rb") as file:
+    with {opened} as file:
         WRITTEN = file.read()
 except FileNotFoundError:
     raise ImportError("its {size} bytes lie in {file}, in the folder given/ of the run: put that beside")"""
@@ -174,7 +174,7 @@ def file_of(function: Callable[..., Any], key: str) -> FunctionFile:
         modules="".join(["\nIt imports modules of that program:\n"] * bool(modules) + _lines_of(modules)),
         version=tuple(sys.version_info[:2]),
         paths=PATHS,
-        content=_BESIDE.format(file=next(iter(beside)), size=len(content)) if beside else _inside(content),
+        content=_beside(next(iter(beside)), len(content)) if beside else _inside(content),
         digest=digest,
         parameters=_PARAMETERS[key],
         returns="" if key == "check" and returns_nothing(function) else "return ",
@@ -185,6 +185,10 @@ def file_of(function: Callable[..., Any], key: str) -> FunctionFile:
 def paths() -> bytes:
     """Return the content of the file `PATHS`."""
     return json.dumps([*_folders()], indent=1).encode()
+
+
+def _beside(file: str, size: int) -> str:
+    return _BESIDE.format(opened=DATA_OPENED.format(file=file), file=file, size=size)
 
 
 def _inside(content: bytes) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -31,8 +30,6 @@ from runner.text import close
 
 #: what is no key of the configuration
 _OWN_KEYS = ("folder", "progress", "in_process")
-#: what a message says of going on, which a check in this process cannot
-_ONWARD = re.compile(r"; go on with:? .*", re.DOTALL)
 
 
 def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -> Result:
@@ -77,7 +74,7 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
         raise told.error
     if summary.status == Status.interrupted:
         ended = summary.message or "interrupted"
-        raise KeyboardInterrupt(f"{_ONWARD.sub('', ended) if here else ended} [{folder}]")
+        raise KeyboardInterrupt(f"{ended} [{folder}]")
     if summary.status == Status.usage:
         raise UsageError(given.told(summary.message))
     return Result(summary, folder, tuple(told.checks))

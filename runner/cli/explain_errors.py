@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.artifacts.disk_space import FULL
 from runner.cli.config.renamed import KEYS
 from runner.errors import WinnowError
-from runner.program_name import program_name
+from runner.program_name import install, program_name
 from runner.schema.documentation.type_words import type_words
 from runner.schema.installed_choices import SCHEMAS, added
 from runner.schema.root import Settings
@@ -218,7 +218,7 @@ def _missing_option(error: MissingConfigException) -> str:
     listed = f" Options: {', '.join(options)}." if options else ""
     source = re.match(r"In '([^']*)'", str(error))
     where = f" (in {source.group(1)})" if source and source.group(1) != "config" else ""
-    extra = " It comes with an extra: pip install 'winnow-onnx[slurm]'." if name.startswith("submitit_") else ""
+    extra = f" It comes with an extra: {install('slurm')}." if name.startswith("submitit_") else ""
     broken = added().broken.get((group.removeprefix("schema/"), name))
     if broken:
         return f"{what.removeprefix('schema/')}: {broken}"

@@ -138,7 +138,7 @@ def _file(key: str, name: str, pattern: str) -> None:
     from runner.cli.config.file_choices import refuse_in_file  # noqa: PLC0415 - this loads Hydra
 
     refuse_in_file(key, name)
-    parted = next((one for one in sorted(path.parent.glob(pattern)) if one.name.startswith(f"{path.name},")), None)
+    parted = next((one for one in sorted(path.parent.glob(pattern)) if f",{path.name}," in f",{one.name},"), None)
     if parted:
         hint = f" {parted} is there: in a sweep, a name with a comma stands in quotes: \"{key}='{parted}',..\"."
     else:

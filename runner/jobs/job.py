@@ -34,7 +34,7 @@ from runner.report.live.checked import Checked
 from runner.report.live.getting_ready import getting_ready
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.observer import observer
-from runner.report.summary import MistakeError, Summary
+from runner.report.summary import MistakeError, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
@@ -121,7 +121,13 @@ class Job:
             checker = begun.checker if begun else build_checker(settings, tools)
             kept = settings.artifacts
             stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)
-            yield cls(settings, folder, tuple(command), tools, checker, started, ready, begun=begun)
+            job = cls(settings, folder, tuple(command), tools, checker, started, ready, begun=begun)
+            try:
+                yield job
+            except (WinnowError, MistakeError):
+                raise
+            except Exception as error:
+                raise MistakeError(sum_of([checks_of(judge.tally) for judge, _, _ in job.judges])) from error
 
     @property
     def pool(self) -> Pool:
@@ -148,6 +154,11 @@ class Job:
         own = checker.runs_own_code
         kind = self.pool.user_kind if own else lease_of(target.to_json(), self.pool, target.python, builds=builds)
         return self.pool.at_once(wanted, kind)
+
+    @property
+    def onward(self) -> str:
+        """How a run goes on that was stopped, behind what is said of it; nothing where only its caller can judge."""
+        return "" if self.settings.checker.needs_caller else f"; go on with resume={self.folder}"
 
     def drop_stale_results(self) -> None:
         """Remove what an earlier run left in the folder, but for what this one reads."""
@@ -198,10 +209,6 @@ class Job:
         self.judges.append((judge, loaded, noun))
         try:
             yield judge
-        except (WinnowError, MistakeError):
-            raise
-        except Exception as error:
-            raise MistakeError(checks_of(judge.tally)) from error
         finally:
             watcher.finished()
 
@@ -230,7 +237,7 @@ class Job:
             return ending
         if ending.standing:
             hand_over.write(ending.standing.judge.subject, ending.standing.trial, name)
-        return replace(ending, message=f"{ending.message}; go on with resume={self.folder}")
+        return replace(ending, message=f"{ending.message}{self.onward}")
 
     def summary(
         self, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None

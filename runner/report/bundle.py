@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import shutil
@@ -21,10 +20,10 @@ from runner.files import read_plain
 from runner.model.files.onnx_text import ModelText
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
-from runner.report import bundle_zip, check_files
+from runner.report import bundle_zip, check_files, mixed_bundle
 from runner.report.markdown import REPORT_NAME, Shown, present, write_report
 from runner.report.page.collect.run_material import Material
-from runner.report.replay import REPLAY_NAME, write_replay
+from runner.report.replay import REPLAY_NAME, configuration, write_replay
 from runner.report.repro.backends import rounds
 from runner.report.repro.stand_alone_script import NotAlone
 from runner.report.repro.write import REPRO_NAME, ROUNDED, Beside, Repro, repro, write_repro
@@ -34,6 +33,7 @@ from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, Rounding
 from runner.schema.checker import CheckerSettings
 from runner.schema.root import Settings
+from runner.schema.strategy import PrecisionSettings
 from runner.workers.pool import Pool
 from runner.workers.worker import PREPARE_SECONDS
 
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-GROUPS = ("strategy", "checker", "target", "reference", "inputs")
-"""The configuration groups whose option a replay names."""
-
 SETTLING = ("reference", "error", "exact")
 """What a check measured of a failure that later checks of it depend on."""
 
@@ -52,8 +49,6 @@ PAGE_NAME = "report.html"
 
 _SPEAKS = ("death", "error")
 """Failures of which what the runtime printed tells more than their kind."""
-
-_STRATEGIES = Path(__file__).resolve().parents[2] / "conf" / "strategy"
 
 
 @dataclass(frozen=True)
@@ -95,14 +90,19 @@ def write_bundle(
             return None
 
     found = answer if summary.model else None
-    shown, held = Shown(model=answer.model if answer else None, files=present(folder, summary)), None
+    shown = Shown(model=answer.model if answer else None, files=present(folder, summary))
+    held: bundle_zip.Contents | None = None
+    told: Any = None
     if found:
         attempt("test_data_set_0", lambda: _write_data(folder, found))
         script = Repro()
         if not settings.checker.needs_caller:
             script = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool)) or script
         told = attempt(bundle_zip.BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
-        shown, held = told or (shown, None)
+    elif isinstance(settings.strategy, PrecisionSettings) and summary.precision and not settings.checker.needs_caller:
+        told = attempt(bundle_zip.BUNDLE_NAME, lambda: _mixed(settings, folder, summary, cwd))
+    if told:
+        shown, held = told
     # with these a check of the kept model alone knows what that of the whole one did
     measured = {name: summary.evidence[name] for name in SETTLING if name in summary.evidence}
     recorded: dict[str, Any] = {
@@ -114,13 +114,13 @@ def write_bundle(
         recorded["data_sets"] = len(found.samples)
     if "changes" in summary.evidence:
         recorded["changes"] = list(summary.evidence["changes"])
-    attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
+    attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *configuration(settings, cwd), recorded))
     told = attempt("details for the page", material) or Material()
     made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
     shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
     attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
     if held:
-        attempt(bundle_zip.BUNDLE_NAME, lambda: _write_zip(folder, held, shown.repro))
+        attempt(bundle_zip.BUNDLE_NAME, lambda: _write_zip(folder, held, shown))
     attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, made, told))
     ran = made.seconds if made else 0.0
     if lost or ran:
@@ -213,13 +213,7 @@ def _handed_on(
     own = settings.checker.needs_caller  # what stands in its place judges nothing
     models = [summary.model or "", *([ROUNDED] if rounds(settings.target) else [])]
     held = bundle_zip.contents(folder, models, CheckerSettings() if own else settings.checker, cwd)
-    if held.left_out:
-        log.warning("%s: %s", folder / bundle_zip.BUNDLE_NAME, held.told)
-    if held.of_user:
-        log.info("%s holds files of yours: %s", folder / bundle_zip.BUNDLE_NAME, ", ".join(held.of_user))
-    if typed := check_files.like_secrets(settings.checker):
-        shown = f"{REPORT_NAME}, {REPRO_NAME} and {bundle_zip.BUNDLE_NAME} show checker.command as it was typed"
-        log.warning("%s, also what looks like a secret: %s", shown, ", ".join(typed))
+    _say(settings, folder, held)
     files = present(folder, summary, script, held.told)
     if settings.checker.runs_own_code and script.source:
         # a reader has the copies of the check in the archive, and not what lies here
@@ -231,10 +225,31 @@ def _handed_on(
     return Shown(answer.model, (), script, said, check, bundle_zip.BUNDLE_NAME, files, held.told), held
 
 
-def _write_zip(folder: Path, held: bundle_zip.Contents, script: Repro) -> None:
+def _mixed(settings: Settings, folder: Path, summary: Summary, cwd: Path) -> tuple[Shown, bundle_zip.Contents]:
+    """Return the same of a mixed model."""
+    held = mixed_bundle.contents(settings, folder, summary, cwd)
+    _say(settings, folder, held)
+    made = mixed_bundle.configuration(settings, summary, cwd, held)
+    files = present(folder, summary, left_out=held.told, zipped=True)
+    return Shown(zipped=bundle_zip.BUNDLE_NAME, files=files, missing=held.told, makes=made), held
+
+
+def _say(settings: Settings, folder: Path, held: bundle_zip.Contents) -> None:
+    """Say in the log what bundle.zip lacks, and what of the user's it shows."""
+    if held.left_out:
+        log.warning("%s: %s", folder / bundle_zip.BUNDLE_NAME, held.told)
+    if held.of_user:
+        log.info("%s holds files of yours: %s", folder / bundle_zip.BUNDLE_NAME, ", ".join(held.of_user))
+    if typed := check_files.like_secrets(settings.checker):
+        shown = f"{REPORT_NAME}, {REPRO_NAME} and {bundle_zip.BUNDLE_NAME} show checker.command as it was typed"
+        log.warning("%s, also what looks like a secret: %s", shown, ", ".join(typed))
+
+
+def _write_zip(folder: Path, held: bundle_zip.Contents, shown: Shown) -> None:
     """Write bundle.zip, with REPORT.md in it."""
     page = (folder / REPORT_NAME).read_text(encoding="utf-8")
-    bundle_zip.write_zip(folder, held, {REPORT_NAME: page, **({REPRO_NAME: script.source} if script.source else {})})
+    made = {REPRO_NAME: shown.repro.source, bundle_zip.MIXED_YAML: shown.makes}
+    bundle_zip.write_zip(folder, held, {REPORT_NAME: page, **{name: text for name, text in made.items() if text}})
 
 
 def _printed(pool: Pool, python: str | None, model: ModelProto) -> ModelText:
@@ -273,18 +288,3 @@ def _write_data(folder: Path, answer: ReducedModel) -> None:
         feeds = {one.name: sample.feeds[one.name] for one in graph.input if one.name in sample.feeds}
         outputs = {one.name: sample.expected[one.name] for one in graph.output if one.name in sample.expected}
         write_test_data_set(feeds, outputs, folder / name)
-
-
-def _configuration(settings: Settings, cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return all values, and the option chosen for each group.
-
-    Paths are absolute already; commands are told to run where they ran, so that they mean the same from any folder.
-    """
-    config = dataclasses.asdict(settings) | {"cwd": str(cwd)}
-    config.pop("recorded")
-    config.pop("resume")
-    choices = {group: config[group]["name"] for group in GROUPS} | {"artifacts": settings.artifacts.keep.value}
-    choices["workers"] = "serial"
-    if not (_STRATEGIES / f"{choices['strategy']}.yaml").is_file():  # an option of the user's own: all values are here
-        choices["strategy"] = type(settings.strategy).name
-    return config, choices

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ MOST_MB = 25
 """What forges take as an attachment. What does not fit is left out, the largest first, and named."""
 _TOP = "bundle"
 _SCRIPT = "repro.py"
+MIXED_YAML = "mixed.yaml"
+"""Makes the mixed model of a precision run from the original (see `mixed_bundle`)."""
 _REPORT = "REPORT.md says what was found, and on what."
 _RUN = """{first} shows the failure:
 
@@ -28,6 +30,12 @@ _RUN = """{first} shows the failure:
 
 It says in its first lines what has to be installed. Exit status: 1 the failure shows, 0 it does not, 2 it cannot be
 told here (the reason is printed).
+"""
+_MAKE = """The mixed-precision model is not here, as it has all weights of the original. With that beside this file:
+
+    winnow mixed.yaml
+
+makes it again, and checks it. The first lines of mixed.yaml name the original, and what else it needs.
 """
 _MODELS = """Files whose names end in .onnx are models; test_data_set_N holds the inputs, and the outputs that were
 expected, as ONNX keeps them.
@@ -61,21 +69,24 @@ class Contents:
         """Name the user's own files that go along."""
         return [name for name in self.files if name.startswith(f"{check_files.FOLDER}/")]
 
-    def readme(self, *, script: bool) -> str:
-        """Return what README.txt says. ``script``: whether there is one that shows the failure."""
+    def readme(self, written: Collection[str]) -> str:
+        """Return what README.txt says. ``written``: the names of what is written for the archive."""
         lacks = f"Missing here: {self.told}. Ask whoever sent this.\n" if self.told else ""
         names = ", ".join(name.partition("/")[2] for name in self.of_user)
         first = "With what is named below," if lacks else "This"
-        parts = [f"{_REPORT}\n", _RUN.format(first=first) if script else "", lacks, _MODELS]
-        return "\n".join(filter(None, [*parts, _CHECK.format(names=names) if names else ""]))
+        how = _RUN.format(first=first) if _SCRIPT in written else ""
+        how = _MAKE if MIXED_YAML in written else how
+        models = _MODELS if any(name.endswith(".onnx") for name in self.files) else ""
+        check = _CHECK.format(names=names) if names else ""
+        return "\n".join(filter(None, [f"{_REPORT}\n", how, lacks, models, check]))
 
 
-def contents(folder: Path, models: Sequence[str], checker: CheckerSettings, cwd: Path, most: int = MOST_MB) -> Contents:
-    """Return what goes in besides what is written for it: ``models`` with their weights, data sets, the check's files.
+def contents(folder: Path, named: Sequence[str], checker: CheckerSettings, cwd: Path, most: int = MOST_MB) -> Contents:
+    """Return what goes in besides what is written for it: ``named`` files, data sets, the check's files.
 
-    ``models``: names in ``folder``; ``cwd``: where the user stands.
+    ``named``: names in ``folder``, models with their weights; ``cwd``: where the user stands.
     """
-    names = [name for model in models for name in (model, *sorted(path.name for path in folder.glob(f"{model}.data*")))]
+    names = [name for model in named for name in (model, *sorted(path.name for path in folder.glob(f"{model}.data*")))]
     data = sorted(folder.glob("test_data_set_[0-9]*/*.pb"))
     found = {name: folder / name for name in names if Path(name).name == name}
     found |= {path.relative_to(folder).as_posix(): path for path in data}
@@ -94,7 +105,7 @@ def contents(folder: Path, models: Sequence[str], checker: CheckerSettings, cwd:
 
 def write_zip(folder: Path, held: Contents, texts: Mapping[str, str]) -> None:
     """Write ``bundle.zip`` into ``folder``, atomically. ``texts``: more files, by name. Raises OSError."""
-    said = {**texts, "README.txt": held.readme(script=_SCRIPT in texts)}
+    said = {**texts, "README.txt": held.readme(texts)}
     with written_whole(folder / BUNDLE_NAME) as part, zipfile.ZipFile(part, "x", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted([*said, *held.files]):
             entry = zipfile.ZipInfo(f"{_TOP}/{name}")  # of 1980: when it was written says nothing

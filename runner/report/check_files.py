@@ -23,6 +23,9 @@ FOLDER = "check"
 """The folder of a bundle that they lie in."""
 BY_VALUE = "# the function by value:"
 """Below this line of a script that a program's function was written to is what only a worker reads."""
+DATA_OPENED = 'open(os.path.join(HERE, {file!r}), "rb")'
+"""How such a script opens the data of its function, where that is too large for the script."""
+_OPENED = re.compile(re.escape(DATA_OPENED).replace(re.escape("{file!r}"), r"'([\w.-]+)'"))
 _OF_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc", "/sys")))
 _MODELS = frozenset((".onnx", ".ort", ".engine", ".plan", ".trt", ".pt", ".pth", ".ckpt", ".h5", ".tflite", ".gguf"))
 _WEIGHTS = frozenset((".data", ".safetensors", ".pb", ".bin", ".weights"))
@@ -127,7 +130,18 @@ def left_behind(checker: CheckerSettings, cwd: Path) -> list[str]:
     """Return what a check names besides, as it names it: whoever runs the check elsewhere has to be given it."""
     taken = handed_on(checker, cwd)
     named = files_named(checker, cwd).items()
-    return [word.removeprefix(_option(word)) for word, path in named if path not in taken and not _foreign(path, cwd)]
+    left = [word.removeprefix(_option(word)) for word, path in named if path not in taken and not _foreign(path, cwd)]
+    of_functions = [(name, path) for path, name in taken.items() if isinstance(checker, PythonChecker)]
+    return [
+        *left,
+        *(f"{data} (the function's data, for {FOLDER}/{name})" for name, path in of_functions for data in _data(path)),
+    ]
+
+
+def _data(script: Path) -> list[str]:
+    """Return the name of the file with the data of a program's function, which may hold anything, also a model."""
+    _, _, read = read_plain(script, _MOST_TEXT).decode("utf-8", "replace").partition(f"\n{BY_VALUE}\n")
+    return _OPENED.findall(read)
 
 
 def texts_of(checker: CheckerSettings, cwd: Path) -> dict[str, str]:

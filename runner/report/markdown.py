@@ -11,6 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from runner.files import write_text
+from runner.program_name import without_values
 from runner.report.markup import block, bullets, cut, folded, section, some, table, text
 from runner.report.page.data import Tensor
 from runner.report.repro.write import Repro
@@ -21,10 +22,10 @@ from runner.report.sections.inspection_section import inspection_section
 from runner.report.sections.layers_section import layers_section, outputs_section
 from runner.report.sections.model_section import model_section
 from runner.report.sections.passes_section import passes_section
-from runner.report.sections.precision_section import raised, title
+from runner.report.sections.precision_section import again_section, raised, title
 from runner.report.sections.rechecked_section import rechecked_section, title_of_kept
 from runner.report.sections.releases_section import releases_section
-from runner.report.sections.repro_section import repro_section, without_values
+from runner.report.sections.repro_section import repro_section
 from runner.report.sections.triage_section import triage_page
 from runner.report.sections.workarounds_section import workarounds_section
 from runner.report.summary import Summary
@@ -63,6 +64,7 @@ class Shown:
     values in it. ``said``: what the check printed about the reduced model; ``check``: the user's scripts by name.
     ``zipped``: the name of the archive to attach, "" without one, and what is ``missing`` in it, in words; ``files``:
     what each file of the run's folder is. ``types``: of tensors inside the model, as far as they are known.
+    ``makes``: the configuration that makes a mixed model again.
     """
 
     model: ModelProto | None = None
@@ -74,6 +76,7 @@ class Shown:
     files: Mapping[str, str] = field(default_factory=dict)
     missing: str = ""
     types: Mapping[str, str] = field(default_factory=dict)
+    makes: str = ""
 
 
 def write_report(folder: Path, summary: Summary, command: Sequence[str], shown: Shown) -> None:
@@ -106,6 +109,7 @@ def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()
         if summary.precision and summary.nodes_after is not None
         else model_section(summary, shown.model, shown.types),
         repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
+        again_section(summary, shown.zipped, shown.missing) if shown.makes else "",
         experiments(summary.cause) if summary.cause else "",
         _suspects(summary),
         passes_section(summary.passes, summary.minimality),
@@ -161,10 +165,13 @@ def _fused(summary: Summary) -> str:
     return section("Fused layers", f"What TensorRT made of these nodes in {text(summary.fused['of'])}.\n\n{shown}")
 
 
-def present(folder: Path, summary: Summary, script: Repro | None = None, left_out: str = "") -> dict[str, str]:
+def present(
+    folder: Path, summary: Summary, script: Repro | None = None, left_out: str = "", *, zipped: bool = False
+) -> dict[str, str]:
     """Return the files that are there (the report aside), and those that are written right after it.
 
-    ``script``: repro.py, if there is an answer; ``left_out``: what the archive with it does not hold.
+    ``script``: repro.py, if there is an answer; ``zipped``: whether there is an archive without one, too; ``left_out``:
+    what that does not hold.
     """
     alone = "; it stands alone: it holds the model and its inputs" if script and script.alone else ""
     known = {
@@ -176,9 +183,10 @@ def present(folder: Path, summary: Summary, script: Repro | None = None, left_ou
         "repro.py": f"shows the failure, with what its first lines name and nothing of Winnow{alone}",
     }
     found = {name: what for name, what in known.items() if name and (folder / name).exists()}
-    if script:
-        of_script = "the script, " if script.source else ""
-        parts = f"one file to attach: this report, {of_script}the model, its data and the check's files"
+    if script or zipped:
+        of_script = "the script, " if script and script.source else ""
+        held = f"{of_script}the model, its data" if script else "how the model is made again"
+        parts = f"one file to attach: this report, {held} and the check's files"
         found["bundle.zip"] = "; ".join(filter(None, (parts, left_out)))
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.program_name import install
+
 log = logging.getLogger(__name__)
 
 LEAST = 1e-9
@@ -63,7 +65,7 @@ def _plot(path: Path, draw: Callable[[Any], None], across: str, up: str) -> bool
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except Exception as error:  # noqa: BLE001 - an installation may be broken in any way
-        log.info("%s is not drawn (%s): pip install 'winnow-onnx[plot]'", path.name, error)
+        log.info("%s is not drawn (%s): %s", path.name, error, install("plot"))
         return False
     figure = Figure(figsize=(11, 4.5))
     axes = figure.add_subplot()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ import yaml
 
 from runner.files import write_text
 from runner.program_name import program_name
+from runner.schema.root import Settings
 
 REPLAY_NAME = "replay.yaml"
+GROUPS = ("strategy", "checker", "target", "reference", "inputs")
+"""The configuration groups whose option a replay names."""
+_STRATEGIES = Path(__file__).resolve().parents[2] / "conf" / "strategy"
 _ABSENT = "(none)"
 _LONGEST = 160
 _LIKE_A_NUMBER = re.compile(r"[-+]?\.?(\d|inf|nan)", re.IGNORECASE)
@@ -41,6 +46,21 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _represent_text)
 
 
+def configuration(settings: Settings, cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return all values, and the option chosen for each group.
+
+    Paths are absolute already; commands are told to run where they ran, so that they mean the same from any folder.
+    """
+    config = dataclasses.asdict(settings) | {"cwd": str(cwd)}
+    config.pop("recorded")
+    config.pop("resume")
+    choices = {group: config[group]["name"] for group in GROUPS} | {"artifacts": settings.artifacts.keep.value}
+    choices["workers"] = "serial"
+    if not (_STRATEGIES / f"{choices['strategy']}.yaml").is_file():  # an option of the user's own: all values are here
+        choices["strategy"] = type(settings.strategy).name
+    return config, choices
+
+
 def write_replay(
     path: Path, config: Mapping[str, Any], choices: Mapping[str, str], recorded: Mapping[str, Any]
 ) -> None:
@@ -50,17 +70,26 @@ def write_replay(
     ``drift`` compares later, such as ``{"model": sha256, "check": {file: sha256}, "versions": {package: version}}``.
     Raises OSError where it cannot be written.
     """
-    # each section says on which option it stands: another choice on the command line then replaces all of it
-    sections = {group: {"defaults": [option, "_self_"], **config.get(group, {})} for group, option in choices.items()}
-    content = {**config, **sections, "recorded": recorded}
-    text = yaml.dump(
-        escaped(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
-    )
-    text = "".join(char if char.isprintable() or char == "\n" else _escape_character(char) for char in text)
     command = shlex.quote(str(path))
     # a line end in a path would end the comment
-    first = f"# {program_name()} {command if command.isprintable() else ascii(str(path))}\n"
-    write_text(path, first + text)
+    first = f"{program_name()} {command if command.isprintable() else ascii(str(path))}"
+    write_text(path, replay_text([first], {**config, "recorded": recorded}, choices))
+
+
+def replay_text(first: Iterable[str], config: Mapping[str, Any], choices: Mapping[str, str]) -> str:
+    """Return the text of a configuration. ``first``: what its first lines say. For the others see `write_replay`."""
+    # each section says on which option it stands: another choice on the command line then replaces all of it
+    sections = {group: {"defaults": [option, "_self_"], **config.get(group, {})} for group, option in choices.items()}
+    text = yaml.dump(
+        escaped({**config, **sections}),
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=False,
+        width=120,
+    )
+    text = "".join(char if char.isprintable() or char == "\n" else _escape_character(char) for char in text)
+    return "".join(f"# {line}\n" for line in first) + text
 
 
 def drift(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 
@@ -27,6 +27,12 @@ class Checks:
     recheck: int = 0
     samples: int = 0
     repeats: int = 0
+
+
+def sum_of(counts: Iterable[Checks]) -> Checks:
+    """Return all of them together."""
+    every = [astuple(one) for one in counts]
+    return Checks(*(sum(column) for column in zip(*every, strict=True)))
 
 
 class MistakeError(Exception):

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from runner.program_name import without_values
+
 NAME = "jobs.jsonl"
 
 
@@ -72,7 +74,7 @@ class Ledger:
 
     def queued(self, job: int, overrides: Sequence[str]) -> None:
         """Note a job that waits for its turn."""
-        self._add(job, "queued", overrides=list(overrides))
+        self._add(job, "queued", overrides=without_values(overrides))
 
     def running(self, job: int, pid: int, folder: Path) -> None:
         """Note a job whose process has been started."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hydra.core.utils import filter_overrides
 
+from runner.program_name import without_values
 from runner.sweeps.console import Console
 from runner.sweeps.interruption import Interruption
 from runner.sweeps.job_process import JobProcess
@@ -89,7 +90,7 @@ class Scheduler:
         """Start a job; return its end where it needs no start."""
         if job.kept is not None:
             return End(job.kept, kept=True)
-        self._console.tell(f"#{number} {' '.join(filter_overrides(overrides))}")
+        self._console.tell(f"#{number} {' '.join(without_values(filter_overrides(overrides)))}")
         # a job that runs alone has the terminal: its progress moves, and it may ask questions
         listener = partial(self._console.repeat, number) if slots < self._slots else None
         process = JobProcess(job.arguments, job.memory, self._guardian, listener)

@@ -22,6 +22,7 @@ from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQue
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher as Stock
 
 from runner.errors import UsageError
+from runner.program_name import without_values
 from runner.sweeps.console import Console
 from runner.sweeps.interruption import Interruption
 from runner.sweeps.launcher import publish, returned
@@ -50,7 +51,7 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
             for number, overrides in zip(numbers, job_overrides, strict=True):
                 words = filter_overrides(overrides)
                 ledger.queued(number, words)
-                console.tell(f"#{number} {' '.join(words)}")
+                console.tell(f"#{number} {' '.join(without_values(words))}")
             jobs = dict(zip(numbers, self._submit(numbers, job_overrides), strict=True))
             _Wait(jobs, ledger, console, interruption).until_all_ended()
         interruption.pass_on()

@@ -87,8 +87,7 @@ class Sweep:
 
         self.phase = Phase.ended
         table = rows(self.folder, self.planned, self.before)
-        if table and all(row.exit_code == Status.usage.exit_code for row in table):
-            self.record.restore()
+        self._keep_record(table)
         code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS
         if not self.silent:
             show(table)
@@ -105,6 +104,23 @@ class Sweep:
         if not self.silent:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return code
+
+    def _keep_record(self, table: Sequence[Row]) -> None:
+        """Of settings that were refused: put back what was there if no job has run by them; else keep it beside."""
+        from runner.sweeps.log import NAME, read_ledger  # noqa: PLC0415 - as above
+
+        assert self.folder is not None
+        ledger = self.folder / NAME
+        fresh = ledger.is_file() and self.before.get(ledger) != ledger.stat().st_mtime_ns
+        told = read_ledger(self.folder) if fresh else {}
+        refused = {row.job for row in table if row.exit_code == Status.usage.exit_code}
+        idle = refused | {str(number) for number, entry in told.items() if entry.get("state") == "kept"}
+        if refused and all(row.job in idle for row in table):
+            self.record.restore()
+        elif refused:
+            with suppress(OSError):  # a full disk, which the table tells of
+                if before := self.record.set_aside(self.folder):
+                    say(f"winnow: jobs were refused; the settings that this sweep had before: {before}", error=True)
 
     def _write_page(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write report.html, which compares the jobs; without it sweep.md says the same."""

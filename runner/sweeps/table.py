@@ -22,6 +22,7 @@ from runner.cli.screen.fields import count, number, section, text, texts
 from runner.cli.screen.last_screen import without_advice
 from runner.cli.terminal import say
 from runner.errors import UsageError
+from runner.program_name import without_values
 from runner.report.markup import code, cut
 from runner.report.markup import text as escaped
 from runner.report.result import RESULT_NAME, read_result
@@ -82,10 +83,11 @@ def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path,
     numbers = range(len(planned)) if planned else sorted(found)
     told = read_ledger(folder) if folder / LEDGER in fresh else {}
     table = [_row(n, found.get(n), planned[n] if planned else (), folder, fresh) for n in numbers]
-    return [
+    table = [
         replace(row, message=words(told[n])) if row.status in _WITHOUT_RESULT and n in told else row
         for n, row in zip(numbers, table, strict=True)
     ]
+    return [replace(row, overrides=tuple(without_values(row.overrides))) for row in table]
 
 
 def _folders(fresh: AbstractSet[Path]) -> dict[int, Path]:

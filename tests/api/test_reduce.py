@@ -7,6 +7,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -21,6 +22,7 @@ from runner import api as winnow
 from runner.report.summary import Summary
 from tests.api.programs import BAD, QUICK, chain, lacks, script
 from tests.harness import winnow as command_line
+from tests.report.fresh import show
 
 
 def test_a_reduction_is_a_value_and_goes_on_with_what_is_known(tmp_path: Path) -> None:
@@ -75,6 +77,31 @@ def test_a_crash_of_the_check_is_a_verdict(tmp_path: Path) -> None:
     found = winnow.repeat(None, lambda *_: os.abort(), strategy={"until": 1}, folder=tmp_path / "run")
     assert [one.outcome for one in found.verdicts] == ["fail"]
     assert found.summary.signature == {"stage": "check", "kind": "death MEMORY", "detail": ""}
+
+
+def test_a_bundle_says_where_it_lacks_the_data_of_a_function(tmp_path: Path) -> None:
+    """It may be anything, also a model; what shows the failure is named, and where it has to lie."""
+    data = os.urandom(1 << 17)
+
+    def check(model: str, inputs: list[Any], expected: list[Any]) -> bool:
+        return all(node.op_type != "Neg" for node in onnx.load(model).graph.node) or not data
+
+    found = winnow.reduce(chain(), check, folder=tmp_path / "run", **QUICK)
+    (held,) = (tmp_path / "run" / "given").glob("check-*.bin")
+    report = (tmp_path / "run" / "REPORT.md").read_text()
+    lacks = next(line for line in report.splitlines() if "bundle.zip is not whole" in line)
+    assert held.name in lacks
+    assert found.bundle is not None
+    with zipfile.ZipFile(found.bundle) as archive:
+        archive.extractall(tmp_path / "elsewhere")
+    bundle = tmp_path / "elsewhere" / "bundle"
+    assert held.name in (bundle / "README.txt").read_text()
+    assert not [*bundle.rglob("*.bin")]
+    assert show(sys.executable, bundle / "repro.py").code == 2
+    (copied,) = bundle.rglob("check-*.py")
+    assert str(copied.relative_to(bundle)) in lacks
+    held.rename(copied.with_name(held.name))
+    assert show(sys.executable, bundle / "repro.py").code == 1
 
 
 def test_in_process_nothing_is_sent_anywhere(tmp_path: Path) -> None:
@@ -260,6 +287,10 @@ def test_in_process_nothing_is_printed_and_ctrl_c_offers_no_going_on(
         winnow.repeat(chain(), check, in_process=True, strategy={"until": 9}, folder=tmp_path / "run")
     assert "resume" not in str(raised.value)
     assert str(tmp_path / "run") in str(raised.value)
+    for name in ("result.json", "REPORT.md", "report.html"):
+        said = (tmp_path / "run" / name).read_text()
+        assert "go on with" not in said
+        assert "Run it again with the same settings" not in said
     assert capfd.readouterr() == ("", "")
 
 

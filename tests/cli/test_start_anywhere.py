@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.launcher_memory import LauncherMemory
-from runner.program_name import SCRIPTS, program_name, program_words
+from runner.program_name import SCRIPTS, install, program_name, program_words
 from tests.harness import ROOT
 
 NAMES = ("runner", "strategies", "conf")
@@ -101,6 +101,14 @@ def test_the_scripts_and_what_is_installed() -> None:
 )
 def test_the_program_as_it_is_typed_again(program: str, words: tuple[str, ...]) -> None:
     assert program_words(program) == words
+
+
+def test_an_extra_is_installed_from_the_clone_or_by_name(tmp_path: Path) -> None:
+    assert install("plot", tmp_path) == "pip install 'winnow-onnx[plot]'"
+    (tmp_path / "pyproject.toml").touch()
+    assert install("plot", tmp_path) == "pip install -e '.[plot]' (in the clone of winnow-onnx)"
+    named = [path for path in (ROOT / "runner").rglob("*.py") if "winnow-onnx[" in path.read_text()]
+    assert not named, "messages ask for the words"
 
 
 def test_a_sweeps_job_names_the_program_as_the_sweep_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,26 +17,51 @@ from runner.jobs.job import run
 from runner.report.summary import MistakeError
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import CommandChecker
+from runner.schema.diagnosis import TriageSettings
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import ReduceSettings
+from runner.schema.strategy import ReduceSettings, StrategySettings
+
+
+def settings_of(folder: Path, strategy: StrategySettings) -> Settings:
+    """A model of one node, and a command that passes everything."""
+    values = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"], name="neg")], "g", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
+    check = CommandChecker(command=[sys.executable, "-S", "-c", "import sys; sys.exit(0)", "{model}"])
+    given = {"target": OnnxRuntimeBackend(), "reference": as_reference(OnnxRuntimeBackend)(), "inputs": RandomInputs()}
+    return Settings(strategy=strategy, checker=check, model=str(folder / "m.onnx"), **given)
+
+
+def boom(*_: Any, **__: Any) -> None:
+    raise RuntimeError("boom")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "where"),
+    [
+        (ReduceSettings(), "runner.report.live.log_lines.LogObserver.finished"),
+        (TriageSettings(), "runner.jobs.triage.run.write_bundle"),
+    ],
+    ids=["behind the last check", "between the steps of a triage"],
+)
+def test_all_checks_are_counted_wherever_it_happens(
+    strategy: StrategySettings, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(where, boom)
+    folder = tmp_path / "run"
+    with pytest.raises(MistakeError) as caught:
+        run(settings_of(tmp_path, strategy), folder, ())
+    lines = [line for path in folder.rglob("journal*.jsonl") for line in path.read_text().splitlines()]
+    assert caught.value.checks.search + caught.value.checks.trust == sum('"outcome"' in line for line in lines) > 0
+    assert "boom" in str(caught.value.__cause__)
 
 
 def test_the_checks_that_were_made_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def boom(*_: Any) -> None:
-        raise RuntimeError("boom")
-
     monkeypatch.setattr("runner.jobs.reduce.run.answered", boom)
-    values = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"], name="neg")], "g", values[:1], values[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, tmp_path / "m.onnx")
-    check = CommandChecker(command=[sys.executable, "-S", "-c", "import sys; sys.exit(0)", "{model}"])
-    given = {"target": OnnxRuntimeBackend(), "reference": as_reference(OnnxRuntimeBackend)(), "inputs": RandomInputs()}
-    settings = Settings(strategy=ReduceSettings(), checker=check, model=str(tmp_path / "m.onnx"), **given)
     folder = tmp_path / "run"
     with pytest.raises(MistakeError) as caught:
-        run(settings, folder, ())
+        run(settings_of(tmp_path, ReduceSettings()), folder, ())
     ensure_result(_failed(caught.value, OmegaConf.create({}), folder), folder)
     result = json.loads((folder / "result.json").read_text())
     assert result["status"] == "internal_error" and "RuntimeError: boom" in result["message"]

@@ -30,6 +30,11 @@ ROW: dict[str, Any] = {
 }
 
 
+def test_where_nothing_was_compared_no_error_is_told() -> None:
+    row = {**ROW, "bad": False, "kind": "", "error": 0.0, "compared": False, "shape": [0]}
+    assert "| `logits` | nothing compared |  |" in outputs_section([row])
+
+
 def test_outputs_of_any_run_that_compared_them() -> None:
     text = report(Summary(Status.found, 0, "reduce", outputs=(ROW,)))
     assert "## The model's outputs" in text

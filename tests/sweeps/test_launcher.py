@@ -20,6 +20,7 @@ from hydra.errors import MissingConfigException
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.cli.explain_errors import explain
+from runner.program_name import install
 from tests.fork_server import run_forked
 from tests.harness import ROOT
 from tests.matrix import sample
@@ -222,6 +223,19 @@ def test_a_job_is_a_plain_run_of_what_the_sweep_began_with(tmp_path: Path) -> No
     assert heard == [f"{what} {job} True" for job in (0, 1) for what in ("start", "end")]
 
 
+def test_values_of_the_environment_are_shown_nowhere(tmp_path: Path) -> None:
+    """What jobs need to run, and to go on, holds them: Hydra's record, the journal, ended.json, result and replay."""
+    chain(tmp_path / "a.onnx", "a", nodes=2)
+    (tmp_path / "check.sh").write_text('test "$MY_KEY" != hunter1\n')
+    given = ("model=a.onnx", "checker=command", "checker.command=[sh,check.sh]", "checker.env.MY_KEY=hunter1,hunter2")
+    done = sweep(tmp_path, *given, "hydra.sweep.dir=out", "plan=true", "verbosity=debug")
+    shown = [tmp_path / "out" / name for name in ("sweep.json", "sweep.md", "jobs.jsonl", "report.html")]
+    for text in (done.stdout, done.stderr, *(path.read_text() for path in shown)):
+        assert "hunter" not in text
+    assert "#0 model=a.onnx" in done.stdout and done.stdout.count("checker.env.MY_KEY=...") >= 2
+    assert all("checker.env.MY_KEY=..." in row["overrides"] for row in table(tmp_path / "out"))
+
+
 @pytest.mark.parametrize(("number", "code"), sample([(signal.SIGTERM, 143), (signal.SIGINT, 130)], 2))
 def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
     arguments = [prepared(tmp_path, ["a", "waits", "b"]), *ASKED, "hydra.launcher.n_jobs=1"]
@@ -298,4 +312,4 @@ def _hears_interrupts() -> None:
 
 def test_a_launcher_that_is_not_installed_says_what_to_install() -> None:
     missing = MissingConfigException("no", "hydra/launcher/submitit_slurm", options=["basic", "joblib", "winnow"])
-    assert "pip install 'winnow-onnx[slurm]'" in explain(missing)
+    assert f"It comes with an extra: {install('slurm')}." in explain(missing)

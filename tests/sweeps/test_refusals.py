@@ -95,6 +95,22 @@ def test_two_sweeps_of_any_launcher_do_not_share_a_folder(tmp_path: Path) -> Non
         process.terminate()
 
 
+def test_a_sweep_of_which_jobs_are_refused_does_not_lose_its_settings(tmp_path: Path) -> None:
+    """Those are what it goes on with: back if no job ran by the new ones, beside these if one did."""
+    prepared(tmp_path, ["a", "b"])
+    given = ["checker=python", "checker.file=check.py", "plan=true", "hydra.sweep.dir=out"]
+    assert sweep(tmp_path, "model=a.onnx,b.onnx", *given).returncode == 0
+    record, beside = tmp_path / "out" / "multirun.yaml", tmp_path / "out" / "multirun.before.yaml"
+    first = record.read_text()
+    done = sweep(tmp_path, "model=a.onnx,gone.onnx", *given[:3], "resume=out")
+    assert [row["status"] for row in table(tmp_path / "out")] == ["planned", "usage"], done.stderr
+    assert record.read_text() == first and not beside.exists()
+    done = sweep(tmp_path, "model=b.onnx,gone.onnx", *given[:3], "resume=out")
+    assert [row["status"] for row in table(tmp_path / "out")] == ["planned", "usage"], done.stderr
+    assert "gone.onnx" in record.read_text() and beside.read_text() == first
+    assert f"the settings that this sweep had before: {beside}" in done.stderr
+
+
 def test_keys_that_only_the_choices_have(tmp_path: Path) -> None:
     given = ("strategy=tactic_repeat,tactic_isolate", "strategy.timeout=5", "plan=true", "hydra.sweep.dir=out")
     done = sweep(tmp_path, "model=gone.onnx", *given)

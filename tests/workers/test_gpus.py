@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from runner.errors import UsageError
+from runner.program_name import install
 from runner.workers.leases.visible_gpus import (
     Device,
     Instance,
@@ -111,7 +113,7 @@ def test_what_a_driver_without_nvml_leaves_open_is_refused() -> None:
     # two names of one GPU would be two leases
     assert names(DRIVER_ALONE, A) == (A,)
     for allowed in ("0", "GPU-aaaa"):
-        with pytest.raises(UsageError, match=r"CUDA_VISIBLE_DEVICES.*winnow-onnx\[gpu\].*nvidia-smi -L"):
+        with pytest.raises(UsageError, match=rf"CUDA_VISIBLE_DEVICES.*{re.escape(install('gpu'))}.*nvidia-smi -L"):
             names(DRIVER_ALONE, allowed)
     with pytest.raises(UsageError, match=r"workers\.gpus=0"):
         names(DRIVER_ALONE, wanted=["0"])

@@ -62,12 +62,21 @@ def table(case: Case, judge: Judge) -> list[dict[str, Any]]:
             for one in judge(number, name, mine[name], good[name])
         ]
         if each:
-            rows.append(_row(*max(each, key=lambda one: (one[0].fails, *one[0].rank)), output=name not in marked))
+            worst = max(each, key=lambda one: (one[0].fails, _is_compared(one[0], one[1]), *one[0].rank))
+            rows.append(_row(*worst, output=name not in marked))
     return rows
 
 
+def _is_compared(one: Compared, mine: TensorFile) -> bool:
+    """Whether any element was compared: there may be none, or the settings leave all of them out."""
+    return bool(one.difference.kind) or not (one.difference.nothing or 0 in mine.shape)
+
+
 def _row(one: Compared, mine: TensorFile, good: TensorFile, *, output: bool) -> dict[str, Any]:
-    """Return the numbers of one tensor; ``bad``: it fails the check; ``of_limit``: its error, 1 is what passes."""
+    """Return the numbers of one tensor; ``bad``: it fails the check; ``of_limit``: its error, 1 is what passes.
+
+    Where nothing was compared, ``compared`` says so, and the error is 0.
+    """
     kind = one.difference.kind or ("mismatch" if one.fails else "")
     row = {
         "tensor": one.output,
@@ -81,6 +90,7 @@ def _row(one: Compared, mine: TensorFile, good: TensorFile, *, output: bool) -> 
         "limit": finite(one.limit),
         "of_limit": LARGEST if kind not in ("", "mismatch") else finite(one.rank[1]),
     }
+    row |= {} if _is_compared(one, mine) else {"compared": False}
     if mine.structure is not None or good.structure is not None:
         return row
     arrays = recorded.mapped(mine), recorded.mapped(good)

@@ -14,6 +14,8 @@ from runner.files import write_text
 
 _OF_A_RUN = (".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml", "ended.json")
 _OF_A_SWEEP = ("multirun.yaml",)
+BEFORE = "multirun.before.yaml"
+"""What a sweep's folder said before, where a sweep of which some jobs were refused has written other settings."""
 
 
 @dataclass
@@ -33,3 +35,14 @@ class HydraRecord:
         for path, content in self._before.items():
             with suppress(OSError):
                 write_text(path, content)
+
+    def set_aside(self, folder: Path) -> Path | None:
+        """Keep what a sweep's ``folder`` said before under another name; return that, None where nothing else was said.
+
+        Raises OSError.
+        """
+        for path, content in self._before.items():
+            if path.read_text(encoding="utf-8", errors="replace") != content:
+                write_text(folder / BEFORE, content)
+                return folder / BEFORE
+        return None

@@ -16,6 +16,7 @@ from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
 from runner.report.sections.cause_section import SENTENCES
+from runner.run_folder import MIXED
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed
 from strategies.search import Claim
@@ -246,7 +247,8 @@ def _files(result: Mapping[str, Any], folder: Path) -> list[Path]:
     there = [folder / name for name in _FILES if (folder / name).is_file()]
     model = text(result, "model")
     more = [folder / model] if model and inside(folder / model, folder) and (folder / model).is_file() else []
-    return [*there, *more][:_MOST_FILES] or [_report(result, folder)]
+    most = _MOST_FILES + (model == f"{MIXED}.onnx")  # which is what was asked for
+    return [*there, *more][:most] or [_report(result, folder)]
 
 
 def _report(result: Mapping[str, Any], folder: Path) -> Path:

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.cli.screen.fields import section, sections, text, texts
+from runner.cli.config.bounded_yaml import read_yaml
+from runner.cli.screen.fields import count, section, sections, text, texts
+from runner.errors import UsageError
 from runner.files import inside
 from runner.report.replay import REPLAY_NAME
 from runner.run_folder import REDUCED
@@ -19,6 +21,8 @@ _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_erro
 _OPTIMIZATIONS = frozenset({"optimization", "disabled_optimizers"})
 _DATA = "test_data_set_0"
 _OWN_CODE = ("command", "python")
+#: times as many random inputs, where nothing fails; and up to how many
+_MORE, _MOST_SAMPLES = 10, 100
 _HELP = (("strategy=workaround", "strategy.results=[{run}]"), "tries what keeps the failure away")
 #: by how a run ended, or by the strategy of one that found something: what is changed in its replay, and what for
 _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -27,10 +31,6 @@ _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
         "shows what the check alone says of the whole model",
     ),
     Status.no_set_suffices: (("strategy=layerwise",), "shows which tensor is wrong first"),
-    Status.nothing_to_find: (
-        ("inputs=files", "inputs.path=SAMPLES"),
-        "looks again, with inputs that it is known to fail with",
-    ),
     "layerwise": (("strategy=reduce",), "finds the smallest part that fails"),
     "passes": _HELP,
     "versions": _HELP,
@@ -61,10 +61,11 @@ def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]
     if status == Status.could_not_judge and section(result, "unresolved") and (folder / ".hydra").is_dir():
         return resume_command(program, folder), "once that is mended: asks again what is not known, and that only"
     known = _AGAIN.get(strategy if status == Status.found else status)
-    if status == Status.nothing_to_find and section(result, "signature"):  # it fails, and what was asked has no answer
-        known = None
     if not (folder / REPLAY_NAME).is_file():
         return "", ""
+    # with a signature it fails, and what was asked about that has no answer
+    if status == Status.nothing_to_find and not section(result, "signature"):
+        return _with_more_inputs(result, folder, program)
     if known is not None:
         run = shown_path(folder)
         return _again(program, folder, *(word.format(run=run) for word in known[0])), known[1]
@@ -73,6 +74,19 @@ def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]
 
 def _again(program: Sequence[str], folder: Path, *changes: str) -> str:
     return shlex.join([*program, f"{shown_path(folder)}/{REPLAY_NAME}", *changes])
+
+
+def _with_more_inputs(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> tuple[str, str]:
+    """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them."""
+    try:
+        replay = read_yaml(folder / REPLAY_NAME)
+    except UsageError:
+        return "", ""
+    inputs = section(replay, "inputs") if isinstance(replay, Mapping) else {}
+    samples = count(inputs, "samples") * _MORE
+    if text(inputs, "name") != "random" or text(result, "checker") == "command" or not 0 < samples <= _MOST_SAMPLES:
+        return "", ""
+    return _again(program, folder, f"inputs.samples={samples}"), f"looks again, with {samples} random inputs"
 
 
 def _after_an_answer(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> tuple[str, str]:

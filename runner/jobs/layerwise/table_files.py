@@ -19,7 +19,21 @@ CSV, JSON = "layerwise.csv", "layerwise.json"
 FILES = (CSV, JSON)
 _FORMULA = ("=", "+", "-", "@")
 _COLUMNS = (
-    *("tensor", "node", "operator", "output", "type", "shape", "sample", "bad", "kind", "error", "limit", "of_limit"),
+    *(
+        "tensor",
+        "node",
+        "operator",
+        "output",
+        "type",
+        "shape",
+        "sample",
+        "bad",
+        "kind",
+        "compared",
+        "error",
+        "limit",
+        "of_limit",
+    ),
     *("max", "mean", "p99", "relative", "sqnr", "psnr", "cosine", "top1", "top5", "nan", "reference_nan", "inf"),
     *("reference_inf", "low", "high", "reference_low", "reference_high", "own", "own_of_limit", "own_bad"),
 )
@@ -35,6 +49,8 @@ def full_rows(
             continue
         node, alone = graph.nodes[index], own.get(name)
         row = dict(rows.get(name) or {"tensor": name})
+        if not row.get("compared", True):
+            row["error"] = row["of_limit"] = None
         row |= {"node": node.name, "operator": node.op_type}
         if "type" in row:
             row["type"] = onnx.TensorProto.DataType.Name(row["type"]).lower()

@@ -131,7 +131,7 @@ def _reduce(job: Job) -> Summary:
         if strategy.find is Find.all and ending.status is Status.found:
             from runner.jobs.reduce.find_all import further
 
-            rest = further(session, handed, subject, partial(job.ended, session), conclude, ending)
+            rest = further(session, handed, subject, partial(job.ended, session), conclude, ending, job.onward)
             summary = with_rest(told(ending, reliability), summary, rest)
         job.bundle(summary, files_of(ending))
     return summary

@@ -24,10 +24,10 @@ from runner.jobs.triage.step_folder import StepFolder, drop_after
 from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Known
-from runner.jobs.triage.triage_summary import combined
+from runner.jobs.triage.triage_summary import checks_of, combined
 from runner.report.bundle import write_bundle
 from runner.report.page.collect.run_material import Material
-from runner.report.summary import Summary
+from runner.report.summary import MistakeError, Summary, sum_of
 from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import TriageSettings
 from runner.schema.root import Settings
@@ -44,16 +44,32 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     started = time.monotonic()
     known = Known(situation_of(settings), wanted, planned=settings.plan)
     triage = _Triage(settings, folder, started, installed(settings))
+    ended: list[Ended] = []
+    try:
+        return _taken(settings, folder, command, triage, known, ended)
+    except WinnowError:
+        raise
+    except MistakeError as error:  # in a step
+        raise MistakeError(sum_of([checks_of(ended), error.checks])) from error.__cause__
+    except Exception as error:
+        raise MistakeError(checks_of(ended)) from error
+
+
+def _taken(
+    settings: Settings, folder: Path, command: Sequence[str], triage: _Triage, known: Known, ended: list[Ended]
+) -> Summary:
+    """Take the steps, and write what they came to. ``ended``: gets those that have a result."""
     code = None
     try:
         with said_once():
             while step := next_step(replace(known, spent=triage.spent(known))):
                 known = known.after(triage.taken(step, known))
+                ended[:] = [one for one in known.ended if one.result]
         if not known.stopped:
             drop_after(folder, sum(bool(one.folder) for one in known.ended))
     except KeyboardInterrupt as error:  # between two steps; within one, that step says so
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
-    summary = combined(settings, folder, command, known, time.monotonic() - started, code)
+    summary = combined(settings, folder, command, known, time.monotonic() - triage.started, code)
     with processes(settings, folder) as running:
         tools = Tools(running.pool, running.guardian, folder, Path.cwd())
         told = Material(run=run_of(settings, tools, summary))
@@ -100,7 +116,8 @@ class _Triage:
             return Ended(step.name, why=step.why)
         at = sum(bool(one.folder) for one in known.ended) + 1
         place = StepFolder(self.folder, self.settings.budget, at, step.name, self.installed)
-        log.info("step %d, %s: %s", at, step.name, step.why)
+        most = at - 1 + sum(not known.has(name) for name in known.wanted)
+        log.info("step %d of at most %d, %s: %s", at, most, step.name, step.why)
         try:
             settings = StepSettings(self.settings, self.folder).of(step.name, known, self._left(known))
         except WinnowError as error:

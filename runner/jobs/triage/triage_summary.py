@@ -12,7 +12,7 @@ from typing import Any
 from runner.files import inside
 from runner.jobs.triage.flowchart import branch, decisions
 from runner.jobs.triage.reproduced_failure import CHECKED
-from runner.jobs.triage.step_result import mappings, names, number, section
+from runner.jobs.triage.step_result import Ended, mappings, names, number, section
 from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.verdict import verdict
 from runner.report.summary import Checks, Seconds, Summary
@@ -36,8 +36,8 @@ def combined(
     status = _status(known, code)
     said = verdict(known)
     if status is Status.interrupted:
-        words = [word for word in command if not word.startswith("resume=")]
-        said = f"interrupted; {said}; go on with: {shlex.join([*words, f'resume={folder}'])}"
+        words = shlex.join([*(word for word in command if not word.startswith("resume=")), f"resume={folder}"])
+        said = f"interrupted; {said}" + ("" if settings.checker.needs_caller else f"; go on with: {words}")
     answer = known.result(known.answer) if known.answer else {}
     place = step.folder if (step := known.of(known.answer)) else ""
     first = known.result("stands")
@@ -52,7 +52,7 @@ def combined(
         culprits=known.culprits,
         nested=names(answer, "nested"),
         minimality=_text(answer, "minimality"),
-        checks=_checks(asked),
+        checks=checks_of(asked),
         outcomes=_sum(section(one.result, "outcomes") for one in asked),
         unresolved=_sum(section(one.result, "unresolved") for one in asked),
         signature=_texts(answer, "signature") or _texts(first, "signature") or None,
@@ -132,7 +132,8 @@ def _reproduced(known: Known) -> dict[str, Any]:
     }
 
 
-def _checks(asked: list[Any]) -> Checks:
+def checks_of(asked: Sequence[Ended]) -> Checks:
+    """Return how many checks steps were paid for, by purpose."""
     return Checks(**{name: sum(int(number(section(one.result, "checks"), name)) for one in asked) for name in _PAID})
 
 

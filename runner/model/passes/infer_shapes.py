@@ -13,6 +13,7 @@ from runner.model.errors import ModelError
 from runner.model.graph import scopes
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values.value_types import declares_type
+from runner.program_name import install
 from runner.text import one_line
 
 MODES = ("onnx", "symbolic")
@@ -107,8 +108,7 @@ def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
         script = importlib.import_module("onnxruntime.tools.symbolic_shape_infer")
     except ImportError as error:
         raise ModelError(
-            f"symbolic shape inference needs {error.name or error}: "
-            "pip install 'winnow-onnx[symbolic]', or cut.shapes=onnx"
+            f"symbolic shape inference needs {error.name or error}: {install('symbolic')}, or cut.shapes=onnx"
         ) from None
     inference = script.SymbolicShapeInference
     try:

@@ -24,6 +24,8 @@ _LEFT = {
 NON_FINITE = ("nan", "inf")
 NOT_FINITE = "not finite"
 """The kind of a tensor that overflows on the reference as well."""
+NOT_COMPARED = "nothing compared"
+"""What stands for the error of a tensor without elements, or all of whose elements were left out."""
 _KINDS = {"nan": "NaN", "inf": "Inf", "shape": "another shape", NOT_FINITE: "NaN or Inf"}
 
 
@@ -99,7 +101,7 @@ def tensors_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cells(row: Mapping[str, Any], head: Sequence[str]) -> list[str]:
-    kind = _KINDS.get(kind_of(row)) if row["bad"] else None
+    kind = _KINDS.get(kind_of(row)) if row["bad"] else None if row.get("compared", True) else NOT_COMPARED
     nothing = None in (row.get("range") or ())  # no elements that are finite on both sides
     cells = [row["tensor"], *([kind, ""] if kind else [_number(row.get(key)) for key in ("error", "limit")])]
     cells += ["" if nothing else _number(row.get(key)) for key in ("max", "mean", "p99", "sqnr", "psnr", "cosine")]

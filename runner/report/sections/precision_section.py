@@ -114,6 +114,18 @@ def usage(summary: Summary, told: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
+def again_section(summary: Summary, zipped: str, missing: str) -> str:
+    """Return how somebody who has the original makes the same model of it."""
+    name = summary.input_model or "the original"
+    lacks = f"\n\n{zipped} is not whole: {text(missing)}." if missing else ""
+    said = (
+        f"{zipped} holds this report, how {code(summary.model or '')} is made of {code(name)}, and the check's files; "
+        "neither model, as both have all weights. Unzip it, put the original into its folder, and run:"
+    )
+    what = "The first lines of mixed.yaml say what else it needs. Nothing is searched again."
+    return section("To make it again", f"{said}\n\n{block('winnow bundle/mixed.yaml', 'sh')}\n\n{what}{lacks}")
+
+
 def _weakly_typed(summary: Summary, told: Mapping[str, Any]) -> list[str]:
     """Return the way of TensorRT 10, from the original; nothing for Q/DQ models, whose pairs say it all."""
     flag, precisions = _FLAGS.get(told["low"]), told["layer_precisions"]

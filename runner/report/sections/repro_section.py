@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from runner.report.markup import block, code, folded, section, text
@@ -14,14 +13,8 @@ MOST_LINES = 130
 _MOST_SHOWN = 20
 _MOST_SCRIPTS = 3
 _LANGUAGES = {".py": "python", ".sh": "sh", ".bash": "sh"}
-_ENV = re.compile(r"^(\+{0,2}checker\.env[^=]*=).*", re.DOTALL)
 _HEART = ("load", "write", "target", "judge", "check", "reference")
 """The functions that say what is run on what, in the order in which they are worth room."""
-
-
-def without_values(command: Sequence[str]) -> list[str]:
-    """Return a command without the values that it gives to variables of the environment, which may be secret."""
-    return [_ENV.sub(r"\1...", word) for word in command]
 
 
 def repro_section(repro: Repro, zipped: str = "", check: Mapping[str, str] | None = None, missing: str = "") -> str:

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from runner.program_name import without_values
 from runner.report.markup import block, bullets, code, folded, section, some, table, text
 from runner.report.sections.cause_section import sentence
 from runner.report.sections.passes_section import session_code
-from runner.report.sections.repro_section import without_values
 from runner.report.sections.runtimes_section import versions_section
 from runner.report.summary import Summary
 

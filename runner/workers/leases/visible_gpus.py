@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 
 from runner.errors import UsageError
+from runner.program_name import install
 
 #: the variable that says to CUDA what it may use
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ORDER = "CUDA_DEVICE_ORDER"
-_INSTALL = "pip install 'winnow-onnx[gpu]' (nvidia-ml-py)"
 #: there where an NVIDIA driver is (the last one: Windows' subsystem for Linux)
 _DRIVER_FILES = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
 _UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
@@ -81,7 +81,7 @@ def installed(nvml: Callable[[], ModuleType] = lambda: importlib.import_module("
         library = nvml()
     except ImportError:
         why = "nvidia-ml-py is not installed" if driver else "no NVIDIA driver is here"
-        return Machine(why=f"{why}: {_INSTALL}" if driver else why, driver=driver)
+        return Machine(why=f"{why}: {install('gpu')}" if driver else why, driver=driver)
     try:
         library.nvmlInit()
     except library.NVMLError as error:
@@ -226,7 +226,7 @@ def _numbered(machine: Machine, number: int, where: str) -> str:
 def _unclear(machine: Machine, where: str) -> UsageError:
     return UsageError(
         f"{where}: which GPU this is cannot be looked up ({machine.why}), and a lease needs its full UUID. "
-        f"{_INSTALL}, or give full UUIDs (nvidia-smi -L)"
+        f"{install('gpu')}, or give full UUIDs (nvidia-smi -L)"
     )
 
 

@@ -43,6 +43,14 @@ def test_what_rounding_breaks_is_checked_again_as_it_was(tmp_path: Path) -> None
     assert (second.code, second.result["strategy"]) == (0, "recheck") and "all as expected" in second.output
 
 
+def test_what_passes_is_looked_at_with_more_inputs_until_that_is_enough(tmp_path: Path) -> None:
+    chain(tmp_path / "net.onnx", 3)
+    run = winnow("strategy=passes", f"model={tmp_path / 'net.onnx'}", "inputs.samples=10", folder=tmp_path / "run")
+    again = following(run, tmp_path / "again")
+    assert (run.code, again.code, again.result["status"]) == (4, 4, "nothing_to_find"), again.output
+    assert "inputs.samples=100\n" in run.output and not any(line.startswith("  next ") for line in again.screen)
+
+
 def test_by_a_command(tmp_path: Path) -> None:
     chain(tmp_path / "net.onnx", 6)
     check = by_command(check_script(tmp_path, "sys.exit(1 if 'n3' in nodes else 0)"))

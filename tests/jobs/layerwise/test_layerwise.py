@@ -123,6 +123,35 @@ def test_a_plan_says_how_many_runs_it_takes(tmp_path: Path) -> None:
     assert not (run.folder / "layerwise.csv").exists()
 
 
+def empty(path: Path) -> Path:
+    """A tensor without elements is put before the others, and its successor is like them."""
+    cut = helper.make_node("Slice", ["x", "zero", "zero", "zero"], ["none"], name="cut")
+    joined = helper.make_node("Concat", ["none", "x"], ["both"], name="join", axis=0)
+    out = helper.make_node("Mul", ["both", "both"], ["out"], name="square")
+    saved(path, [cut, joined, out], {})
+    model = onnx.load(str(path))
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.int64), "zero"))
+    onnx.save(model, str(path))
+    return path
+
+
+def test_of_a_tensor_without_elements_nothing_is_said_to_be_right(tmp_path: Path) -> None:
+    run = layerwise(tmp_path, empty(tmp_path / "net.onnx"))
+    rows = {row["tensor"]: row for row in json.loads((run.folder / "layerwise.json").read_text())["tensors"]}
+    assert (rows["none"]["error"], rows["none"]["compared"]) == (None, False), run.output
+    assert rows["both"]["error"] == 0 and "compared" not in rows["both"]
+    with (run.folder / "layerwise.csv").open() as file:
+        told = {row["tensor"]: (row["compared"], row["error"]) for row in csv.DictReader(file)}
+    assert told["none"] == ("False", "") and told["both"] == ("", "0.0")
+
+
+def test_nor_of_its_layer_in_low_precision(tmp_path: Path) -> None:
+    run = winnow("strategy=precision", f"model={empty(tmp_path / 'net.onnx')}", folder=tmp_path / "run")
+    rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}
+    assert rows["cut"]["error_low"] is None and rows["cut"]["not_finite"] == [], run.output
+    assert rows["square"]["error_low"] is not None
+
+
 def test_where_all_is_right_nothing_is_found(tmp_path: Path) -> None:
     run = layerwise(tmp_path, chain(tmp_path / "net.onnx"))
     assert run.code == 4 and "all of 8 tensors are right" in run.result["message"], run.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import venv
@@ -56,6 +57,22 @@ def triaged(tmp_path: Path, model: Path, *more: str, body: str = "sys.exit('mul'
 
 def calls(tmp_path: Path) -> list[str]:
     return (tmp_path / "calls").read_text().splitlines()
+
+
+def test_each_step_says_how_many_there_are_at_most(tmp_path: Path, model: Path) -> None:
+    run = triaged(tmp_path, model, "verbosity=info", "strategy.steps=[repeat,reduce,workaround]")
+    told = re.findall(r"step (\d) of at most (\d), (\w+): ", run.output)
+    assert told == [
+        ("1", "4", "stands"),
+        ("2", "4", "repeat"),
+        ("3", "4", "reduce"),
+        ("4", "4", "workaround"),
+    ], run.output
+    (tmp_path / "less").mkdir()
+    less = triaged(tmp_path / "less", model, "verbosity=info", "strategy.steps=[layerwise,reduce]")
+    assert re.findall(r"step \d of at most \d, \w+", less.output)[-1] == "step 2 of at most 2, reduce", (
+        "layerwise is not asked"
+    )
 
 
 def test_a_check_of_ones_own_and_that_a_triage_that_goes_on_asks_nothing_twice(tmp_path: Path, model: Path) -> None:

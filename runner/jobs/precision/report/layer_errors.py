@@ -90,17 +90,21 @@ def _errors(found: Feeds, good: Feeds, wanted: set[str]) -> dict[str, float]:
     errors: dict[str, float] = {}
     for mine, best in zip(found, good, strict=False):
         for name in wanted & mine.keys() & best.keys():
-            errors[name] = max(errors.get(name, 0.0), _distance(mine[name], best[name]))
+            if (distance := _distance(mine[name], best[name])) is not None:
+                errors[name] = max(errors.get(name, 0.0), distance)
     return errors
 
 
-def _distance(mine: TensorFile, good: TensorFile) -> float:
-    """Return the largest difference relative to the largest good value; infinity where something is not finite."""
+def _distance(mine: TensorFile, good: TensorFile) -> float | None:
+    """Return the largest difference relative to the largest good value; infinity where something is not finite.
+
+    None: there is nothing to be compared (no elements, other shapes, or no tensors).
+    """
     if mine.structure is not None or good.structure is not None or mine.shape != good.shape:
-        return 0.0
+        return None
     first, second = (values.read(one).astype(np.float32) for one in (mine, good))
     if not first.size:
-        return 0.0
+        return None
     with np.errstate(all="ignore"):
         # equal values, and masks that stand for minus infinity, have no error
         same = (first == second) | (np.abs(second) >= np.float32(SENTINEL))

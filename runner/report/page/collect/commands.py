@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.program_name import without_values
 from runner.report.page.data import Command
 from runner.report.replay import REPLAY_NAME
 from runner.report.repro.write import REPRO_NAME
-from runner.report.sections.repro_section import without_values
 from runner.report.summary import Summary
 from runner.status import Status
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.files import inside
+from runner.program_name import without_values
 from runner.report.page.collect.commands import program_of
 from runner.report.page.collect.run_page import PAGE_NAME, made_now, version
 from runner.report.page.collect.size_limit import fitted
 from runner.report.page.data import Command, Job, Page
 from runner.report.result import read_result
-from runner.report.sections.repro_section import without_values
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed
 
