@@ -63,8 +63,7 @@ class Studied:
 class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
 
-    ``journals``: opens those of stages; None in a run that has none. ``begun``: the first check of its subject, where
-    that runs already.
+    ``journals``: opens those of stages; None: a run without. ``begun``: the subject's first check, if it runs already.
     """
 
     subject: Subject
@@ -187,7 +186,7 @@ class Judge:
         nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
         """
         self.room.confirm()
-        # a repeat is to find out what a shared process changes; the user's file and what is handed over get the plain one
+        # a repeat is to show what a shared process changes; the user's file and what is handed over are judged alone
         if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
             candidate = replace(candidate, fresh=True)
         seal = begun.seal if begun else Seal.of(candidate)
