@@ -50,6 +50,9 @@ def test_what_fails_on_the_whole_model_is_not_offered() -> None:
 def test_what_the_model_itself_does_is_no_report_to_a_runtime() -> None:
     said = page(too=True, passes="", releases=None)
     assert "- The reference makes the NaN or Inf as well" in said and "Report it with" not in said
+    finite = {"reproduced": {"failure": "infer: nan", "reference_too": False, "plain_is_finite": True}}
+    said = page(triage=finite, passes="", releases=None)
+    assert "- The part that fails alone is no report on a bug" in said and "Report it with" not in said
 
 
 def test_warnings_are_on_the_page_and_a_part_is_the_smallest_only_if_it_is() -> None:

@@ -132,6 +132,15 @@ def _reduce(known: Known) -> tuple[bool, str]:
     return True, "parts are searched for the smallest that fails"
 
 
+def _plain(known: Known) -> tuple[bool, str]:
+    if not known.recorded_too or known.rounds:
+        return False, ""
+    return (
+        True,
+        "the reference makes the NaN or Inf as well where each tensor is recorded: does it on the file as it is?",
+    )
+
+
 def _precision(known: Known) -> tuple[bool, str]:
     low = known.situation.low
     if not (low and known.anything_failed and known.about_values):
@@ -208,6 +217,7 @@ BOXES: tuple[Box, ...] = (
     Box("layerwise", "layerwise", "Which tensor is wrong first?", _layerwise, lambda known: known.said("layerwise")),
     Box("extract", "extract", "Do these nodes fail alone?", _extract, lambda known: known.said("extract")),
     Box("reduce", "reduce", "What is the smallest part that fails?", _reduce, lambda known: known.reduced),
+    Box("plain", "repeat", "Does a plain run of the reference have it?", _plain, lambda known: known.count("plain")),
     Box("precision", "precision", "Which nodes have to stay high?", _precision, lambda known: known.said("precision")),
     Box(
         "passes",

@@ -128,6 +128,7 @@ def _reproduced(known: Known) -> dict[str, Any]:
         "failure": known.failure if known.anything_failed else None,
         "inputs": known.situation.inputs,
         "reference_too": known.reference_too,
+        "plain_is_finite": known.plain_is_finite,
         "other_inputs": {"failed": others, "of": tried} if tried else None,
     }
 

@@ -64,7 +64,7 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[T
     said += f", compared with {text(reference)}" if compared else ""
     if too:
         other = "the reference" if compared or not reference else text(reference)
-        said += f"; {other} gives NaN or Inf there as well: no bug of the runtime alone"
+        said += f"; {other} gives NaN or Inf there as well: this part alone shows no bug of the runtime"
     elif not compared and where and reference and (other := _elsewhere(signature, told)):
         said += f"; {text(reference)} {other}"
     return f"{said}."

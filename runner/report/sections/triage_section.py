@@ -22,6 +22,12 @@ _OF_THE_MODEL = (
     "these nodes are in a lower precision, float32 there may help; else other inputs, or a guard before them"
 )
 
+_PLAIN_IS_FINITE = (
+    "The part that fails alone is no report on a bug: the reference makes the NaN or Inf in it as well. What is turned "
+    "off, or rewritten, keeps the whole finite on this runtime. On one that rounds after every operator, as a GPU "
+    "does, float32 at these nodes helps, or smaller values"
+)
+
 
 def title(summary: Summary) -> str:
     """Return the report's title."""
@@ -97,6 +103,8 @@ def _advice(summary: Summary) -> list[str]:
         found.append(_or(said, found))
     if told.get("reproduced", {}).get("reference_too"):
         return [*found, _OF_THE_MODEL]
+    if told.get("reproduced", {}).get("plain_is_finite"):
+        return [*found, _PLAIN_IS_FINITE]
     if summary.model:
         folder = summary.model.rpartition("/")[0]
         shows = f"Report it with {code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}"
