@@ -104,4 +104,5 @@ def _told_workaround(known: Known) -> str:
         return ""
     samples = section(passing, "samples")
     shown = f"{samples.get('passed')} of {samples.get('of')} {samples.get('kind')} inputs pass"
+    shown += f" {one_line(where)}" if (where := passing.get("where")) else ""
     return f"workaround: {one_line(passing.get('what'), _LONGEST)} ({shown})"

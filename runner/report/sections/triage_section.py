@@ -11,6 +11,7 @@ from runner.report.sections.cause_section import sentence
 from runner.report.sections.passes_section import session_code
 from runner.report.sections.repro_section import without_values
 from runner.report.sections.runtimes_section import versions_section
+from runner.report.sections.workarounds_section import shown
 from runner.report.summary import Summary
 
 _MOST_NAMES = 20
@@ -89,7 +90,7 @@ def _advice(summary: Summary) -> list[str]:
     passing = [one for one in summary.workarounds if one.get("passes")]
     found = [_applied(passing[0])] if passing else []
     kinds = {one["kind"]: one for one in reversed(passing[1:]) if one["kind"] != passing[0]["kind"]}
-    found += [f"Or: {text(one['what'])} ({_shown(one)})" for one in reversed(kinds.values())]
+    found += [f"Or: {text(one['what'])} ({shown(one)})" for one in reversed(kinds.values())]
     tried = {one["kind"] for one in summary.workarounds}
     on = told.get("shown_on", {})
     off = session_code((summary.passes or {}).get("settings") or {})
@@ -118,16 +119,9 @@ def _or(said: str, before: Sequence[str]) -> str:
 
 def _applied(one: Mapping[str, Any]) -> str:
     """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
-    said = f"Work around it: {text(one['what'])} ({_shown(one)})"
+    said = f"Work around it: {text(one['what'])} ({shown(one)})"
     files, how = one.get("files") or (), str(one.get("code") or shlex.join(one.get("overrides") or ()))
     said += f". The model with it: {code(files[0])}" if files else ""
     if files and how.count("\n") > _MOST_LINES:
         return f"{said}; how it is changed is in {code(files[0].rpartition('/')[0] + '/REPORT.md')}"
     return f"{said}\n\n{block(how, 'python' if one['kind'] in ('pass', 'rewrite', 'precision') else 'sh')}\n"
-
-
-def _shown(one: Mapping[str, Any]) -> str:
-    samples, ratio = one["samples"], (one.get("latency") or {}).get("ratio")
-    slower = "as fast as without" if ratio and 0.9 < ratio < 1.1 else f"{ratio or 0:.1f} times as long as without"
-    cost = f", {slower}" if ratio else ""
-    return f"{samples['passed']} of {samples['of']} {samples['kind']} inputs pass{cost}"
