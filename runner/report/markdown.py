@@ -111,7 +111,8 @@ def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()
         passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
         inspection_section(summary.inspection),
-        layers_section(summary.layers, failing=summary.signature is not None) or outputs_section(summary.outputs),
+        layers_section(summary.layers, failing=summary.signature is not None)
+        or outputs_section(summary.outputs, f"everything in {told['high']}" if (told := summary.precision) else ""),
         workarounds_section(summary.workarounds),
         rechecked_section(summary.rechecked),
         bugs_section(summary.bugs),

@@ -14,6 +14,7 @@ from runner.report.page.data import Tensor, Values
 from runner.report.sections.model_section import operator_of
 from runner.report.sections.runtimes_section import runtime
 from runner.report.summary import Summary
+from runner.status import Status
 from runner.text import counted, listed
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -86,7 +87,9 @@ def failure_section(summary: Summary, tensors: Sequence[Tensor] = (), said: str 
     odd = [one for one in tensors if one["wrong"] and (one["wrong"]["nan"] or one["wrong"]["inf"])][:_MOST_TENSORS]
     where = runtime(summary, "target") if whole else ""
     parts = [
-        f"The model {text(_words(summary.signature)[1])}{f' with {text(where)}' if where else ''}." if whole else "",
+        f"{_whole(summary)} {text(_words(summary.signature)[1])}{f' with {text(where)}' if where else ''}."
+        if whole
+        else "",
         *map(_differences, about),
         *map(_not_finite, [] if about else odd),
         text(measured),
@@ -96,6 +99,15 @@ def failure_section(summary: Summary, tensors: Sequence[Tensor] = (), said: str 
     ]
     shown = "Expected and actual values" if about or odd or measured else "What was seen"
     return section(shown, "\n\n".join(part for part in parts if part))
+
+
+def _whole(summary: Summary) -> str:
+    """Return what it is that fails where a whole model does: a precision search judges what it makes of the file."""
+    context = summary.context
+    if context.get("subject.kind") != "precision":
+        return "The model"
+    failed = context.get("subject.high" if summary.status == Status.no_set_suffices else "subject.low", "")
+    return f"The model with everything in {text('Q/DQ' if failed == 'quantized' else failed)}"
 
 
 def _words(signature: Mapping[str, str]) -> tuple[str, str]:
