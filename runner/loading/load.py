@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RANDOM_INPUTS = "the inputs are random; a failure that needs real data wants inputs=files inputs.path=..."
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -192,7 +194,7 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
             "show; target.rounding=on rounds after every operator, as a GPU does"
         )
     if isinstance(settings.inputs, RandomInputs):
-        found.append("the inputs are random; a failure that needs real data wants inputs=files inputs.path=...")
+        found.append(RANDOM_INPUTS)
     return found
 
 

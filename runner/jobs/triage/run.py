@@ -24,7 +24,7 @@ from runner.jobs.triage.step_folder import StepFolder, drop_after
 from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Known
-from runner.jobs.triage.triage_summary import combined
+from runner.jobs.triage.triage_summary import combined, untrue_of
 from runner.report.bundle import write_bundle
 from runner.report.page.collect.run_material import Material
 from runner.report.summary import Summary
@@ -46,7 +46,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     triage = _Triage(settings, folder, started, installed(settings))
     code = None
     try:
-        with said_once():
+        with said_once(untrue_of(settings)):
             while step := next_step(replace(known, spent=triage.spent(known))):
                 known = known.after(triage.taken(step, known))
         if not known.stopped:
