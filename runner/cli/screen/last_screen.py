@@ -15,7 +15,7 @@ from runner.cli.screen.fields import count, is_number, number, section, sections
 from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
-from runner.report.sections.cause_section import SENTENCES
+from runner.report.sections.cause_section import told
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed
 from strategies.search import Claim
@@ -139,7 +139,7 @@ def _names(result: Mapping[str, Any]) -> list[str]:
 
 
 def _cause(result: Mapping[str, Any]) -> str:
-    said = SENTENCES.get(text(section(result, "cause"), "status"), "").removeprefix("Cause: ")
+    said = told(section(result, "cause")).removeprefix("Cause: ")
     return said if not said or said.endswith(".") else f"{said}."
 
 

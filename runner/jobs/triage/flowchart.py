@@ -76,7 +76,7 @@ def _repeat(known: Known) -> tuple[bool, str]:
 def _rounded(known: Known) -> tuple[bool, str]:
     if known.anything_failed or not known.situation.hides_rounding:
         return False, ""
-    return True, "the target computes low precision in float32, where overflows and lost digits do not show"
+    return True, "the target computes low precision in float32, where overflows and lost digits may not show"
 
 
 def _inputs(known: Known) -> tuple[bool, str]:

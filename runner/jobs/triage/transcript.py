@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.jobs.reduce.cause.spliced_subject import REFERENCE_TOO
 from runner.jobs.triage.reproduced_failure import Reproduced
 from runner.jobs.triage.step_result import mappings, names, section
+from runner.report.sections.cause_section import REFERENCE_TOO
 from runner.report.sections.layers_section import NON_FINITE, NOT_FINITE
 from runner.text import listed
 

@@ -51,6 +51,12 @@ def operators(model: ModelProto) -> list[str]:
     return list(dict.fromkeys(operator_of(node) for node in model.graph.node))
 
 
+def called(failure: str) -> str:
+    """Return the title of a failure that is told as its stage and kind, ``infer: nan``."""
+    stage, _, kind = failure.partition(": ")
+    return _words({"stage": stage, "kind": kind})[0]
+
+
 def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[Tensor] = ()) -> str:
     """Return a sentence: what the reduced model does where, and what it does elsewhere. ``tensors``: values in it."""
     signature, told = summary.signature or {}, summary.evidence
@@ -180,7 +186,9 @@ def _not_finite(tensor: Tensor) -> str:
         return ""
     mine, theirs = (f"{side['nan']} NaN and {side['inf']} Inf" if side else "" for side in (wrong, good))
     said = f"{code(tensor['name'])}, {code(_type(wrong))}: {mine} of {math.prod(wrong['shape'])} elements"
-    return f"{said}; expected: {theirs if theirs != mine else 'as many'}." if theirs else f"{said}."
+    if theirs == mine:
+        return f"{said}; the reference gives as many of the same values."
+    return f"{said}; expected: {theirs}." if theirs else f"{said}."
 
 
 def _type(values: Values) -> str:

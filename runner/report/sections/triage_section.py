@@ -8,13 +8,15 @@ from typing import Any
 
 from runner.report.markup import block, bullets, code, folded, section, some, table, text
 from runner.report.sections.cause_section import sentence
+from runner.report.sections.failure_section import called
 from runner.report.sections.passes_section import session_code
 from runner.report.sections.repro_section import without_values
-from runner.report.sections.runtimes_section import versions_section
+from runner.report.sections.runtimes_section import runtime, versions_section
 from runner.report.sections.workarounds_section import shown
 from runner.report.summary import Summary
 
 _MOST_NAMES = 20
+_MOST_TITLE = 3
 _MOST_LINES = 12
 """Lines of code that the page shows of a model that is patched; it is there as a file."""
 
@@ -35,7 +37,9 @@ def title(summary: Summary) -> str:
     failure = (summary.triage or {}).get("reproduced", {}).get("failure")
     if not failure:
         return "triage: nothing fails here" if summary.exit_code != 0 else "triage"
-    return f"triage: {text(failure)}"
+    where = runtime(summary, "target")
+    about = f": {some(summary.culprits, _MOST_TITLE)}" if summary.culprits else ""
+    return f"triage: {text(called(failure))}{f' with {text(where)}' if where else ''}{about}"
 
 
 def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:
@@ -103,14 +107,19 @@ def _advice(summary: Summary) -> list[str]:
         said = f"Take a release without it: {code(f'{package}=={one}')} (shown on {on.get('releases', '')})"
         found.append(_or(said, found))
     if told.get("reproduced", {}).get("reference_too"):
-        return [*found, _OF_THE_MODEL]
+        return [*found, _OF_THE_MODEL, *_evidence(summary)]
     if told.get("reproduced", {}).get("plain_is_finite"):
-        return [*found, _PLAIN_IS_FINITE]
-    if summary.model:
-        folder = summary.model.rpartition("/")[0]
-        shows = f"Report it with {code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}"
-        found.append(f"{shows}; {code(f'{folder}/bundle.zip')} is one file to attach, with its report")
-    return found
+        return [*found, _PLAIN_IS_FINITE, *_evidence(summary)]
+    return found + [f"Report it with {one}" for one in _evidence(summary)]
+
+
+def _evidence(summary: Summary) -> list[str]:
+    """Return what shows the failure of a part, of the files of the step that found it."""
+    if not summary.model:
+        return []
+    folder = summary.model.rpartition("/")[0]
+    shows = f"{code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}"
+    return [f"{shows}; {code(f'{folder}/bundle.zip')} is one file to attach, with its report"]
 
 
 def _or(said: str, before: Sequence[str]) -> str:

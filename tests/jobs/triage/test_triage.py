@@ -70,7 +70,7 @@ def test_a_check_of_ones_own_and_that_a_triage_that_goes_on_asks_nothing_twice(t
     assert "names no {switches}" in steps["passes"]["why"] and steps["passes"]["status"] == "not asked"
     assert run.result["model"] == "steps/03-reduce/reduced.onnx" and len(run.model(run.result["model"]).graph.node) == 1
     report = (run.folder / "REPORT.md").read_text()
-    assert report.startswith("# triage: check: exit 1\n") and "`steps/03-reduce/repro.py`" in report
+    assert report.startswith("# triage: a check fails (exit 1): `mul`\n") and "`steps/03-reduce/repro.py`" in report
     kept = json.loads((run.folder / "steps" / "03-reduce" / "result.json").read_text())
     assert kept["culprits"] == ["mul"] and run.result["checks"]["search"] >= kept["checks"]["search"]
     before = len(calls(tmp_path))
