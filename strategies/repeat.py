@@ -30,7 +30,7 @@ def _iteration(number: int, limit: int | None, stop_at: Answer | None) -> Step:
             return Done(trial, Claim.COUNTED)
         return _iteration(number + 1, limit, stop_at)
 
-    return Ask(trial, then, "repeat", f"iteration {number}", left=limit - number if limit is not None else 1)
+    return Ask(trial, then, "repeat", f"iteration {number + 1}", left=limit - number if limit is not None else 1)
 
 
 def both(most: int) -> Step:
@@ -53,7 +53,7 @@ def _until_both(number: int, most: int, seen: frozenset[Answer]) -> Step:
     def then(answer: Answer) -> Step:
         return _until_both(number + 1, most, seen | {answer})
 
-    return Ask(Trial.of([number]), then, "repeat", f"iteration {number}", likely, left=most - number)
+    return Ask(Trial.of([number]), then, "repeat", f"iteration {number + 1}", likely, left=most - number)
 
 
 REPEAT = Procedure("repeat", Task.REPEAT, lambda _, told: repeat(told.until), ("until",))

@@ -67,6 +67,11 @@ class Trial:
         return self._ranges
 
     @property
+    def bits(self) -> int:
+        """The set as a number with a bit for each element: how much two of many sets differ is told at once."""
+        return sum((1 << last + 1) - (1 << first) for first, last in _runs(self.ranges))
+
+    @property
     def key(self) -> str:
         """A short stable digest of the set, fit for file names and the journal."""
         if self._key is None:
@@ -90,7 +95,12 @@ def _written(elements: frozenset[int]) -> str:
 @lru_cache(maxsize=HELD)
 def _read(ranges: str) -> frozenset[int]:
     elements: set[int] = set()
+    for first, last in _runs(ranges):
+        elements.update(range(first, last + 1))
+    return frozenset(elements)
+
+
+def _runs(ranges: str) -> Iterator[tuple[int, int]]:
     for part in ranges.split(",") if ranges else []:
         first, _, last = part.partition("-")
-        elements.update(range(int(first), int(last or first) + 1))
-    return frozenset(elements)
+        yield int(first), int(last or first)

@@ -22,7 +22,7 @@ class MostLeft:
 
         ``values``: bytes that each of them is given at most, which lie beside kept candidates.
 
-        The answer and the largest passing candidate below it are together about as large as the model at most.
+        The answer and the passing candidate beside it are together about as large as the model at most.
         """
         weights = store.weights.stat().st_size if store.weights.exists() else 0
         structure = store.structure.stat().st_size

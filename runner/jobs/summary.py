@@ -181,7 +181,10 @@ def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
     """Say where the answer fails with another message than the whole model did, or with Inf where that had NaN."""
     before, after = judge.studied.signature, ending.signature
     if not ending.drift and before and after and before.kind != after.kind:
-        return (f"the original's failure was {before.kind}, and the reduced model's is {after.kind}",)
+        said = f"the original's failure was {before.kind}, and the reduced model's is {after.kind}"
+        if {before.kind, after.kind} == {"nan", "inf"}:
+            said += ": the two are followed as one failure, since nodes further on make a NaN of an Inf"
+        return (said,)
     return (ending.drift,) if ending.drift else ()
 
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+RANDOM_INPUTS = "the inputs are random; a failure that needs real data wants inputs=files inputs.path=..."
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -188,11 +190,11 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
         )
     if hides_rounding(settings, {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}):
         found.append(
-            "ONNX Runtime's CPU provider computes float16 and bfloat16 in float32, so overflows and lost digits do not "
-            "show; target.rounding=on rounds after every operator, as a GPU does"
+            "ONNX Runtime's CPU provider computes float16 and bfloat16 in float32, so overflows and lost digits may "
+            "not show; target.rounding=on rounds after every operator, as a GPU does"
         )
     if isinstance(settings.inputs, RandomInputs):
-        found.append("the inputs are random; a failure that needs real data wants inputs=files inputs.path=...")
+        found.append(RANDOM_INPUTS)
     return found
 
 

@@ -115,7 +115,8 @@ def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()
         passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
         inspection_section(summary.inspection),
-        layers_section(summary.layers, failing=summary.signature is not None) or outputs_section(summary.outputs),
+        layers_section(summary.layers, failing=summary.signature is not None)
+        or outputs_section(summary.outputs, f"everything in {told['high']}" if (told := summary.precision) else ""),
         workarounds_section(summary.workarounds),
         rechecked_section(summary.rechecked),
         bugs_section(summary.bugs),
@@ -176,7 +177,7 @@ def present(
     alone = "; it stands alone: it holds the model and its inputs" if script and script.alone else ""
     known = {
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
-        summary.min_good or "": "the largest passing candidate below it",
+        summary.min_good or "": "a model that passes, and differs from one that fails by the fewest nodes",
         **{name: f"the whole model, {one['what']}" for one in summary.workarounds for name in one["files"]},
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
         "rounded.onnx": "the same with the casts that round as the emulated target does; repro.py runs it",
@@ -215,7 +216,7 @@ def _how(summary: Summary) -> str:
         ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
         ("memory", summary.memory),
-        ("largest passing candidate", summary.min_good or "none found"),
+        ("passes, nearest to one that fails", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
     ]
     return table(("", ""), [row for row in rows if row[1]])

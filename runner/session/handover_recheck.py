@@ -203,8 +203,16 @@ class Recheck:
             return judge.check(file, purpose, attempt, own=False, given_up=given_up)
 
 
-def nearest(passed: Iterable[Trial], size: int) -> list[Trial]:
-    """Return passing trials, not the empty one: the largest smaller than an answer first, then the smallest larger."""
-    place = sorted(passed, key=lambda t: t.ranges)
-    smaller = sorted((t for t in place if 0 < len(t) < size), key=len, reverse=True)
-    return [*smaller, *sorted((t for t in place if len(t) >= size), key=len)]
+def nearest(passed: Iterable[Trial], failed: Iterable[Trial]) -> list[Trial]:
+    """Return passing trials, not the empty one: first those that differ from a failing one by the fewest elements.
+
+    Of those that differ by as many the smaller ones are first: what an answer is without one of its nodes stands before
+    a large part of the model that lacks the answer's last node.
+    """
+    failing = [trial.bits for trial in failed]
+
+    def order(trial: Trial) -> tuple[int, int, str]:
+        bits = trial.bits
+        return min(((bits ^ other).bit_count() for other in failing), default=0), len(trial), trial.ranges
+
+    return sorted(filter(len, passed), key=order)

@@ -16,9 +16,10 @@ from strategies.trial import Trial
 class Ending:
     """How a session ended.
 
-    ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the trial nearest to it that
-    passes. ``drift``: how the message of the answer's failure differs from that of the whole model's. ``cause``: what
-    is known about the cause, None: it was not asked. ``code``: the exit code where it is not the status's own.
+    ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the passing trial that differs
+    least from a failing one. ``drift``: how the message of the answer's failure differs from that of the whole model's.
+    ``cause``: what is known about the cause, None: it was not asked. ``code``: the exit code where it is not the
+    status's own.
     """
 
     status: Status

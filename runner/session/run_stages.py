@@ -87,9 +87,7 @@ class Refining:
             standing = answers[-1].standing
             try:
                 searched = tuple(one.inquiry for one in answers if one.inquiry)
-                again = recheck.rule(
-                    standing.judge, standing.trial, name, ANSWER, self.session.passing(searched, standing)
-                )
+                again = recheck.rule(standing.judge, standing.trial, name, ANSWER, self.session.passing(searched))
             except ContradictionError as surprise:
                 if len(answers) == 1:
                     raise

@@ -193,7 +193,7 @@ class Session:
             return replace(ending, status=Status.could_not_judge, message=doubtful + self.cut_short)
         free = self.find_min_good and self._space.closure is Closure.FREE
         rest = Trial(self.whole.elements - answer.main.elements) if free else NOTHING
-        min_good = self.recheck.min_good(*self.passing(answer.searched, answer.standing), rest)
+        min_good = self.recheck.min_good(*self.passing(answer.searched), rest)
         message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
@@ -202,11 +202,11 @@ class Session:
         signature = verdict.signature or signature
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 
-    def passing(self, searched: Sequence[Inquiry], answer: Standing) -> tuple[Inquiry, list[Trial]]:
+    def passing(self, searched: Sequence[Inquiry]) -> tuple[Inquiry, list[Trial]]:
         """Return a search, and what it asked (not only looked at ahead) that passed: for min_good, the best first."""
         inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
-        passed = inquiry.passed.intersection(trial for trial, _ in inquiry.search.asked)
-        return inquiry, nearest(passed, answer.size) if self.find_min_good else []
+        told = {inquiry.search.space.whole: Answer.YES, **dict(inquiry.search.asked)} if self.find_min_good else {}
+        return inquiry, nearest(inquiry.passed & told.keys(), (one for one in told if told[one] is Answer.YES))
 
     def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
         """Find another answer without these elements, which good values replace; None if the rest passes.

@@ -397,6 +397,8 @@ def test_whose_output_is_shown(
     with caplog.at_level(logging.INFO):
         check.check(candidate())
     assert ("spoken" in caplog.text) is shown
+    assert ("[1] the check printed" in caplog.text) is shown
+    assert "(fail)" not in caplog.text, "it may yet turn out to be no answer"
     # by this a terminal shows it once
     assert [getattr(record, CHECK_OUTPUT) for record in caplog.records] == ["spoken"] * shown
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from runner.report.markdown import Shown, report
 from runner.report.page.data import Tensor
 from runner.report.repro.write import Repro
 from runner.report.sections import runtimes_section
+from runner.report.sections.failure_section import failure_section
 from runner.report.sections.model_section import MOST_LINES, model_text
 from runner.report.sections.repro_section import heart
 from runner.report.summary import Summary
+from runner.status import Status
 from tests.report.hostile import STRINGS
 
 VERSIONS = {
@@ -130,7 +133,9 @@ def test_expected_and_actual_values_stand_beside_each_other() -> None:
 def test_what_is_not_finite_on_both_sides_is_counted() -> None:
     odd = {"dtype": "float16", "shape": [2, 3], "nan": 0, "inf": 4}
     said = report(found(), shown=Shown(small("Mul"), (tensor(differences=[], differing=0, good=odd, wrong=odd),)))
-    assert "`t1`, `float16[2, 3]`: 0 NaN and 4 Inf of 6 elements; expected: as many." in said
+    assert (
+        "`t1`, `float16[2, 3]`: 0 NaN and 4 Inf of 6 elements; the reference gives as many of the same values." in said
+    )
     finite = {**odd, "inf": 0}
     said = report(found(), shown=Shown(small("Mul"), (tensor(differences=[], good=finite, wrong=odd),)))
     assert "0 NaN and 4 Inf of 6 elements; expected: 0 NaN and 0 Inf." in said
@@ -139,7 +144,7 @@ def test_what_is_not_finite_on_both_sides_is_counted() -> None:
 def test_the_first_sentence_says_that_the_reference_is_not_finite_either() -> None:
     odd = {"dtype": "float16", "shape": [2, 3], "nan": 0, "inf": 4}
     less = {**odd, "inf": 3}
-    told = "gives NaN or Inf there as well: no bug of the runtime alone."
+    told = "gives NaN or Inf there as well: this part alone shows no bug of the runtime."
     for summary in (found(), found("inf", "compare"), found(evidence={"output": "t1", "reference": "ran"})):
         for good, too in ((odd, True), (less, False)):
             said = report(summary, shown=Shown(small("Mul"), (tensor(differences=[], good=good, wrong=odd),)))
@@ -160,6 +165,21 @@ def test_one_runtime_on_both_sides_is_told_apart_by_its_settings() -> None:
         "with ONNX Runtime 1.31.1 (optimization=all), compared with ONNX Runtime 1.31.1 (optimization=none)."
         in sentence
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "failed"), [(Status.found, "float16"), (Status.no_set_suffices, "float32"), (Status.could_not_judge, "")]
+)
+def test_a_precision_search_says_in_which_precision_it_fails_and_that_rounding_is_emulated(
+    status: Status, failed: str
+) -> None:
+    """The user's own file may well pass, and the runtime on a CPU does not round by itself."""
+    subject = {"subject.kind": "precision", "subject.low": "float16", "subject.high": "float32"} if failed else {}
+    target = json.dumps({"name": "onnxruntime", "rounding": "on", "versions": VERSIONS})
+    about = replace(found("nan"), status=status, context={"target": target, **subject})
+    said = failure_section(about, whole=True)
+    form = f" with everything in {failed}" if failed else ""
+    assert said.splitlines()[2] == f"The model{form} gives NaN with ONNX Runtime 1.31.1 (rounding=on)."
 
 
 def test_types_of_inner_tensors_stand_beside_them() -> None:

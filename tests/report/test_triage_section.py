@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -50,6 +51,22 @@ def test_what_fails_on_the_whole_model_is_not_offered() -> None:
 def test_what_the_model_itself_does_is_no_report_to_a_runtime() -> None:
     said = page(too=True, passes="", releases=None)
     assert "- The reference makes the NaN or Inf as well" in said and "Report it with" not in said
+    finite = {"reproduced": {"failure": "infer: nan", "reference_too": False, "plain_is_finite": True}}
+    said = page(triage=finite, passes="", releases=None)
+    assert "- The part that fails alone is no report on a bug" in said and "Report it with" not in said
+
+
+def test_the_title_says_what_fails_on_what_and_where_in_words() -> None:
+    context = {"target": json.dumps({"name": "onnxruntime", "versions": {"onnxruntime": "1.2"}})}
+    assert page(context=context).startswith("# triage: NaN in the output with ONNX Runtime 1.2: `a`\n")
+    of_a_check = {"reproduced": {"failure": "check: exit 1"}}
+    assert page(triage=of_a_check, culprits=()).startswith("# triage: a check fails (exit 1)\n")
+
+
+def test_what_shows_a_failure_is_named_whosever_it_is() -> None:
+    finite = {"reproduced": {"failure": "infer: nan", "plain_is_finite": True}}
+    for said in (page(), page(too=True), page(triage=finite)):
+        assert "`steps/03-reduce/bundle.zip` is one file to attach" in said
 
 
 def test_warnings_are_on_the_page_and_a_part_is_the_smallest_only_if_it_is() -> None:

@@ -18,6 +18,7 @@ from runner.journal.journal import Journal
 from runner.schema.checker import Flaky
 from runner.schema.run import ArtifactSettings, Keep, LeaseMode
 from runner.session.handover import HandOver
+from runner.session.handover_recheck import nearest
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge
 from runner.session.reliability import Reliability
@@ -330,6 +331,20 @@ def test_min_good_is_the_largest_that_passes_below_the_answer(tmp_path):
     ending = one.reduce()
     passed = [e.trial for e in one.judge.journal.entries() if e.verdict.outcome is Outcome.PASS and e.ranges]
     assert len(ending.min_good) == max(len(trial) for trial in passed if len(trial) < 3)
+
+
+def test_min_good_of_a_single_node_is_the_model_up_to_it(tmp_path):
+    """A smaller part passes as well, and lacks more than what makes the difference."""
+    one = session(tmp_path, needs(22))
+    one.preflight()
+    ending = one.reduce()
+    assert ending.trial == Trial.of([22]) and ending.min_good == Trial.of(range(22))
+
+
+def test_of_passing_trials_that_differ_as_little_the_smaller_stands_first():
+    passed = [Trial.of([]), Trial.of(range(5)), Trial.of(range(8)), Trial.of([8, 10])]
+    failed = [Trial.of(range(9)), Trial.of([8, 9, 10])]
+    assert nearest(passed, failed) == [passed[3], passed[2], passed[1]]
 
 
 def test_a_check_that_fails_on_everything_cannot_judge(tmp_path):

@@ -248,8 +248,8 @@ class CommandCheck(Checker):
         ]
         if lines:
             text = "\n".join(shown)
-            told = candidate.iteration, verdict.outcome.value, text
-            log.info("iteration %d, output of the check (%s):\n%s", *told, extra={CHECK_OUTPUT: text})
+            # what is made of its exit code stands in the line of the same number that follows
+            log.info("[%d] the check printed:\n%s", candidate.iteration, text, extra={CHECK_OUTPUT: text})
 
 
 def _read(path: Path) -> str:

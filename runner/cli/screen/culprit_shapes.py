@@ -39,8 +39,9 @@ def looks(path: Path, names: Collection[str]) -> list[str]:
     if len(nodes) > 2 * len(names) + _MOST_INPUTS:  # not the answer's alone
         return []
     found = Counter(_look(node, known) for node in nodes if node.op_type != "Constant").most_common()
-    shown = [short(look, _LONGEST) + (f" ({times} times)" if times > 1 else "") for look, times in found[:_MOST]]
-    return [*shown, f"and {counted(len(found) - _MOST, 'other kind')}"] if len(found) > _MOST else shown
+    most = len(found) if len(found) == _MOST + 1 else _MOST  # that there is one more takes as much room as that one
+    shown = [short(look, _LONGEST) + (f" ({times} times)" if times > 1 else "") for look, times in found[:most]]
+    return [*shown, f"and {counted(len(found) - most, 'other kind')}"] if len(found) > most else shown
 
 
 def _look(node: NodeProto, known: dict[str, tuple[str, str]]) -> str:

@@ -15,7 +15,7 @@ from runner.cli.screen.fields import count, is_number, number, section, sections
 from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
-from runner.report.sections.cause_section import SENTENCES
+from runner.report.sections.cause_section import told
 from runner.run_folder import MIXED
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed
@@ -58,7 +58,8 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     status, message = text(result, "status"), text(result, "message")
     after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")
     nodes = f"{after} of {before} nodes" if after is not None else ""
-    answer = listed(_names(result), most) if status in _NAMED else ""
+    names = _names(result)
+    answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
     message = without_advice(message) if status == Status.interrupted else message
     what = "; ".join(part for part in (nodes, message) if part)
@@ -101,7 +102,7 @@ def say_ended(
 def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a screen below its first line."""
     names = _names(result)
-    if text(result, "status") in _NAMED and len(names) > _FIRST_NAMES:
+    if text(result, "status") in _NAMED and len(names) > _FIRST_NAMES + 1:
         yield Row("also", listed(names[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
     yield from _rows_of("cause", _cause(result))
     yield from _rows_of("sure", "; ".join(_sure(result)))
@@ -140,7 +141,7 @@ def _names(result: Mapping[str, Any]) -> list[str]:
 
 
 def _cause(result: Mapping[str, Any]) -> str:
-    said = SENTENCES.get(text(section(result, "cause"), "status"), "").removeprefix("Cause: ")
+    said = told(section(result, "cause")).removeprefix("Cause: ")
     return said if not said or said.endswith(".") else f"{said}."
 
 

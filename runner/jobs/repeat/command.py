@@ -30,7 +30,7 @@ class Command:
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the iterations' numbers."""
-        return tuple(f"iteration {number}" for number in trial)
+        return tuple(f"iteration {number + 1}" for number in trial)
 
     def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the unchanged model as the candidate."""

@@ -76,7 +76,7 @@ def _repeat(known: Known) -> tuple[bool, str]:
 def _rounded(known: Known) -> tuple[bool, str]:
     if known.anything_failed or not known.situation.hides_rounding:
         return False, ""
-    return True, "the target computes low precision in float32, where overflows and lost digits do not show"
+    return True, "the target computes low precision in float32, where overflows and lost digits may not show"
 
 
 def _inputs(known: Known) -> tuple[bool, str]:
@@ -130,6 +130,15 @@ def _reduce(known: Known) -> tuple[bool, str]:
     if known.has_result("layerwise"):
         return True, "layer by layer nothing was found to cut out: parts are searched for one that fails"
     return True, "parts are searched for the smallest that fails"
+
+
+def _plain(known: Known) -> tuple[bool, str]:
+    if not known.recorded_too or known.rounds:
+        return False, ""
+    return (
+        True,
+        "the reference makes the NaN or Inf as well where each tensor is recorded: does it on the file as it is?",
+    )
 
 
 def _precision(known: Known) -> tuple[bool, str]:
@@ -208,6 +217,7 @@ BOXES: tuple[Box, ...] = (
     Box("layerwise", "layerwise", "Which tensor is wrong first?", _layerwise, lambda known: known.said("layerwise")),
     Box("extract", "extract", "Do these nodes fail alone?", _extract, lambda known: known.said("extract")),
     Box("reduce", "reduce", "What is the smallest part that fails?", _reduce, lambda known: known.reduced),
+    Box("plain", "repeat", "Does a plain run of the reference have it?", _plain, lambda known: known.count("plain")),
     Box("precision", "precision", "Which nodes have to stay high?", _precision, lambda known: known.said("precision")),
     Box(
         "passes",

@@ -24,7 +24,7 @@ from runner.jobs.triage.step_folder import StepFolder, drop_after
 from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Known
-from runner.jobs.triage.triage_summary import checks_of, combined
+from runner.jobs.triage.triage_summary import checks_of, combined, untrue_of
 from runner.report.bundle import write_bundle
 from runner.report.page.collect.run_material import Material
 from runner.report.summary import MistakeError, Summary, sum_of
@@ -61,7 +61,7 @@ def _taken(
     """Take the steps, and write what they came to. ``ended``: gets those that have a result."""
     code = None
     try:
-        with said_once():
+        with said_once(untrue_of(settings)):
             while step := next_step(replace(known, spent=triage.spent(known))):
                 known = known.after(triage.taken(step, known))
                 ended[:] = [one for one in known.ended if one.result]

@@ -10,7 +10,7 @@ from runner.jobs.versions.installed_packages import installed_under
 from runner.jobs.versions.release_cache import ReleaseCache, read_versions
 from runner.loading.load import hides_rounding
 from runner.model.files.parse_without_weights import parse
-from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
+from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import BuildsChecker, CommandChecker, Golden, PythonChecker
 from runner.schema.diagnosis import TriageSettings
 from runner.schema.installed_choices import SCHEMAS
@@ -30,7 +30,8 @@ class Situation:
     ``own_code``: the check is the user's own; ``names_switches``, ``names_python``: its command leaves a place for
     them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``alone``: what is right needs no other model,
     ``on_its_own`` nor values that were recorded.
-    ``hides_rounding``: the target computes a low precision in float32. ``low``: the float type of a model whose
+    ``hides_rounding``: the target computes a low precision in float32; ``rounds``: it rounds after every operator, as
+    it was asked to. ``low``: the float type of a model whose
     original is in float32; "" for any other. ``releases``: which can be asked, in words. ``strategies``: what is there.
     """
 
@@ -44,6 +45,7 @@ class Situation:
     alone: bool = True
     on_its_own: bool = True
     hides_rounding: bool = False
+    rounds: bool = False
     low: str = ""
     releases: str = ""
     strategies: frozenset[str] = frozenset()
@@ -66,6 +68,7 @@ def situation_of(settings: Settings) -> Situation:
         alone=alone,
         on_its_own=alone and not ahead,
         hides_rounding=not checker.runs_own_code and hides_rounding(settings, _float_types(settings.model)),
+        rounds=getattr(target, "rounding", None) in (Rounding.on, Rounding.strict),
         low=_low(settings),
         releases=_releases(settings),
         strategies=frozenset(SCHEMAS["strategy"]),

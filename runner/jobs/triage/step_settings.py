@@ -16,6 +16,7 @@ from runner.jobs.triage.situation import package_of
 from runner.jobs.triage.step_result import section
 from runner.jobs.triage.transcript import Known
 from runner.jobs.versions.release_cache import ReleaseCache
+from runner.loading.models import recording_backend
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CheckerSettings, FiniteChecker, Flaky
 from runner.schema.diagnosis import ExtractSettings, PassesSettings, TriageSettings, VersionsSettings
@@ -97,8 +98,7 @@ class StepSettings:
         """
         if not (isinstance(made.checker, AutoChecker) and known.not_finite and known.situation.alone):
             return made
-        held = {item.name: getattr(made.checker, item.name) for item in fields(CheckerSettings)}
-        return replace(made, checker=FiniteChecker(**{**held, "name": "finite"}))
+        return replace(made, checker=_finite(made.checker))
 
     def _seed(self, more: int) -> RandomInputs:
         given = self.settings.inputs
@@ -152,14 +152,24 @@ class StepSettings:
         return made
 
     def _precision(self, known: Known) -> Settings:
-        parent = self.settings.reference.model
-        if parent is None:
+        if self.settings.reference.model is None:
             raise NotApplicable("there is no original in float32")
-        held: Any = self.settings.reference
-        reference = replace(held, model=None, **({"map": None} if hasattr(held, "map") else {}))
         low = FloatType(known.situation.low)
-        inputs = inputs_of_original(self.settings, self.folder / "steps" / "inputs_of_original")
-        return self.whole(known, PrecisionSettings(low=low), model=parent, reference=reference, inputs=inputs)
+        return self.whole(known, PrecisionSettings(low=low), **self._original())
+
+    def _plain(self, known: Known) -> Settings:
+        """Return settings by which the reference runs its file once, which must be finite: nothing is recorded."""
+        made = self.whole(known, RepeatSettings(until="1"))
+        model = {} if self.settings.reference.model is None else self._original()
+        made = replace(made, **model)
+        target = _without_model(recording_backend(made))
+        return replace(made, target=target, reference=_without_model(made.reference), checker=_finite(made.checker))
+
+    def _original(self) -> dict[str, Any]:
+        """Return the settings by which the original is the model under study, fed in its own types."""
+        given = self.settings
+        inputs = inputs_of_original(given, self.folder / "steps" / "inputs_of_original")
+        return {"model": given.reference.model, "reference": _without_model(given.reference), "inputs": inputs}
 
     def _passes(self, known: Known) -> Settings:
         return self.reduced(known, PassesSettings(switches=list(self.strategy.switches)))
@@ -208,9 +218,21 @@ _MADE: Mapping[str, Callable[[StepSettings, Known], Settings]] = {
     name.removeprefix("_"): getattr(StepSettings, name)
     for name in (
         *("_stands", "_repeat", "_rounded", "_inputs", "_more_inputs", "_tactics", "_layerwise", "_extract", "_reduce"),
-        *("_precision", "_passes", "_healed", "_passes_on_whole", "_versions", "_workaround"),
+        *("_plain", "_precision", "_passes", "_healed", "_passes_on_whole", "_versions", "_workaround"),
     )
 }
+
+
+def _finite(checker: CheckerSettings) -> FiniteChecker:
+    """Return a check for NaN and Inf, with what any check has of another one."""
+    held = {item.name: getattr(checker, item.name) for item in fields(CheckerSettings)}
+    return FiniteChecker(**{**held, "name": "finite"})
+
+
+def _without_model(backend: BackendSettings) -> BackendSettings:
+    """Return a backend that runs the model under study."""
+    changed: Any = {"model": None, **({"map": None} if hasattr(backend, "map") else {})}
+    return replace(backend, **changed)
 
 
 def _version(text: str) -> Version | None:

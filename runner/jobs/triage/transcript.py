@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.jobs.reduce.cause.spliced_subject import REFERENCE_TOO
 from runner.jobs.triage.reproduced_failure import Reproduced
 from runner.jobs.triage.step_result import mappings, names, section
-from runner.report.sections.layers_section import NOT_FINITE
+from runner.report.sections.cause_section import REFERENCE_TOO
+from runner.report.sections.layers_section import NON_FINITE, NOT_FINITE
 from runner.text import listed
 
 PART, WHOLE = "the reduced model", "the whole model"
@@ -76,8 +76,12 @@ class Known(Reproduced):
         return f"cause {status} on the whole model" if status else ""
 
     @property
-    def reference_too(self) -> bool:
-        """Whether the reference makes the NaN or Inf as well, of the same values: then the model itself does."""
+    def recorded_too(self) -> bool:
+        """Whether the reference makes the NaN or Inf as well, of the same values, where each tensor was recorded.
+
+        To be recorded a tensor is handed out, and what is handed out is rounded to its type. A runtime that computes
+        float16 in float32 rounds no other tensor, so its plain run of the file may be finite all the same.
+        """
         first = section(section(self.result("layerwise"), "layers"), "first_bad")
         if first or not self.not_finite:
             return self.not_finite and first.get("kind") == NOT_FINITE
@@ -86,9 +90,37 @@ class Known(Reproduced):
         return any(str(one.get("reason")).startswith(REFERENCE_TOO) for one in told)
 
     @property
+    def plain_is_finite(self) -> bool:
+        """Whether a plain run of the file by the reference was asked for, and has no NaN or Inf."""
+        failed, of = self.judgements("plain")
+        return of > 0 and not failed
+
+    @property
+    def reference_too(self) -> bool:
+        """Whether the NaN or Inf is the model's own, as far as the reference was asked."""
+        return self.recorded_too and not self.plain_is_finite
+
+    @property
+    def reference_too_plainly(self) -> bool:
+        """Whether a plain run of the file by the reference was seen to make it as well, and not the recording alone.
+
+        A target that rounds after every operator does what the recording does: no plain run is asked for.
+        """
+        kind = section(self.result("plain"), "signature").get("kind")
+        return self.reference_too and (self.rounds or kind in NON_FINITE)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the target rounds after every operator in what is asked about the failure."""
+        return self.situation.rounds or self.only_in == "rounded"
+
+    @property
     def on_reduced(self) -> bool:
-        """Whether the rest is asked about the reduced model."""
-        return bool(self.answer) and self.situation.alone
+        """Whether the rest is asked about the reduced model.
+
+        Not where the reference makes the NaN or Inf in a part, but not in the whole: no optimization is needed there.
+        """
+        return bool(self.answer) and self.situation.alone and not self.plain_is_finite
 
     @property
     def releases_on_reduced(self) -> bool:

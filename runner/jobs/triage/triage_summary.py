@@ -15,7 +15,9 @@ from runner.jobs.triage.reproduced_failure import CHECKED
 from runner.jobs.triage.step_result import Ended, mappings, names, number, section
 from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.verdict import verdict
+from runner.loading.load import RANDOM_INPUTS
 from runner.report.summary import Checks, Seconds, Summary
+from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.status import Status
 
@@ -66,7 +68,14 @@ def combined(
             "job": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
             "workers": max((number(section(one.result, "peak_rss_mb"), "workers") for one in asked), default=0.0),
         },
-        warnings=tuple(dict.fromkeys(warning for one in asked for warning in names(one.result, "warnings"))),
+        warnings=tuple(
+            dict.fromkeys(
+                warning
+                for one in asked
+                for warning in names(one.result, "warnings")
+                if warning not in untrue_of(settings)
+            )
+        ),
         checker=_text(first, "checker") or "",
         check=_text(first, "check") or "",
         input_model=settings.model,
@@ -104,6 +113,11 @@ def combined(
     )
 
 
+def untrue_of(settings: Settings) -> tuple[str, ...]:
+    """Return the warnings of steps that do not hold of the triage: one tries random inputs beside those given."""
+    return () if isinstance(settings.inputs, RandomInputs) else (RANDOM_INPUTS,)
+
+
 def _status(known: Known, code: int | None) -> Status:
     if code is not None:
         stopped = known.ended[-1].status if known.stopped else Status.interrupted
@@ -128,6 +142,7 @@ def _reproduced(known: Known) -> dict[str, Any]:
         "failure": known.failure if known.anything_failed else None,
         "inputs": known.situation.inputs,
         "reference_too": known.reference_too,
+        "plain_is_finite": known.plain_is_finite,
         "other_inputs": {"failed": others, "of": tried} if tried else None,
     }
 

@@ -15,6 +15,15 @@ MODELS_OWN = (
     "the reference makes it as well: the model itself does with these inputs (an overflow, a Log of a negative number, "
     "...), which is no bug of the runtime"
 )
+MODELS_OWN_RECORDED = (
+    "the reference makes it as well where each tensor is recorded, which rounds it to its type; whether a plain run of "
+    "the file by the reference does is not known"
+)
+PLAIN_IS_FINITE = "a plain run of the file by the reference is finite, though a tensor that was recorded inside is not"
+AT_THE_EDGE = (
+    f"{PLAIN_IS_FINITE}: to be recorded each tensor is rounded to its low precision, as on a GPU, and the model stands "
+    "at the edge of that"
+)
 _LONGEST = 100
 """Characters of a workaround's name; the report has all."""
 
@@ -36,10 +45,19 @@ def verdict(known: Known) -> str:
         return f"{said}; stopped after the pre-flight, as asked"
     releases = known.said("versions") if known.releases else ""
     told = (
-        *(said, _told_part(known), MODELS_OWN if known.reference_too else "", told_passes(known), releases),
+        *(said, _told_part(known), told_reference(known), told_passes(known), releases),
         *(_told_precision(known), _told_workaround(known), _told_budget(known)),
     )
     return "; ".join(filter(None, told))
+
+
+def told_reference(known: Known) -> str:
+    """Return what the reference does where the failure is a NaN or Inf that it has as well; "": it has none."""
+    if not known.recorded_too:
+        return ""
+    if known.plain_is_finite:
+        return AT_THE_EDGE if known.situation.hides_rounding else PLAIN_IS_FINITE
+    return MODELS_OWN if known.reference_too_plainly else MODELS_OWN_RECORDED
 
 
 def _told_part(known: Known) -> str:
@@ -86,4 +104,5 @@ def _told_workaround(known: Known) -> str:
         return ""
     samples = section(passing, "samples")
     shown = f"{samples.get('passed')} of {samples.get('of')} {samples.get('kind')} inputs pass"
+    shown += f" {one_line(where)}" if (where := passing.get("where")) else ""
     return f"workaround: {one_line(passing.get('what'), _LONGEST)} ({shown})"

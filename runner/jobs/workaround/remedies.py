@@ -176,4 +176,4 @@ def together(given: object) -> tuple[str, ...]:
 
 
 def _edited(kind: str, rewrite: Rewrite) -> Remedy:
-    return Remedy(kind, rewrite.what, edits=rewrite.edits, code=program(rewrite.edits))
+    return Remedy(kind, rewrite.what, edits=rewrite.edits, code=program(rewrite.edits), places=rewrite.places)

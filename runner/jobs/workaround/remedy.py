@@ -27,7 +27,8 @@ class Remedy:
 
     ``variant``: what runs the model, where that is otherwise; ``edits``: of the model. ``overrides``, ``code``: how
     Winnow and anybody else apply it (of edits: how the model is changed). ``environment``: what the interpreter of the
-    variant holds. ``why_not``: why it cannot be tried at all, "" where it can.
+    variant holds. ``why_not``: why it cannot be tried at all, "" where it can. ``places``: how many of the model it
+    changes; one that sets something else counts as one.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Remedy:
     code: str = ""
     environment: str = ""
     why_not: str = ""
+    places: int = 1
 
     def identity(self) -> str:
         """Return all that a verdict on it depends on."""
@@ -51,7 +53,8 @@ class Tried:
     """A remedy that was tried. ``passed``, ``of``: samples of this ``kind``.
 
     ``tried``: false where it could not be tried at all, which says nothing about it. ``error``: the check's measure of
-    what is still wrong with it, None where there is none: of a comparison, as a part of what is allowed.
+    what is still wrong with it, None where there is none: of a comparison, as a part of what is allowed. ``where``: in
+    words, where it was verified and only there; "": nothing is known by which it would fail elsewhere.
     """
 
     remedy: Remedy
@@ -65,6 +68,7 @@ class Tried:
     why_not: str = ""
     tried: bool = True
     error: float | None = None
+    where: str = ""
 
     @property
     def cost(self) -> tuple[bool, float]:
@@ -79,6 +83,8 @@ class Tried:
             "what": self.remedy.what,
             "passes": self.passes,
             "samples": {"passed": self.passed, "of": self.of, "kind": self.kind},
+            "where": self.where,
+            "places": self.remedy.places,
             "latency": self.latency,
             "overrides": list(self.overrides),
             "code": self.remedy.code,
@@ -91,7 +97,7 @@ def ranked(tried: Iterable[Tried]) -> list[Tried]:
     """Return what passes before what does not.
 
     Of these first what leaves as little wrong as the best does: what passes narrowly may heal one place of several.
-    Then what costs least, and of what costs the same what changes least.
+    Then what changes the fewest places, of these what costs least, and of what costs the same the gentler kind.
     """
     tried = list(tried)
     good = [one for one in tried if one.passes]
@@ -104,5 +110,12 @@ def ranked(tried: Iterable[Tried]) -> list[Tried]:
         if (unknown, cost) > (first[0], first[1] * _NOISE):
             first = one.cost
         step[id(one)] = first
-    good.sort(key=lambda one: ((one.error or 0.0) > allowed, step[id(one)], _KINDS.index(one.remedy.kind)))
+    good.sort(
+        key=lambda one: (
+            (one.error or 0.0) > allowed,
+            one.remedy.places,
+            step[id(one)],
+            _KINDS.index(one.remedy.kind),
+        )
+    )
     return good + [one for one in tried if not one.passes]

@@ -18,6 +18,8 @@ from runner.model.graph.graph_index import Graph
 from runner.model.graph.rename import NameSupply, names_of
 from runner.text import listed
 
+MOST_NAMED = 2
+"""Places that are changed together and each told; of more only the first is."""
 MOST_SINGLE = 8
 """Places of one kind that are tried one by one; of more only all together."""
 _COMPARED = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16})
@@ -32,10 +34,13 @@ _TYPED = frozenset({"Cast", "CastLike", "Constant", "ConstantOfShape", "EyeLike"
 
 @dataclass(frozen=True)
 class Rewrite:
-    """``what``: one line for people."""
+    """``what``: one line for people; ``change``, ``where``: the same of one place of many. ``places``: how many."""
 
     what: str
     edits: tuple[Edit, ...]
+    change: str = ""
+    where: str = ""
+    places: int = 1
 
 
 @dataclass
@@ -71,7 +76,7 @@ class Rewriting:
                 what = f"in float32: {listed(names)}"
                 what = f"in float32: {', '.join(names)}" if what in told else what
                 told.add(what)
-                yield Rewrite(what, tuple(self._raised(sorted(several))))
+                yield Rewrite(what, tuple(self._raised(sorted(several))), places=len(places))
 
     def _alike(self, nodes: Collection[int]) -> frozenset[int]:
         """Return the nodes of all places where the pattern of some nodes stands."""
@@ -86,7 +91,7 @@ class Rewriting:
             kind = self.types[name].tensor_type if name in self.types else None
             if kind is not None and kind.elem_type and kind.HasField("shape"):
                 edit = Expose(name, kind.elem_type, len(kind.shape.dim))
-                found.append(Rewrite(f"{name} as an output besides", (edit,)))
+                found.append(Rewrite(f"{name} as an output besides", (edit,), "an output besides", name))
         return found
 
     def _parted(self, nodes: Collection[int]) -> list[Rewrite]:
@@ -103,7 +108,8 @@ class Rewriting:
         for index in sorted(nodes):
             node = self.graph.nodes[index]
             if edits := written_otherwise(self.graph, index, self.types, self._supply):
-                found.append(Rewrite(f"{node.name} ({node.op_type}) in other operators", tuple(edits)))
+                what = f"{node.name} ({node.op_type}) in other operators"
+                found.append(Rewrite(what, tuple(edits), "other operators", node.name))
         return found
 
     def _kept_apart(self, edges: Sequence[tuple[str, int]]) -> list[Rewrite]:
@@ -117,7 +123,8 @@ class Rewriting:
             operator = "And" if dtype == TensorProto.BOOL else "Max"
             made = helper.make_node(operator, [name, name], [between], name=between)
             edits = Insert(made, before=node.outputs[0]), Read(node.outputs[0], name, between)
-            found.append(Rewrite(f"{operator}({name}, {name}) before {node.name}", edits))
+            what = f"{operator}({name}, {name}) before {node.name}"
+            found.append(Rewrite(what, edits, f"an extra {operator}", f"before {node.name}"))
         return found
 
     def _is_low(self, index: int) -> bool:
@@ -198,5 +205,8 @@ def _tried(own: Sequence[Rewrite], alike: Sequence[Rewrite]) -> Iterator[Rewrite
 
 
 def _together(places: Sequence[Rewrite]) -> Rewrite:
-    what = listed([one.what for one in places], 2)
-    return Rewrite(what, tuple(edit for one in places for edit in one.edits))
+    what = ", ".join(one.what for one in places)
+    if len(places) > MOST_NAMED:
+        changes = " or ".join(dict.fromkeys(one.change for one in places))
+        what = f"{changes} at {len(places)} places, the first: {places[0].where}"
+    return Rewrite(what, tuple(edit for one in places for edit in one.edits), places=len(places))

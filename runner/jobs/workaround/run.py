@@ -16,8 +16,9 @@ from runner.jobs.workaround.remedy import Tried, ranked
 from runner.jobs.workaround.samples import fresh_inputs, with_outputs
 from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
 from runner.journal.journal import Journal
-from runner.loading.load import Loaded, load
+from runner.loading.load import Loaded, hides_rounding, load
 from runner.loading.sanitize import own_file_only
+from runner.report.sections.workarounds_section import shown
 from runner.report.summary import Summary
 from runner.run_folder import WORKAROUND
 from runner.schema.checker import Flaky
@@ -42,6 +43,8 @@ from strategies.trial import Trial
 log = logging.getLogger(__name__)
 
 QUESTION = Question(wanted=Outcome.PASS, whole="a lone Identity", nothing="the whole model")
+ON_THIS_CPU = "on the CPU, which does not round as a GPU does"
+"""Where a model of low precision was seen to pass; with target.rounding=on it may well fail."""
 _LOAD = "load"
 """The stage of the failure of a model that the runtime refuses."""
 _ENDLESS = ("timeout", "memory")
@@ -103,6 +106,8 @@ class _Trying:
         self.costs = Costs(job, self.loaded, self.strategy.latency_runs)
         self.warnings: list[str] = []
         self.later: tuple[Workarounds, Journal] | None = None
+        types = {getattr(tensor, "data_type", 0) for tensor in self.loaded.graph.initializers.values()}
+        self.where = ON_THIS_CPU if hides_rounding(job.settings, types) else ""
 
     def summary(self) -> Summary:
         """Try all, and return what is reported."""
@@ -152,7 +157,7 @@ class _Trying:
         for number, remedy in enumerate(self.subject.remedies, 1):
             if remedy.edits and any(one.passes and one.remedy.kind == remedy.kind for one in self.tried):
                 continue  # it changes more than that one
-            one = Tried(remedy, overrides=remedy.overrides, tried=not remedy.why_not)
+            one = Tried(remedy, overrides=remedy.overrides, tried=not remedy.why_not, where=self.where)
             self._try(number, one)
             self.tried.append(one)
 
@@ -278,9 +283,7 @@ class _Trying:
             said = f"none of {many} tried keeps the failure away{left}{stopped}{flaky}"
             return Ending(Status.nothing_to_find, said, signature=signature)
         best = good[0]
-        ratio = (best.latency or {}).get("ratio")
-        cost = f", {ratio:g} times as long as without" if ratio else ""
         first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first to take"
         said = f"{len(good)} of {many} keep{'s' * (len(good) == 1)} the failure away; {first}: {best.remedy.kind}, "
-        said += f"{best.remedy.what} ({best.passed} of {best.of} {best.kind} inputs pass{cost}){left}{stopped}{flaky}"
+        said += f"{best.remedy.what} ({shown(best.to_json())}){left}{stopped}{flaky}"
         return Ending(Status.found, said, signature=signature)

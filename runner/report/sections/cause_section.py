@@ -25,12 +25,31 @@ SENTENCES: Mapping[str, str] = {
         "be tested"
     ),
 }
+REFERENCE_TOO = "the reference has a NaN or Inf in"
+"""How a reason begins: no good value is known of what the failure may be."""
+_NO_GOOD_VALUE = (
+    "Cause: untested. These nodes fail alone, and make a NaN or Inf where good values are recorded from the reference "
+    "too: what they compute is beyond their type's range, for instance, on any runtime that rounds it"
+)
 _MOST_INSTANCES = 20
+
+
+def told(cause: Mapping[str, Any]) -> str:
+    """Return what was shown, without why not more. ``cause``: of a result that may come from anywhere."""
+    status, answers = cause.get("status"), cause.get("answers")
+    if status == "untested" and isinstance(answers, list | tuple) and any(map(_made_by_the_reference_too, answers)):
+        return _NO_GOOD_VALUE
+    return SENTENCES.get(str(status), "")
+
+
+def _made_by_the_reference_too(answer: Any) -> bool:
+    tested = answer.get("good_outputs") if isinstance(answer, Mapping) else None
+    return isinstance(tested, Mapping) and str(tested.get("reason")).startswith(REFERENCE_TOO)
 
 
 def sentence(cause: Mapping[str, Any]) -> str:
     """Return what was shown, and why not more."""
-    said = SENTENCES[cause["status"]]
+    said = told(cause)
     return f"{said}: {cause['reason']}." if cause["reason"] else said if said.endswith(".") else f"{said}."
 
 

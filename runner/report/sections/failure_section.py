@@ -14,6 +14,7 @@ from runner.report.page.data import Tensor, Values
 from runner.report.sections.model_section import operator_of
 from runner.report.sections.runtimes_section import runtime
 from runner.report.summary import Summary
+from runner.status import Status
 from runner.text import counted, listed
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -50,6 +51,12 @@ def operators(model: ModelProto) -> list[str]:
     return list(dict.fromkeys(operator_of(node) for node in model.graph.node))
 
 
+def called(failure: str) -> str:
+    """Return the title of a failure that is told as its stage and kind, ``infer: nan``."""
+    stage, _, kind = failure.partition(": ")
+    return _words({"stage": stage, "kind": kind})[0]
+
+
 def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[Tensor] = ()) -> str:
     """Return a sentence: what the reduced model does where, and what it does elsewhere. ``tensors``: values in it."""
     signature, told = summary.signature or {}, summary.evidence
@@ -64,7 +71,7 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[T
     said += f", compared with {text(reference)}" if compared else ""
     if too:
         other = "the reference" if compared or not reference else text(reference)
-        said += f"; {other} gives NaN or Inf there as well: no bug of the runtime alone"
+        said += f"; {other} gives NaN or Inf there as well: this part alone shows no bug of the runtime"
     elif not compared and where and reference and (other := _elsewhere(signature, told)):
         said += f"; {text(reference)} {other}"
     return f"{said}."
@@ -86,7 +93,9 @@ def failure_section(summary: Summary, tensors: Sequence[Tensor] = (), said: str 
     odd = [one for one in tensors if one["wrong"] and (one["wrong"]["nan"] or one["wrong"]["inf"])][:_MOST_TENSORS]
     where = runtime(summary, "target") if whole else ""
     parts = [
-        f"The model {text(_words(summary.signature)[1])}{f' with {text(where)}' if where else ''}." if whole else "",
+        f"{_whole(summary)} {text(_words(summary.signature)[1])}{f' with {text(where)}' if where else ''}."
+        if whole
+        else "",
         *map(_differences, about),
         *map(_not_finite, [] if about else odd),
         text(measured),
@@ -96,6 +105,15 @@ def failure_section(summary: Summary, tensors: Sequence[Tensor] = (), said: str 
     ]
     shown = "Expected and actual values" if about or odd or measured else "What was seen"
     return section(shown, "\n\n".join(part for part in parts if part))
+
+
+def _whole(summary: Summary) -> str:
+    """Return what it is that fails where a whole model does: a precision search judges what it makes of the file."""
+    context = summary.context
+    if context.get("subject.kind") != "precision":
+        return "The model"
+    failed = context.get("subject.high" if summary.status == Status.no_set_suffices else "subject.low", "")
+    return f"The model with everything in {text('Q/DQ' if failed == 'quantized' else failed)}"
 
 
 def _words(signature: Mapping[str, str]) -> tuple[str, str]:
@@ -168,7 +186,9 @@ def _not_finite(tensor: Tensor) -> str:
         return ""
     mine, theirs = (f"{side['nan']} NaN and {side['inf']} Inf" if side else "" for side in (wrong, good))
     said = f"{code(tensor['name'])}, {code(_type(wrong))}: {mine} of {math.prod(wrong['shape'])} elements"
-    return f"{said}; expected: {theirs if theirs != mine else 'as many'}." if theirs else f"{said}."
+    if theirs == mine:
+        return f"{said}; the reference gives as many of the same values."
+    return f"{said}; expected: {theirs}." if theirs else f"{said}."
 
 
 def _type(values: Values) -> str:

@@ -73,9 +73,9 @@ def size_of(found: Mapping[str, Any], key: str) -> str:
     return _KINDS.get(found["kind"]) or f"{found[key]:.3g} of its range"
 
 
-def outputs_section(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the section on the model's outputs; "" where none were compared."""
-    return section("The model's outputs", tensors_table(rows))
+def outputs_section(rows: Sequence[Mapping[str, Any]], form: str = "") -> str:
+    """Return the section on the model's outputs; "" where none were compared. ``form``: what was made of it, if any."""
+    return section(f"The model's outputs{f', {as_text(form)}' if form else ''}", tensors_table(rows))
 
 
 def tensors_table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -29,6 +29,8 @@ _CALLED: Mapping[str, str] = {
 _ALWAYS = frozenset({"python", "numpy", "onnx"})
 _WORDS: Mapping[str, str] = {"tensorrt": r"\b(tensorrt|trt|trtexec)\b|--trt\b", "sympy": r"\bimport sympy\b"}
 """What names a package in the text of a check, where that is more than its own name."""
+_ROUNDS = ("on", "strict")
+"""Settings by which a model that rounds is run in place of the model itself."""
 _ON_A_GPU = re.compile(r"cuda|\btrt|tensorrt\b|--gpu", re.IGNORECASE)
 _DRIVER = Path("/proc/driver/nvidia")
 
@@ -36,11 +38,13 @@ _DRIVER = Path("/proc/driver/nvidia")
 def runtime(summary: Summary, side: str, *, told_apart: bool = False) -> str:
     """Return what runs on a side (``target``, ``reference``), by name and version; "" where no runtime does.
 
+    That it rounds after every operator, which the runtime itself does not, is said of it.
     ``told_apart``: with what is set otherwise on the other side, where both are the same runtime.
     """
     name = _runtime(summary, side)
     if not told_apart or not name or any(_runtime(summary, one) != name for one in _SIDES):
-        return name
+        rounding = _backend(summary, side).get("rounding") if name else None
+        return f"{name} (rounding={rounding})" if rounding in _ROUNDS else name
     mine, other = (_backend(summary, one) for one in (side, *(one for one in _SIDES if one != side)))
     apart = [f"{key}={value}" for key, value in mine.items() if value != other.get(key) and _is_short(value)]
     return f"{name} ({', '.join(apart)})" if apart else name

@@ -9,11 +9,14 @@ from typing import Any
 from runner.program_name import without_values
 from runner.report.markup import block, bullets, code, folded, section, some, table, text
 from runner.report.sections.cause_section import sentence
+from runner.report.sections.failure_section import called
 from runner.report.sections.passes_section import session_code
-from runner.report.sections.runtimes_section import versions_section
+from runner.report.sections.runtimes_section import runtime, versions_section
+from runner.report.sections.workarounds_section import shown
 from runner.report.summary import Summary
 
 _MOST_NAMES = 20
+_MOST_TITLE = 3
 _MOST_LINES = 12
 """Lines of code that the page shows of a model that is patched; it is there as a file."""
 
@@ -22,13 +25,21 @@ _OF_THE_MODEL = (
     "these nodes are in a lower precision, float32 there may help; else other inputs, or a guard before them"
 )
 
+_PLAIN_IS_FINITE = (
+    "The part that fails alone is no report on a bug: the reference makes the NaN or Inf in it as well. What is turned "
+    "off, or rewritten, keeps the whole finite on this runtime. On one that rounds after every operator, as a GPU "
+    "does, float32 at these nodes helps, or smaller values"
+)
+
 
 def title(summary: Summary) -> str:
     """Return the report's title."""
     failure = (summary.triage or {}).get("reproduced", {}).get("failure")
     if not failure:
         return "triage: nothing fails here" if summary.exit_code != 0 else "triage"
-    return f"triage: {text(failure)}"
+    where = runtime(summary, "target")
+    about = f": {some(summary.culprits, _MOST_TITLE)}" if summary.culprits else ""
+    return f"triage: {text(called(failure))}{f' with {text(where)}' if where else ''}{about}"
 
 
 def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:
@@ -83,7 +94,7 @@ def _advice(summary: Summary) -> list[str]:
     passing = [one for one in summary.workarounds if one.get("passes")]
     found = [_applied(passing[0])] if passing else []
     kinds = {one["kind"]: one for one in reversed(passing[1:]) if one["kind"] != passing[0]["kind"]}
-    found += [f"Or: {text(one['what'])} ({_shown(one)})" for one in reversed(kinds.values())]
+    found += [f"Or: {text(one['what'])} ({shown(one)})" for one in reversed(kinds.values())]
     tried = {one["kind"] for one in summary.workarounds}
     on = told.get("shown_on", {})
     off = session_code((summary.passes or {}).get("settings") or {})
@@ -96,12 +107,19 @@ def _advice(summary: Summary) -> list[str]:
         said = f"Take a release without it: {code(f'{package}=={one}')} (shown on {on.get('releases', '')})"
         found.append(_or(said, found))
     if told.get("reproduced", {}).get("reference_too"):
-        return [*found, _OF_THE_MODEL]
-    if summary.model:
-        folder = summary.model.rpartition("/")[0]
-        shows = f"Report it with {code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}"
-        found.append(f"{shows}; {code(f'{folder}/bundle.zip')} is one file to attach, with its report")
-    return found
+        return [*found, _OF_THE_MODEL, *_evidence(summary)]
+    if told.get("reproduced", {}).get("plain_is_finite"):
+        return [*found, _PLAIN_IS_FINITE, *_evidence(summary)]
+    return found + [f"Report it with {one}" for one in _evidence(summary)]
+
+
+def _evidence(summary: Summary) -> list[str]:
+    """Return what shows the failure of a part, of the files of the step that found it."""
+    if not summary.model:
+        return []
+    folder = summary.model.rpartition("/")[0]
+    shows = f"{code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}"
+    return [f"{shows}; {code(f'{folder}/bundle.zip')} is one file to attach, with its report"]
 
 
 def _or(said: str, before: Sequence[str]) -> str:
@@ -110,16 +128,9 @@ def _or(said: str, before: Sequence[str]) -> str:
 
 def _applied(one: Mapping[str, Any]) -> str:
     """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
-    said = f"Work around it: {text(one['what'])} ({_shown(one)})"
+    said = f"Work around it: {text(one['what'])} ({shown(one)})"
     files, how = one.get("files") or (), str(one.get("code") or shlex.join(one.get("overrides") or ()))
     said += f". The model with it: {code(files[0])}" if files else ""
     if files and how.count("\n") > _MOST_LINES:
         return f"{said}; how it is changed is in {code(files[0].rpartition('/')[0] + '/REPORT.md')}"
     return f"{said}\n\n{block(how, 'python' if one['kind'] in ('pass', 'rewrite', 'precision') else 'sh')}\n"
-
-
-def _shown(one: Mapping[str, Any]) -> str:
-    samples, ratio = one["samples"], (one.get("latency") or {}).get("ratio")
-    slower = "as fast as without" if ratio and 0.9 < ratio < 1.1 else f"{ratio or 0:.1f} times as long as without"
-    cost = f", {slower}" if ratio else ""
-    return f"{samples['passed']} of {samples['of']} {samples['kind']} inputs pass{cost}"

@@ -26,9 +26,19 @@ def workarounds_section(workarounds: Sequence[Mapping[str, Any]]) -> str:
     return section("Workarounds", "\n\n".join(parts))
 
 
+def shown(one: Mapping[str, Any]) -> str:
+    """Return how a workaround was shown to help, where, and what it costs, as far as a clock can tell."""
+    samples, ratio = one["samples"], (one.get("latency") or {}).get("ratio")
+    where = f" {one['where']}" if one.get("where") else ""
+    slower = "as fast as without" if ratio and 0.9 < ratio < 1.1 else f"{ratio or 0:.1f} times as long as without"
+    cost = f", {slower}" if ratio else ""
+    return f"{samples['passed']} of {samples['of']} {samples['kind']} inputs pass{where}{cost}"
+
+
 def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     samples, latency = one["samples"], one["latency"]
-    inputs = f"{samples['passed']} of {samples['of']} {samples['kind']}" if one["passes"] else ""
+    where = f" {one['where']}" if one.get("where") else ""
+    inputs = f"{samples['passed']} of {samples['of']} {samples['kind']}{where}" if one["passes"] else ""
     return (one["kind"], one["what"], "yes" if one["passes"] else "no", inputs, _time(latency), one["why_not"])
 
 

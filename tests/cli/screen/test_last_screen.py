@@ -120,6 +120,28 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys:
         assert all(str(tmp_path) in line for line in wide), "only what is to be copied is not wrapped"
 
 
+@pytest.mark.parametrize(("many", "named"), [(4, "abcd"), (5, "abc")])
+def test_a_single_one_more_is_named_and_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], many: int, named: str
+) -> None:
+    """Nodes, and the kinds of operators that they are."""
+    names = "abcde"[:many]
+    operators = ("Abs", "Exp", "Sin", "Cos", "Tanh")[:many]
+    nodes = [
+        helper.make_node(kind, ["x"], [f"y{name}"], name=name) for kind, name in zip(operators, names, strict=True)
+    ]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT16, [8])
+    save(helper.make_model(helper.make_graph(nodes, "g", [value], [value])), tmp_path / "reduced.onnx")
+    told = result(Status.found, "so", culprits=tuple(names), nodes_after=many, nodes_before=9, model="reduced.onnx")
+    say_ended(told, tmp_path, PROGRAM)
+    said = capsys.readouterr().out
+    rest = many - len(named)
+    more = f" and {rest} more" if rest else ""
+    assert said.startswith(f"found: {', '.join(named)}{more} ({many} of 9 nodes); so")
+    assert (f"  also     {', '.join(names[3:])}" in said) is bool(rest)
+    assert ("and 2 other kinds" in said) is bool(rest) and "1 other kind" not in said
+
+
 def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = result(Status.found, "a\n[1] forged", culprits=("\x1b[2J", "b\nfound: x"), nodes_after=2, nodes_before=3)
     told |= {"warnings": ["\x1b]0;title\x07"], "cause": ["?"], "checks": 3, "plan": "soon", "model": "../../etc/passwd"}

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from runner.report.sections.cause_section import rows
+from runner.report.sections.cause_section import REFERENCE_TOO, rows, sentence, told
 from runner.session.cause import Experiment
 from strategies.outcome import Outcome
 from tests.harness import by_command, check_script, command, winnow
@@ -149,3 +149,12 @@ def test_two_faults_where_the_outputs_are_kept(tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"))
     run = winnow(*plain(tmp_path), *check, "strategy.reduce_outputs=false", folder=tmp_path / "run")
     assert (run.code, run.result["cause"]["status"]) == (0, "not proven"), run.output
+
+
+def test_a_nan_that_the_reference_makes_as_well_is_why_a_cause_is_untested() -> None:
+    """Only where the nodes make it: of one that they read nothing is said."""
+    reason = f"{REFERENCE_TOO} 'c' as well: no good value is known to put there"
+    made = {"status": "untested", "reason": reason, "answers": [{"good_outputs": {"reason": reason}}]}
+    assert "fail alone, and make a NaN or Inf where good values are recorded" in sentence(made)
+    assert "could not be tested" in sentence({**made, "answers": [{"good_outputs": None}]})
+    assert "could not be tested" in told({**made, "answers": 3}) and not told({"answers": [1]})

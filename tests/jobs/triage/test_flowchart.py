@@ -13,7 +13,14 @@ from runner.jobs.triage.reproduced_failure import SEEN
 from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.transcript import PART, Known
-from runner.jobs.triage.verdict import told_passes, verdict
+from runner.jobs.triage.verdict import (
+    AT_THE_EDGE,
+    MODELS_OWN,
+    MODELS_OWN_RECORDED,
+    PLAIN_IS_FINITE,
+    told_passes,
+    verdict,
+)
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)
 HERE = Situation(strategies=STRATEGIES)
@@ -196,7 +203,8 @@ def test_a_nan_that_the_reference_makes_as_well_is_no_matter_of_passes_and_relea
     first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
     here = replace(HERE, inputs="python", releases="2 in the cache")
     layers = {"first_bad": {"kind": "not finite"}}
-    steps = {**first, "layerwise": found(layers=layers), "reduce": CUT, "workaround": NONE}
+    plain = judged(1, 1, nan)
+    steps = {**first, "layerwise": found(layers=layers), "reduce": CUT, "plain": plain, "workaround": NONE}
     known = told(here, steps)
     assert known.reference_too and "which is no bug of the runtime" in verdict(known)
     assert [known.of(name).why for name in ("passes", "versions")] == [OF_THE_MODEL] * 2  # type: ignore[union-attr]
@@ -205,7 +213,45 @@ def test_a_nan_that_the_reference_makes_as_well_is_no_matter_of_passes_and_relea
     assert told(here, {**steps, "layerwise": NONE, "reduce": cut}).reference_too
     mask = {**CUT, "cause": {"status": "untested", "reason": answer["good_outputs"]["reason"], "answers": [{}]}}
     more = {"passes": NONE, "passes_on_whole": NONE, "versions": NONE}
+    del steps["plain"]
     assert not told(here, {**steps, **more, "layerwise": NONE, "reduce": mask}).reference_too, "it is read, not made"
+
+
+def test_a_nan_that_only_the_recording_has_is_asked_about_on_the_whole_model() -> None:
+    """Rounded to float16 to be recorded a part overflows in the reference, whose plain run of the file is finite."""
+    nan = {"stage": "infer", "kind": "nan"}
+    first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
+    here = replace(HERE, inputs="python", hides_rounding=True)
+    layers = {"first_bad": {"kind": "not finite"}}
+    steps = {**first, "layerwise": found(layers=layers), "reduce": CUT, "plain": judged(0, 1)}
+    known = told(here, {**steps, "passes": PASSES, "workaround": HELPS})
+    assert not known.reference_too and known.place == "the whole model" and known.off_holds_on == known.place
+    said = verdict(known)
+    assert (
+        f"{AT_THE_EDGE}; it needs F, G, and passes without any one of them (the whole model); " in said
+        and "no bug" not in said
+    )
+    assert PLAIN_IS_FINITE in verdict(replace(known, situation=HERE)) and "edge" in AT_THE_EDGE
+    assert "edge" not in verdict(replace(known, situation=HERE)), "nothing is rounded that was not"
+
+
+@pytest.mark.parametrize(
+    "plain", [judged(1, 1, {"stage": "load", "kind": "error"}), {"status": "could_not_judge", "message": "m"}]
+)
+def test_a_plain_run_of_the_reference_that_tells_nothing_is_not_taken_for_one_that_does(plain: dict[str, Any]) -> None:
+    nan = {"stage": "infer", "kind": "nan"}
+    first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
+    steps = {**first, "layerwise": found(layers={"first_bad": {"kind": "not finite"}}), "reduce": CUT, "plain": plain}
+    known = told(replace(HERE, inputs="python"), {**steps, "workaround": HELPS})
+    assert MODELS_OWN_RECORDED in verdict(known) and MODELS_OWN not in verdict(known)
+
+
+def test_no_plain_run_is_asked_for_where_the_target_rounds_as_the_recording_does() -> None:
+    nan = {"stage": "infer", "kind": "nan"}
+    first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
+    steps = {**first, "layerwise": found(layers={"first_bad": {"kind": "not finite"}}), "reduce": CUT}
+    known = told(replace(HERE, inputs="python", rounds=True), {**steps, "workaround": HELPS})
+    assert MODELS_OWN in verdict(known)
 
 
 def test_a_part_that_was_cut_out_is_not_called_the_smallest() -> None:

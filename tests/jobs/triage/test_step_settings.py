@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from runner.errors import UsageError
+from runner.jobs.triage.repeated_warnings import said_once
 from runner.jobs.triage.situation import Situation, situation_of
 from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
 from runner.jobs.triage.transcript import Known
-from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, TensorRtBackend
+from runner.jobs.triage.triage_summary import combined, untrue_of
+from runner.loading.load import RANDOM_INPUTS
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
 from runner.schema.diagnosis import TriageSettings
-from runner.schema.inputs import RandomInputs
+from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
 
@@ -84,3 +88,32 @@ def test_what_follows_is_asked_as_it_failed(failed: str, rounding: Rounding) -> 
         made = asked(name, "nan", failed=failed)
         assert isinstance(made.target, OnnxRuntimeBackend) and isinstance(made.inputs, RandomInputs)
         assert made.target.rounding is rounding and made.inputs.seed == RandomInputs().seed + (failed == "inputs")
+
+
+def test_a_plain_run_is_the_references_of_the_file_and_only_has_to_be_finite() -> None:
+    """A target that computes otherwise takes no part, and the reference's settings stay as they are."""
+    own = replace(SETTINGS, reference=OnnxRuntimeBackend(optimization=Optimization.none, threads=3))
+    known = Known(Situation(), (), ended=(Ended("stands", "repeat", "s", "w", {"outcomes": {"fail": 2}}),))
+    made = StepSettings(own, Path()).of("plain", known, BudgetSettings())
+    assert isinstance(made.target, OnnxRuntimeBackend) and made.target == own.reference
+    assert (made.model, made.checker.name, made.strategy.name) == ("net.onnx", "finite", "repeat")
+    engine = replace(own, reference=TensorRtBackend())  # which recorded nothing
+    assert StepSettings(engine, Path()).of("plain", known, BudgetSettings()).target.name == "onnxruntime"
+
+
+@pytest.mark.parametrize(("given", "kept"), [(RandomInputs(), True), (FilesInputs(path=["x.npz"]), False)])
+def test_that_the_inputs_are_random_is_said_only_of_a_triage_whose_own_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, given: InputsSettings, kept: bool
+) -> None:
+    """A step tries random ones where others were given, and warns as any run does."""
+    step = {"warnings": [RANDOM_INPUTS, "another"], "outcomes": {"fail": 2}}
+    known = Known(Situation(), (), ended=(Ended("stands", "repeat", "s", "w", step),))
+    settings = replace(SETTINGS, inputs=given)
+    told = combined(settings, tmp_path, (), known, 1.0, None).warnings
+    assert told == ((RANDOM_INPUTS, "another") if kept else ("another",))
+    logging.getLogger().addHandler(caplog.handler)
+    with said_once(untrue_of(settings)):
+        logging.getLogger("steps").warning("%s", RANDOM_INPUTS)
+        logging.getLogger("steps").warning("another")
+    logging.getLogger().removeHandler(caplog.handler)
+    assert (RANDOM_INPUTS in caplog.messages, "another" in caplog.messages) == (kept, True)

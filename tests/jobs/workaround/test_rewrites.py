@@ -150,11 +150,12 @@ def test_the_smallest_change_comes_first_and_all_places_of_the_pattern_before_on
         "k as an output besides",
         "Max(k, k) before Abs1, Max(n, n) before Abs4",
         "Max(k, k) before Abs1",
-        "Max(x, x) before Neg0, Max(m, m) before Neg3 and 2 more",
+        "an extra Max at 4 places, the first: before Neg0",
         "Max(x, x) before Neg0",
         "Max(l, l) before Exp2",
         "Max(x, x) before Neg0, Max(l, l) before Exp2",
     ]
+    assert [one.places for one in found] == [2, 1, 2, 1, 4, 1, 1, 2]
     for one in found:
         same(of, one, tmp_path, 0.0)
 

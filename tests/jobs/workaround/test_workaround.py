@@ -274,6 +274,14 @@ def test_costs_that_the_clock_cannot_tell_apart_leave_the_order_of_trial() -> No
     assert [one.remedy.what for one in ranked(reversed(tried))] == ["first", "second", "dear", "failed"]
 
 
+def test_a_change_at_many_places_never_stands_above_one_at_a_single_place() -> None:
+    many, one, two = (
+        Tried(Remedy(kind, kind, places=places), passes=True, latency={"ratio": ratio, "after_ms": 1.0})
+        for kind, places, ratio in (("rewrite", 74, 0.9), ("precision", 1, 1.5), ("precision", 2, 1.0))
+    )
+    assert ranked([many, two, one]) == [one, two, many]
+
+
 def test_what_is_no_set_of_names() -> None:
     assert together("A") == ("A",) and together(["A", "B"]) == ("A", "B")
     for given in ([["A"]], [], 3, {"A": 1}):

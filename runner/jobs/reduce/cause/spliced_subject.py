@@ -16,12 +16,10 @@ from runner.model.graph.control_model import takes_identity
 from runner.model.graph.cut import Cut, CutError, cut
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.graph.splice_good_values import Splice, splice
+from runner.report.sections.cause_section import REFERENCE_TOO
 from runner.schema.cut import CutPolicy
 from strategies.search_space import Space
 from strategies.trial import Trial
-
-REFERENCE_TOO = "the reference has a NaN or Inf in"
-"""How a reason begins: no good value is known of what the failure may be."""
 
 
 @dataclass(frozen=True)
@@ -114,4 +112,8 @@ class Spliced:
             return f"no good value of {name!r} is known"
         if name in self.base.recorded.unfit:
             return self.base.recorded.unfit[name]
-        return f"{REFERENCE_TOO} {name!r} as well" if self.base.is_bad_feed(name) else ""
+        return (
+            f"{REFERENCE_TOO} {name!r} as well: no good value is known to put there"
+            if self.base.is_bad_feed(name)
+            else ""
+        )

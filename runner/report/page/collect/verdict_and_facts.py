@@ -91,10 +91,12 @@ def _facts(summary: Summary) -> Iterator[tuple[str, Any]]:
     yield "status", f"{words(summary.status)} (exit code {summary.exit_code})"
     yield "result", summary.message.replace("\n", "; ")
     yield "culprits", listed(summary.culprits, MOST_NAMES) if len(summary.culprits) > FIRST_NAMES else ""
-    yield "failure", ": ".join(signature[key] for key in ("stage", "kind", "raised", "detail") if signature.get(key))
+    whole = (summary.triage or {}).get("reproduced", {}).get("failure")  # of the file: its smallest part's may differ
+    told = ": ".join(signature[key] for key in ("stage", "kind", "raised", "detail") if signature.get(key))
+    yield "failure", whole or told
     yield "check", summary.check
     yield "model", summary.input_model
-    kept = "raised" if summary.precision else "kept"
+    kept = "raised" if summary.precision and not summary.triage else "kept"  # a triage keeps the part that fails
     yield kept, f"{summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after is not None else ""
     yield "nested nodes kept", listed(summary.nested, MOST_NAMES)
     stopped = summary.status == Status.interrupted  # by somebody, and not by a budget

@@ -83,3 +83,11 @@ def test_a_command_on_the_page_has_no_values_of_the_environment(tmp_path: Path) 
     typed = ("winnow", "reduce", "net.onnx", "checker.env.TOKEN=abc")
     (again,) = commands_of(tmp_path, Summary("found", 0, "reduce"), typed)
     assert "abc" not in again["command"] and "checker.env.TOKEN=" in again["command"]
+
+
+def test_facts_of_a_triage_are_those_of_the_file_and_of_the_part() -> None:
+    """Its steps may end with Inf where the file has NaN, and raise more nodes than the part has."""
+    told = {"reproduced": {"failure": "infer: nan"}}
+    one = replace(FOUND, strategy="triage", triage=told, precision={"low": "float16"}, nodes_after=1)
+    facts = dict(facts_of(replace(one, signature={"stage": "infer", "kind": "inf"})))
+    assert facts["failure"] == "infer: nan" and facts["kept"] == "1 of 550 nodes" and "raised" not in facts
