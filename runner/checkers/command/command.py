@@ -241,8 +241,8 @@ class CommandCheck(Checker):
         ]
         if lines:
             text = "\n".join(shown)
-            told = candidate.iteration, verdict.outcome.value, text
-            log.info("iteration %d, output of the check (%s):\n%s", *told, extra={CHECK_OUTPUT: text})
+            # what this makes of the candidate is told after it: another failure than the one under study is no FAIL
+            log.info("[%d] output of the check:\n%s", candidate.iteration, text, extra={CHECK_OUTPUT: text})
 
 
 def _read(path: Path) -> str:
