@@ -102,3 +102,10 @@ def test_references_of_a_run_that_records_nothing_are_refused(good: Path, tmp_pa
     run = winnow("strategy=reduce", f"model={good}", *given, folder=tmp_path / "run")
     assert run.code == 2, run.output
     assert "{references} would hold nothing. Set cut.record=auto" in run.output
+
+
+def test_a_repeat_is_of_the_whole_model(good: Path, tmp_path: Path) -> None:
+    run = winnow(
+        *("strategy=repeat", f"model={good}", "checker=command", COMMAND, "strategy.until=1"), folder=tmp_path / "run"
+    )
+    assert "(2 nodes): PASS" in run.output, run.output

@@ -30,7 +30,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     with Job.opened(settings, folder, command) as job:
         loaded = load_whole(job, folder) if model and job.checker.wants_feeds else None
         samples = loaded.samples if loaded else ()
-        with job.judge(Command(model, samples), loaded, "nodes" if loaded else "iterations") as judge:
+        noun, count = ("nodes", len(loaded.graph.nodes)) if loaded else ("iterations", 1)
+        with job.judge(Command(model, samples), loaded, noun, lambda trial: count) as judge:
             session = Session(judge, lambda space: repeat(until), means=job.means)
             ending = job.ended(session, session.repeat)
             ending = replace(ending, signature=_first_failure(judge))
