@@ -8,6 +8,7 @@ from itertools import islice
 MOST = 3
 # names and shapes in a damaged file may be megabytes long
 LONGEST = 400
+_NEARLY = 0.99
 
 
 def listed(names: Collection[str], most: int = MOST) -> str:
@@ -20,6 +21,11 @@ def counted(number: int, noun: str) -> str:
     """Return a number of things in words: ``1 node``, ``3 nodes``."""
     plural = "" if number == 1 else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
     return f"{number} {noun}{plural}"
+
+
+def percent(probability: float) -> str:
+    """Return a probability in words: ``66%``; what would round to certainty is none."""
+    return f"{probability:.0%}" if probability <= _NEARLY else f"more than {_NEARLY:.0%}"
 
 
 def close(word: str, options: Iterable[str]) -> str:

@@ -116,6 +116,11 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
 
 def _answered(typed: Sequence[str]) -> int | None:
     """Answer what is asked of Winnow, or of runs that have ended; None: it is about a run that is to begin."""
+    if not typed:  # nothing was asked for, so nothing is refused, and no folder is made
+        from runner.cli.help.topic_help import help_text  # noqa: PLC0415 - a run needs none
+
+        say(help_text(typed))
+        return Status.usage.exit_code
     if said := _asked(typed):
         say(said)
         return 0

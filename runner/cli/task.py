@@ -24,6 +24,7 @@ from runner.cli.config.hydra_record import HydraRecord
 from runner.cli.config.paths import rooted
 from runner.cli.explain_errors import whose_bug
 from runner.cli.input_digests import digests
+from runner.cli.screen import latest_link
 from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, say
 from runner.cli.validate import check_given
@@ -79,7 +80,7 @@ class HydraTask:
                 finished_jobs.forget(folder)
                 if job is not None:  # what is there now is what the result holds for, whatever is put in its place
                     inputs = digests(settings)
-                with standing_in(settings.cwd):
+                with latest_link.leading_to(folder), standing_in(settings.cwd):
                     summary = _run(settings, folder, self.command, log)
                 written = (folder / "result.json").is_file()
                 told = bool(signals) and signals[0] != signal.SIGINT

@@ -17,13 +17,14 @@ from runner.loading.load import Loaded
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
-from runner.session.cause import Experiment
+from runner.session.cause import CauseStatus, Experiment
 from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, Reliability
 from runner.session.result import Ending
 from runner.session.trust.check_counts import HANDED_OVER, REPEATS, Tally
 from runner.session.trust.sequential_test import WRONG, wilson
 from runner.status import Status
+from runner.text import one_line
 from runner.verdict import Signature, rows_of
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -31,6 +32,8 @@ from strategies.trial import Trial
 if TYPE_CHECKING:
     from runner.jobs.job import Job
 
+_SHOWN = 100
+"""Characters of what a check said that a warning holds."""
 PARTS = (("pre-flight",), ("control",), ("re-check",), ("stability", "held out"), (REPEATS, "doubt"))
 """Of which phases the checks are that are counted apart: see `Checks`."""
 
@@ -43,6 +46,7 @@ def summary_of(
     tally = judge.tally
     signature = ending.signature or judge.studied.signature
     warnings = [
+        *another_failure(ending, judge, settings),
         *(loaded.warnings if loaded else ()),
         *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
         *shown_nothing(judge),
@@ -186,6 +190,27 @@ def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
             said += ": the two are followed as one failure, since nodes further on make a NaN of an Inf"
         return (said,)
     return (ending.drift,) if ending.drift else ()
+
+
+def another_failure(ending: Ending, judge: Judge, settings: Settings) -> tuple[str, ...]:
+    """Say that an answer may be another failure than the original's, where the check of the user's own said otherwise.
+
+    A tolerance that is meant for a model's outputs may be too tight for tensors inside it. Where the cause is proven
+    the failure is the original's.
+    """
+    cause, checker = ending.cause, settings.checker
+    if cause is None or cause.status is not CauseStatus.NOT_PROVEN or not checker.runs_own_code:
+        return ()
+    before, after = (one_line(said, _SHOWN) for said in (judge.studied.message, evidence(ending).get("reason", "")))
+    if not after or before == after:
+        return ()
+    how = "" if getattr(checker, "measure", None) else "; checker.measure=REGEX tells how bad by the number it prints"
+    said = (
+        f"the cause is not proven, and this may be another failure than the original's: its check said {before!r}, the "
+        f"reduced model's {after!r}. A tolerance for the model's outputs may be too tight for tensors inside it: "
+        f"compare each with its own largest value{how}"
+    )
+    return (said,)
 
 
 def measured(reliability: Reliability) -> dict[str, Any]:

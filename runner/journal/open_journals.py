@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.checkers.command.template import Template
+from runner.files import json_of
 from runner.journal.journal import JOURNAL_NAME, Journal, context_digest
 from runner.journal.journal_lines import Records, read_context
 from runner.schema.root import Settings
+from runner.status import Status
+from runner.text import listed
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -38,10 +41,27 @@ class Journals:
         not a program, nor while nothing was answered: then it may be what was missing.
         """
         path = self.folder / JOURNAL_NAME
+        self._begin_anew(path, context)
         if path.is_file() and path.stat().st_size:
             written = self._written_since(path, context)
             context = {key: value for key, value in context.items() if key not in written}
         return self._open(context, JOURNAL_NAME, needed=True)
+
+    def _begin_anew(self, path: Path, context: Mapping[str, str]) -> None:
+        """Put the journal of a run aside that could not judge, where what it could not judge with has changed since.
+
+        Its verdicts were found by a check that was mended, say, so they hold for nothing that is asked now. The file
+        stays beside the new one.
+        """
+        if _ended(self.folder) != Status.could_not_judge or not path.is_file() or not path.stat().st_size:
+            return
+        begun = read_context(path)
+        changed = {name for name in {*begun, *context} if begun.get(name) != context.get(name)}
+        if not changed:
+            return
+        aside = path.with_name(f"journal-{context_digest(begun)}.jsonl")
+        path.replace(aside)
+        _LOG.info("begins anew, as %s changed since: what was found before is in %s", listed(sorted(changed)), aside)
 
     def stage(self, outer: Journal, name: str, subject: Subject) -> Journal:
         """Open the journal of a stage that puts questions about ``subject``, in a run or stage that writes ``outer``.
@@ -90,3 +110,9 @@ class Journals:
         if self.settings.strategy.repeats or not self.settings.journal.share or not (sweep / "multirun.yaml").exists():
             return None
         return sweep / "journal" / f"{context_digest(context)}.jsonl"
+
+
+def _ended(folder: Path) -> object:
+    """Return the status of the run that ended in a folder; None: none did."""
+    result = json_of(folder / "result.json")
+    return result.get("status") if isinstance(result, dict) else None

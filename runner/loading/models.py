@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from runner.loading.recording_limits import RecordingLimits, recording_limits
 from runner.model.errors import NoRoomForWeights
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
+from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorder
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, map_of
 from runner.schema.root import Settings
+from runner.workers.leases.required_lease import lease_of
 from runner.workers.own_operations import operate
 from runner.workers.pool import Pool
 
@@ -69,6 +72,27 @@ def recording_backend(settings: Settings) -> BackendSettings:
     if reference.holds_inner_values:
         return reference
     return OnnxRuntimeBackend(optimization=Optimization.none, model=reference.model)
+
+
+def outputs_of(
+    settings: Settings, pool: Pool, path: Path, feeds: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> list[Mapping[str, TensorFile]]:
+    """Return what the reference makes of a model, for each sample; the values are written into ``folder``.
+
+    Raises UsageError where it cannot run it.
+    """
+    backend = recording_backend(settings)
+    args: dict[str, Any] = {
+        "backend": backend.to_json(),
+        "model": str(path),
+        "samples": [{name: str(feed.path) for name, feed in one.items()} for one in feeds],
+        "out": str(folder),
+    }
+    lease = lease_of(args["backend"], pool, backend.python)
+    reply = operate(pool, settings, "run", args, "the reference's run of it", python=backend.python, lease=lease)
+    if reply.value is None:
+        raise UsageError(f"the reference cannot run it: {reply.failure.message if reply.failure else 'no answer'}")
+    return [{name: TensorFile.from_json(one) for name, one in sample.items()} for sample in reply.value["samples"]]
 
 
 def check_map(settings: Settings) -> None:

@@ -30,7 +30,7 @@ from runner.report.sections.triage_section import triage_page
 from runner.report.sections.workarounds_section import workarounds_section
 from runner.report.summary import Summary
 from runner.status import Status
-from runner.text import counted
+from runner.text import counted, percent
 
 REPORT_NAME = "REPORT.md"
 _MOST_ROWS = 200
@@ -229,7 +229,7 @@ def _noticed(reliability: Mapping[str, Any]) -> str:
     wrong, noticed = reliability["wrong"], reliability["noticed_with"]
     return (
         f"{counted(reliability['agreed'], 'second verdict')} agreed with the first: a check that is wrong "
-        f"{wrong * 10:g} times in 10 would have been noticed with {noticed:.2f}"
+        f"{wrong * 10:g} times in 10 would have been noticed with {percent(noticed)}"
     )
 
 

@@ -164,7 +164,6 @@ class Sweep:
             self.memory.restore_values(config)
         folder = plan.check_run_folder(config)
         self.record.keep(folder)
-        latest_link.point_to(folder)
 
     def release(self) -> None:
         """Let another sweep have the folder."""

@@ -91,6 +91,16 @@ def test_values_as_npz_and_as_data_sets(tools: Tools, candidate: MakeCandidate, 
     assert verdict.metrics == {"sample": 0, "samples": 2}
 
 
+def test_a_key_that_our_own_npz_lacks_is_no_failure(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+    name = script(tools, "import sys, numpy; numpy.load(sys.argv[2])['y']\n")
+    check = build(tools, name, "{inputs}", "{references}")
+    verdict = check.check(candidate(relu, X))
+    assert verdict.outcome is Outcome.UNRESOLVED
+    assert verdict.reason.startswith("no value of an output was recorded: KeyError")
+    # another name than the outputs' is the check's own: it stays with the rule for all such exceptions
+    assert check.check(candidate(relu, X, expected={"z": X["x"]})).outcome is Outcome.FAIL
+
+
 def test_a_script_that_reads_the_environment_variable_gets_it(
     tools: Tools, candidate: MakeCandidate, relu: Path
 ) -> None:

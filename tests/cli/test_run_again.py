@@ -264,3 +264,72 @@ def test_a_job_of_a_sweep_names_the_program_as_it_was_typed(tmp_path: Path) -> N
     assert refused.returncode == 7 and result(tmp_path / "swept" / "0")["message"].endswith(
         "Next: python -m runner strategy=reduce model=net.onnx"
     )
+
+
+@pytest.mark.parametrize("mend", ["script", "command"])
+def test_a_run_that_could_not_judge_goes_on_once_its_check_is_mended(home: Path, mend: str) -> None:
+    """The command that its last screen prints works: nothing that the broken check said is used."""
+    script = home / "check.py"
+    check_script(home, SLOW.replace("0.06", "0"))
+    good = script.read_text()
+    script.write_text("import sys\nsys.exit(1)\n")
+    bad = winnow(home, "bug.yaml", "hydra.run.dir=typo")
+    assert bad.returncode == 3, bad.stdout + bad.stderr
+    more = []
+    if mend == "script":
+        script.write_text(good)
+    else:
+        (home / "mended.py").write_text(good)
+        words = yaml.safe_load((home / "bug.yaml").read_text())["checker"]["command"]
+        more = [f"checker.command={json.dumps([word.replace('check.py', 'mended.py') for word in words])}"]
+    done = winnow(home, "resume", "typo", *more)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert result(home / "typo")["culprits"] == ["n7"]
+    assert result(home / "typo")["checks"]["reused"] == 0
+    assert "begins anew" in done.stdout
+
+
+def test_showing_a_run_starts_and_changes_nothing(home: Path) -> None:
+    (home / "check.py").write_text("import sys\nsys.exit(1)\n")
+    assert winnow(home, "bug.yaml", "hydra.run.dir=never").returncode == 3
+    before = contents(home / "never")
+    shown = winnow(home, "never")
+    assert shown.returncode == 3 and "could_not_judge" in shown.stdout + shown.stderr
+    assert contents(home / "never") == before
+
+
+def test_a_mistake_in_a_command_line_is_not_the_latest_run(home: Path) -> None:
+    check_script(home, "sys.exit(0)")
+    refused = winnow(home, "reduce", "nosuch.onnx")
+    assert refused.returncode == 2
+    assert not (home / "outputs" / "latest").is_symlink()
+    assert winnow(home, "bug.yaml").returncode == 4
+    latest = (home / "outputs" / "latest").resolve()
+    assert winnow(home, "reduce", "nosuch.onnx").returncode == 2
+    assert winnow(home, "bug.yaml", "checker.rtol=1").returncode == 2
+    assert (home / "outputs" / "latest").resolve() == latest
+    assert winnow(home, "outputs/latest").returncode == 4
+
+
+def test_no_words_at_all_show_the_help_and_leave_no_folder(home: Path) -> None:
+    said = winnow(home)
+    assert said.returncode == 2
+    assert said.stdout.startswith("Winnow finds the smallest part of a model that still fails")
+    assert not (home / "outputs").exists()
+
+
+def test_a_dotted_key_of_a_file_is_told_how_it_is_written(home: Path) -> None:
+    (home / "dotted.yaml").write_text("strategy: reduce\nchecker: command\nchecker.command: python check.py\n")
+    refused = winnow(home, "dotted.yaml")
+    assert refused.returncode == 2
+    assert "Write it in its section: checker: {command: ...}" in refused.stderr
+
+
+def test_a_check_that_always_fails_is_asked_whether_it_ever_passes(home: Path) -> None:
+    """And what is typed next is what helps: to go on with a mended check, not to see it fail five times more."""
+    (home / "check.py").write_text("import sys\nprint('no')\nsys.exit(1)\n")
+    bad = winnow(home, "bug.yaml", "hydra.run.dir=always")
+    assert bad.returncode == 3
+    assert "Does it ever exit with 0?" in bad.stderr
+    assert "resume always" in bad.stderr and "once the check is mended" in bad.stderr
+    assert "[1] the check printed:" in bad.stdout and "(fail)" not in bad.stdout

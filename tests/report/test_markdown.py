@@ -93,7 +93,7 @@ def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
         "python -m runner 'model=my net.onnx'",
         "proven 1-minimal",
         "12 to search, 5 to trust the answer, 1 verdicts reused",
-        "3 second verdicts agreed with the first: a check that is wrong 3 times in 10 would have been noticed with",
+        "3 second verdicts agreed with the first: a check that is wrong 3 times in 10 would have been noticed with 66%",
         "7 fail, 10 pass",
         "min_good.onnx",
         "- the graph has Shape operators",

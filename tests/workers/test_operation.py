@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.errors import UsageError, WinnowError
-from runner.jobs.precision.both_precisions import outputs_of
+from runner.loading.models import outputs_of
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.root import Settings
 from runner.schema.run import WorkerSettings

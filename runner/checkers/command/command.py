@@ -19,7 +19,7 @@ from runner.checkers.command.exit_rules import SHELL_KILLED, ExitRules
 from runner.checkers.command.fixed_path import IterationInfo, placing
 from runner.checkers.command.preloaded import Preloaded, common_environment
 from runner.checkers.command.template import VALUES, Template, variable
-from runner.checkers.command.tracebacks import BY_LINE
+from runner.checkers.command.tracebacks import BY_LINE, NOT_IN_NPZ
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
@@ -79,6 +79,16 @@ class CommandCheck(Checker):
     def wants_feeds(self) -> bool:
         """Whether the command asks for values (by placeholder or by environment variable)."""
         return any(name in self._template.mentions for name in VALUES)
+
+    @property
+    def needs_expected(self) -> bool:
+        """Whether the command asks for {references}."""
+        return "references" in self._template.mentions
+
+    @property
+    def wants_expected(self) -> bool:
+        """Whether the command is handed the right values of outputs: {references}, or within {data}."""
+        return self.needs_expected or "data" in self._template.mentions
 
     @property
     def slip(self) -> str:
@@ -151,6 +161,10 @@ class CommandCheck(Checker):
             with suppress(OSError):
                 path.unlink()
         verdict = self._rules.judge(end, output, self.describe())
+        missed = verdict.signature and verdict.signature.raised and verdict.signature.raised.about == NOT_IN_NPZ
+        if missed and sample is not None and self.needs_expected and not sample.expected:
+            # what is missing is missing in a file of ours, so this says nothing about the model
+            verdict = Verdict(Outcome.UNRESOLVED, reason=f"no value of an output was recorded: {verdict.reason}")
         measure = self._measure.of(output)
         return dataclasses.replace(
             verdict,

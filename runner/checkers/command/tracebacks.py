@@ -16,6 +16,7 @@ from runner.verdict import CHECK, FEEDS, MODEL, Raised
 BY_LINE = "told apart by class and line, and by what a check shows where it passes"
 """How exceptions are read, for the identity of checks: verdicts that were found otherwise are not theirs."""
 
+_NOT_IN_NPZ = "a name that an npz does not hold"
 _COMPARED = "the shape of the values to compare with"
 # what runtimes, numpy and Polygraphy say where a check feeds, asks for or compares with what does not fit the model
 _SAID: Mapping[str, tuple[str, ...]] = {
@@ -48,10 +49,12 @@ _SAID: Mapping[str, tuple[str, ...]] = {
         r"Received unexpected dtype",
         r"Input must be a list of dictionaries",
     ),
-    "a name that an npz does not hold": (r"is not a file in the archive",),
+    _NOT_IN_NPZ: (r"is not a file in the archive",),
     "a missing key": (r"\bKeyError: ",),
     _COMPARED: (r"operands could not be broadcast together", r"\(shapes \(.*\), \(.*\) mismatch\)"),
 }
+NOT_IN_NPZ = f"{FEEDS}: {_NOT_IN_NPZ}"
+"""What an exception is about where a check asks an npz for a name that it does not hold."""
 _MISFITS = {name: re.compile("|".join(patterns)) for name, patterns in _SAID.items()}
 _IMPORTS = frozenset({"ImportError", "ModuleNotFoundError"})
 _RUNTIMES = re.compile(r"(?:onnxruntime|onnx|tensorrt\w*|polygraphy)\.")

@@ -38,10 +38,14 @@ _ANSWERS = ENDED_WELL | {Status.not_as_expected.exit_code}
 
 @dataclass(frozen=True)
 class RunAgain:
-    """A run or a ``sweep`` in ``folder``, and the ``changes`` that were typed behind it."""
+    """A run or a ``sweep`` in ``folder``, and the ``changes`` that were typed behind it.
+
+    ``asked``: to go on, by name; without that word, and without changes, a run that has ended is shown.
+    """
 
     folder: Path
     changes: tuple[str, ...]
+    asked: bool = True
 
     @property
     def sweep(self) -> bool:
@@ -49,8 +53,13 @@ class RunAgain:
         return (self.folder / _SWEEP).exists()
 
     def answer(self) -> Mapping[str, Any] | None:
-        """Return the result of a run that has ended with an answer; None where there is something to go on with."""
+        """Return the result of a run that is shown; None where there is something to go on with.
+
+        A run is gone on with where that is asked for, or where it left nothing to be shown.
+        """
         result = None if self.sweep or self.changes else read_result(self.folder)
+        if not self.asked and result is not None and number(result, "exit_code") is not None:
+            return result
         return result if result is not None and number(result, "exit_code") in _ANSWERS else None
 
     def for_hydra(self) -> tuple[list[str], str, Path | None]:
@@ -114,7 +123,7 @@ def meant(typed: Sequence[str]) -> RunAgain | None:
     for word in more:
         raise UsageError(f"{word}: beside the folder of a run come changes of its settings only, as key=value")
     changes = tuple(word for at, word in enumerate(typed) if at not in words)
-    return RunAgain(folder.resolve(), changes)
+    return RunAgain(folder.resolve(), changes, asked)
 
 
 def _is_word(before: str, word: str) -> bool:

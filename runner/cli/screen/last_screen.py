@@ -18,7 +18,7 @@ from runner.files import inside
 from runner.report.sections.cause_section import told
 from runner.run_folder import MIXED
 from runner.status import ENDED_WELL, Status
-from runner.text import counted, listed
+from runner.text import counted, listed, percent
 from strategies.search import Claim
 
 #: names on the first line, names in all, characters of those on the first line
@@ -30,7 +30,6 @@ _OF_LITTLE_NEWS = "not as recorded: "
 _MOST_FILES = 3
 #: where there is an answer, verdicts that are not known are told of from this share of all on
 _MANY = 0.2
-_NEARLY = 0.99
 #: strategies whose checks are counted before they begin; a search depends on what it finds
 _KNOWN_CHECKS = frozenset({"repeat", "layerwise", "workaround"})
 #: what is opened first, the best first
@@ -154,10 +153,9 @@ def _sure(result: Mapping[str, Any]) -> Iterator[str]:
     agreed, power = number(reliability, "agreed"), number(reliability, "noticed_with")
     if agreed and power is not None:
         wrong = (number(reliability, "wrong") or 0) * 10
-        noticed = f"{power:.0%}" if power <= _NEARLY else f"more than {_NEARLY:.0%}"
         yield (
             f"{counted(int(agreed), 'repeat')} of checks agreed (a check that is wrong {wrong:g} times in 10 would "
-            f"have been noticed with {noticed})"
+            f"have been noticed with {percent(power)})"
         )
     whole, control = section(reliability, "whole_model"), section(reliability, "control")
     if count(whole, "of"):

@@ -1,4 +1,7 @@
-"""``winnow ls``: the runs and sweeps below a folder, the newest first, with how they ended."""
+"""``winnow ls``: the runs and sweeps below a folder, the newest first, with how they ended.
+
+Those that were refused before their first check are shown with ``--all`` only.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +57,7 @@ def list_runs(words: Sequence[str]) -> int:
     if not top.is_dir():
         raise UsageError(f"ls {top}: no such folder. Give one that runs lie in: {program_name()} ls FOLDER")
     found = sorted(runs_in(top), key=lambda one: one.began, reverse=True)
-    shown = found if _ALL in words else found[:_SHOWN]
+    shown = found if _ALL in words else list(islice((one for one in found if not _refused(one)), _SHOWN))
     if not found:
         put(printable(f"no runs in {shown_path(top.absolute())}"))
         return 0
@@ -130,6 +134,14 @@ def _cost(result: Mapping[str, Any]) -> tuple[str, str]:
     checks = sum(count(section(result, "checks"), name) for name in ("search", "refine", "cause", "trust"))
     seconds = number(section(result, "seconds"), "total")
     return str(checks), "" if seconds is None else duration(seconds)
+
+
+def _refused(one: Found) -> bool:
+    """Whether it was refused before anything was checked: a mistake in a command line is no run to come back to."""
+    result = None if one.sweep else read_result(one.folder)
+    if result is None or text(result, "status") != Status.usage:
+        return False
+    return not any(count(section(result, "checks"), name) for name in ("search", "trust", "reused"))
 
 
 def _sweep(one: Found) -> tuple[str, ...]:

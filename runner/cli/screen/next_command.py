@@ -60,6 +60,9 @@ def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]
         return resume_command(program, folder, "plan=false"), "does it; what the plan has checked is reused"
     if status == Status.could_not_judge and section(result, "unresolved") and (folder / ".hydra").is_dir():
         return resume_command(program, folder), "once that is mended: asks again what is not known, and that only"
+    own = text(result, "checker") in _OWN_CODE
+    if status == Status.could_not_judge and own and strategy != "triage" and (folder / ".hydra").is_dir():
+        return resume_command(program, folder), "once the check is mended: begins anew"
     known = _AGAIN.get(strategy if status == Status.found else status)
     if not (folder / REPLAY_NAME).is_file():
         return "", ""

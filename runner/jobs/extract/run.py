@@ -8,13 +8,14 @@ from pathlib import Path
 
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.extract.selection import between, named
+from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
 from runner.jobs.reduce.preflight import FILE_STAGE, spare_harmless
 from runner.jobs.reduce.reduce_summary import answered, files_of
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.user_file_subject import UserFile
 from runner.jobs.summary import described
-from runner.loading.load import Loaded, load
+from runner.loading.load import Loaded
 from runner.model.graph.cut import CutError
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
@@ -41,7 +42,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             "strategy.inputs=[TENSOR, ..] strategy.outputs=[TENSOR, ..]"
         )
     with Job.opened(settings, folder, command) as job:
-        loaded = load(settings, job.pool, job.folder)
+        loaded = load_recorded(job)
         graph = loaded.graph
         wanted = named(graph, strategy.nodes) if strategy.nodes else between(graph, strategy.inputs, strategy.outputs)
         subject = Subgraph(

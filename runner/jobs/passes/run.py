@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
+from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
 from runner.jobs.passes.subject import Passes
 from runner.jobs.passes.switch import Switch, builder_switches, changes, overrides, session_switches
-from runner.loading.load import Loaded, load
+from runner.loading.load import Loaded
 from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
@@ -53,7 +54,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Search the switches and leave the result folder behind. Raises UsageError where nothing can be switched."""
     _refuse(settings)
     with Job.opened(settings, folder, command) as job:
-        loaded = load(job.settings, job.pool, job.folder, record=False)
+        loaded = load_whole(job, job.folder)
         subject = Passes(loaded.path, _switches(job), job.settings.target, loaded.samples)
         with job.judge(subject, loaded, "settings") as judge:
             return _Search(job, loaded, subject, judge).summary()

@@ -29,7 +29,6 @@ from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.text import listed
-from runner.workers.leases.required_lease import lease_of
 from runner.workers.own_operations import operate
 from runner.workers.pool import Pool
 
@@ -211,27 +210,6 @@ def samples_of(
                 f"strategy.keep_io=false: {error}, whatever is raised. Set strategy.keep_io=true, or give other inputs"
             ) from None
     return tuple(found)
-
-
-def outputs_of(
-    settings: Settings, pool: Pool, path: Path, feeds: Sequence[Mapping[str, TensorFile]], folder: Path
-) -> list[Mapping[str, TensorFile]]:
-    """Return what the reference makes of a model, for each sample; the values are written into ``folder``.
-
-    Raises UsageError where it cannot run it.
-    """
-    backend = recording_backend(settings)
-    args: dict[str, Any] = {
-        "backend": backend.to_json(),
-        "model": str(path),
-        "samples": [{name: str(feed.path) for name, feed in one.items()} for one in feeds],
-        "out": str(folder),
-    }
-    lease = lease_of(args["backend"], pool, backend.python)
-    reply = operate(pool, settings, "run", args, "the reference's run of it", python=backend.python, lease=lease)
-    if reply.value is None:
-        raise UsageError(f"the reference cannot run it: {reply.failure.message if reply.failure else 'no answer'}")
-    return [{name: TensorFile.from_json(one) for name, one in sample.items()} for sample in reply.value["samples"]]
 
 
 def _worked(pool: Pool, settings: Settings, op: str, args: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from onnx import ModelProto
 from runner.candidate import Sample
 from runner.errors import UsageError
 from runner.inputs.perturbed_samples import variants
-from runner.jobs.precision.both_precisions import Casting, outputs_of, samples_of
+from runner.jobs.precision.both_precisions import Casting, samples_of
 from runner.loading.load import Loaded
+from runner.loading.models import outputs_of
 from runner.loading.parent import inherit
 from runner.loading.profiles import profiled_samples
 from runner.model.graph.protobuf_edits import copy_of

@@ -99,6 +99,14 @@ class Raising(Question):
         """Take in the first verdict of an end. Raises CannotJudge where it says nothing."""
         if verdict.outcome is Outcome.UNRESOLVED:
             raise CannotJudge(f"{label} cannot be judged: {verdict.reason}")
+        raised = verdict.signature.raised if verdict.signature else None
+        if label == self.whole and verdict.outcome is Outcome.FAIL and raised and raised.feeds:
+            raise CannotJudge(
+                f"{label}: {raised.why}: {verdict.reason}. What the check feeds or asks for does not "
+                "suit the model, so it says nothing about precision; {inputs} holds values of the types that each "
+                "candidate takes\n"
+                f"check: {judge.checker.describe()}"
+            )
         if label == self.whole and verdict.outcome is Outcome.PASS:
             judge.checker.settle(verdict)
 

@@ -17,7 +17,7 @@ from runner.checkers.command.command import CommandCheck
 from runner.checkers.python import PythonCheck
 from runner.errors import CannotJudge
 from runner.jobs.reduce.closure import fallbacks
-from runner.jobs.reduce.question import FIT, NEEDS
+from runner.jobs.reduce.question import FIT, NEEDS, WHOLE_ONLY
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.control_model import Form
 from runner.schema.checker import Flaky
@@ -107,7 +107,7 @@ class Controls:
             self._repeat(judge, 1)
             raise CannotJudge(
                 f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
-                f"{self.slip or NEEDS}\ncheck: {judge.checker.describe()}"
+                f"{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"
             )
         self._repeat(judge, REPEATS)
         able = self._able(judge) if subject.closure is Closure.FREE else {}

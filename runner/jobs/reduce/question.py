@@ -15,6 +15,12 @@ NEEDS = (
     "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
 )
 """What may be wrong with a check that passes no harmless model."""
+WHOLE_ONLY = (
+    "Does it ever exit with 0? If it fails whatever it is given, mend it. If it fits the whole model only (it feeds "
+    "values of its own, and compares with expected ones of its own), strategy=repeat asks of the whole model with it, "
+    "strategy=passes where its command takes {switches}, and strategy=versions where it takes {python}"
+)
+"""What is asked first of a check that passes no harmless model, and what it can do as it is."""
 _NOTHING, _SO = Question().nothing_fails
 QUESTION = Question(
     whole_passes=("the whole model passes the check", "there is nothing to reduce"),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from runner.checkers.backend_run import Side
 from runner.checkers.candidate_audit import Audited
 from runner.checkers.wrapping_checker import inner
+from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import FORMS, Controls
 from runner.jobs.reduce.closure import closure
@@ -25,7 +26,7 @@ from runner.jobs.reduce.question import QUESTION
 from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
 from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.loading.load import Loaded, load
+from runner.loading.load import Loaded
 from runner.loading.models import recorder, recording_backend
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.rename import names_of
@@ -71,7 +72,7 @@ def _reduce(job: Job) -> Summary:
     settings = job.settings
     strategy = chosen(settings.strategy, ReduceSettings)
     kept = closure(settings)
-    loaded = load(settings, job.pool, job.folder)
+    loaded = load_recorded(job)
     subject = Subgraph(
         loaded.graph,
         loaded.store,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
 from runner.jobs.repeat.command import Command
 from runner.jobs.summary import pass_rate
-from runner.loading.load import load
 from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.schema.root import Settings
@@ -28,7 +28,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     until = chosen(settings.strategy, RepeatSettings).until
     model = Path(settings.model).expanduser().absolute() if settings.model else None
     with Job.opened(settings, folder, command) as job:
-        loaded = load(job.settings, job.pool, folder, record=False) if model and job.checker.wants_feeds else None
+        loaded = load_whole(job, folder) if model and job.checker.wants_feeds else None
         samples = loaded.samples if loaded else ()
         noun, size = ("nodes", len(loaded.graph.nodes)) if loaded else ("iterations", 1)
         with job.judge(Command(model, samples), loaded, noun, lambda _: size) as judge:

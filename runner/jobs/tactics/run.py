@@ -12,13 +12,14 @@ from typing import Any
 from runner.candidate import Candidate
 from runner.checkers.backend_run import BackendRun, Side
 from runner.errors import NotApplicable, UsageError
+from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
 from runner.jobs.tactics.build_before_check import Building
 from runner.jobs.tactics.compare import recordings_of
 from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording
 from runner.jobs.tactics.repeat_and_isolate import Bench, pair_of
 from runner.jobs.tactics.suspects import comparable
-from runner.loading.load import Loaded, load
+from runner.loading.load import Loaded
 from runner.loading.sanitize import own_file_only
 from runner.program_name import program_name
 from runner.report.summary import Summary
@@ -38,7 +39,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         strategy, pair = settings.strategy, None
         if isinstance(strategy, TacticIsolateSettings) and (strategy.good or strategy.bad):
             pair = _pair(settings)
-        bench = _bench(job, load(job.settings, job.pool, job.folder, record=False), library)
+        bench = _bench(job, load_whole(job, job.folder), library)
         return bench.repeat() if isinstance(strategy, TacticRepeatSettings) else bench.isolate(pair)
 
 

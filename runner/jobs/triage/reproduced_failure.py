@@ -62,7 +62,7 @@ class Reproduced:
         if step is None or not step.result:
             return "not asked"
         plain = step.status in _ANSWERS or step.message.startswith(step.status)
-        return step.message if plain else f"{step.status}: {step.message}"
+        return step.message if plain else ": ".join(filter(None, (step.status, step.message)))
 
     def judgements(self, name: str) -> tuple[int, int]:
         """Return how many checks of a step failed, and of how many of the model that could be judged.

@@ -66,6 +66,8 @@ def _told_part(known: Known) -> str:
     step = known.of("reduce")
     if step is None or not step.result:
         return "" if step is None or step.why.endswith(REACHED) else f"no part was searched: {step.why or LEFT_OUT}"
+    if step.status == Status.interrupted:
+        return "no part was found so far"
     return f"no part was found: {known.said('reduce')}"
 
 

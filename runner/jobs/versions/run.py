@@ -13,12 +13,13 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from runner.errors import CannotJudge, UsageError
+from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
 from runner.jobs.versions.installed_packages import installed_under
 from runner.jobs.versions.question import NEITHER, VersionsQuestion, word_of
 from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
 from runner.jobs.versions.subject import Release, Releases
-from runner.loading.load import Loaded, load
+from runner.loading.load import Loaded
 from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.schema.checker import CommandChecker
@@ -57,7 +58,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             *(strategy.besides, strategy.pip, strategy.offline, strategy.install_timeout),
         )
         releases, bad, first = _releases(job, strategy, cache)
-        loaded = load(job.settings, job.pool, job.folder, record=False) if settings.model else None
+        loaded = load_whole(job, job.folder) if settings.model else None
         samples = loaded.samples if loaded else ()
         given = {str(one.python) for one in releases if one.python}
         environment = {python: installed_under(python) for python in sorted({cache.base, *given})}

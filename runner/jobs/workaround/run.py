@@ -9,14 +9,15 @@ from pathlib import Path
 
 from runner.checkers.failure_measure import as_number
 from runner.errors import UsageError
+from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
 from runner.jobs.workaround.latency import Costs
 from runner.jobs.workaround.remedies import Remedies
 from runner.jobs.workaround.remedy import Tried, ranked
-from runner.jobs.workaround.samples import fresh_inputs, with_outputs
+from runner.jobs.workaround.samples import fresh_inputs
 from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
 from runner.journal.journal import Journal
-from runner.loading.load import Loaded, hides_rounding, load
+from runner.loading.load import Loaded, hides_rounding
 from runner.loading.sanitize import own_file_only
 from runner.report.sections.workarounds_section import shown
 from runner.report.summary import Summary
@@ -63,10 +64,9 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         # what is right is what the reference makes of the user's file, not of one that was changed
         settings = replace(settings, reference=replace(settings.reference, model=settings.model))
     with Job.opened(settings, folder, command) as job:
-        loaded = load(job.settings, job.pool, job.folder, record=False)
-        samples = with_outputs(job, loaded.samples, job.folder / "values" / "recorded")
+        loaded = load_whole(job, job.folder)
         remedies = Remedies(job, loaded)
-        subject = Workarounds(loaded, remedies.all(), find_python(settings.target.python), samples)
+        subject = Workarounds(loaded, remedies.all(), find_python(settings.target.python), loaded.samples)
         with job.judge(subject, loaded, "workarounds", tries=len(subject.remedies)) as judge:
             job.drop_stale_results()
             trying = _Trying(job, loaded, subject, judge)

@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 from runner.candidate import Sample
-from runner.errors import WinnowError
+from runner.jobs.good_outputs import with_outputs
 from runner.jobs.job import Job
-from runner.jobs.precision.both_precisions import outputs_of
 from runner.loading.load import Loaded
 from runner.loading.parent import whole_samples
 from runner.loading.profiles import profiled_samples
 from runner.model.values.recorded import TensorFile
-from runner.schema.checker import BuildsChecker
 from runner.schema.inputs import PythonInputs, RandomInputs
 from runner.session.subject import values_digest
 
-log = logging.getLogger(__name__)
-
 _SEED = 0x9E3779B9
-
-
-def with_outputs(job: Job, samples: Sequence[Sample], folder: Path) -> tuple[Sample, ...]:
-    """Return samples, with what the reference makes of the model as it is where a check looks at that beforehand.
-
-    All others have the reference run beside each candidate.
-    """
-    checker, model = job.settings.checker, job.settings.reference.model
-    made: Sequence[Mapping[str, TensorFile]] = [{} for _ in samples]
-    if samples and model and job.checker.wants_feeds and (checker.runs_own_code or isinstance(checker, BuildsChecker)):
-        fed = [one.reference or one.feeds for one in samples]
-        try:
-            made = outputs_of(job.settings, job.pool, job.tools.at(model), fed, folder)
-        except WinnowError as error:
-            log.info("no values of the model's outputs: %s", error)
-    return tuple(replace(one, expected=expected) for one, expected in zip(samples, made, strict=True))
 
 
 def fresh_inputs(job: Job, loaded: Loaded, wanted: int) -> tuple[Sample, ...]:
@@ -66,4 +44,4 @@ def fresh_inputs(job: Job, loaded: Loaded, wanted: int) -> tuple[Sample, ...]:
             break
     folder = job.folder / "values" / "fresh"
     samples = whole_samples(job.settings, loaded.graph, job.pool, found[:wanted], folder / "parent")
-    return with_outputs(job, samples, folder)
+    return with_outputs(job, loaded, samples, folder)

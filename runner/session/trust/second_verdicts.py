@@ -17,7 +17,7 @@ from pathlib import Path
 from runner.session.judge import Judge
 from runner.session.trust.check_counts import HANDED_OVER, REPEATS
 from runner.session.trust.sequential_test import WRONG, power
-from runner.text import counted
+from runner.text import counted, percent
 from strategies.outcome import Answer
 from strategies.trial import Trial
 
@@ -79,8 +79,8 @@ class SecondVerdicts:
         if not self.agreed:
             return
         log.info(
-            "%s agreed with the first: a check that is wrong %g times in 10 would have been noticed with %.2f",
-            *(counted(len(self.agreed), "second verdict"), WRONG * 10, self.power),
+            "%s agreed with the first: a check that is wrong %g times in 10 would have been noticed with %s",
+            *(counted(len(self.agreed), "second verdict"), WRONG * 10, percent(self.power)),
         )
 
 

@@ -21,6 +21,7 @@ from runner.cli.config.replayed import replayed
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
 from runner.files import read_plain, sha256_of
+from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
 from runner.loading.load import Loaded, load
 from runner.model.values import recorded
@@ -142,7 +143,7 @@ class Rechecker:
 
     def _verdicts(self, kept: KeptResult, settings: Settings, place: Path, measured: object) -> list[Verdict]:
         with standing_in(settings.cwd), Job.opened(settings, place, self.command) as job:
-            loaded = load(job.settings, job.pool, place, record=False)
+            loaded = load_whole(job, place) if not kept.data_sets else load(job.settings, job.pool, place, record=False)
             subject = _KeptModel(loaded.path, _samples(kept, loaded, place))
             _settle(job, kept.result, measured)
             with job.judge(subject, loaded, "models") as judge:
@@ -208,7 +209,7 @@ def _samples(kept: KeptResult, loaded: Loaded, place: Path) -> tuple[Sample, ...
     """Return the values that were kept: what the model is fed, and what its outputs should be."""
     values, sets = loaded.recorded.values, kept.data_sets
     if len(sets) != len(values):
-        return tuple(map(Sample, values))
+        return loaded.samples
     return tuple(Sample(one, dict(_outputs(Path(where), place))) for one, where in zip(values, sets, strict=True))
 
 

@@ -61,8 +61,12 @@ def test_the_newest_stand_first_and_sweeps_are_one_row(
     held = lock(busy, "run", "hydra.run.dir")
     try:
         assert list_runs([]) == 0
+        without = capsys.readouterr().out
+        assert list_runs(["--all"]) == 0
     finally:
         os.close(held)
+    assert "day/second" not in without and "day/first" in without, "a mistake in a command line is no run"
+    assert without.splitlines()[-1] == "1 more: winnow ls --all"
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["when", "strategy", "model", "status", "answer", "checks", "time", "folder"]
     folders = [line.split()[-1].removeprefix("outputs/") for line in lines]

@@ -20,7 +20,7 @@ from runner.session.reliability import IndistinctError, Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.trust.check_counts import TRUST_PHASES
-from runner.verdict import Signature, Verdict
+from runner.verdict import Raised, Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.precision import Prior, precision
 from strategies.trial import Trial
@@ -175,3 +175,11 @@ def test_who_takes_back_what_was_never_said_is_asked_again(tmp_path: Path) -> No
     assert (ending.status, ending.trial) == ("found", Trial.of([4, 7, 11]))
     assert {phase for phase, _ in undone} == {"pre-flight", "re-check"}
     assert not list((tmp_path / "checks").iterdir()), "a question that is put again leaves no folder behind"
+
+
+def test_a_check_that_feeds_what_does_not_fit_says_nothing_about_precision(tmp_path: Path) -> None:
+    raised = Raised(("InvalidArgument at check.py:6",), "feeds: the type of an input")
+    misfit = Verdict(Outcome.FAIL, Signature("check", "exit 1", "", raised), "Unexpected input data type")
+    mixing = mixing_of(tmp_path, lambda candidate: misfit, Reliability(Flaky.never, 0.05))
+    with pytest.raises(CannotJudge, match=r"everything in float32: the check does not fit .* \(the type of an input\)"):
+        answered(mixing)

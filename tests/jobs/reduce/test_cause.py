@@ -145,6 +145,10 @@ def test_noise_below_the_fault_is_not_proven_by_what_leaks_around_it(tmp_path: P
     assert cause["answers"][0]["good_outputs"]["outcome"] == "pass"
     assert cause["answers"][0]["good_inputs"]["outcome"] == "pass"
     assert cause["status"] == "not proven"
+    warning = run.result["warnings"][0]
+    assert "this may be another failure than the original's: its check said 'error " in warning
+    assert "too tight for tensors inside it" in warning
+    assert "checker.measure=" in warning
 
 
 def test_every_instance_of_a_broken_pattern_is_healed_together(tmp_path: Path) -> None:

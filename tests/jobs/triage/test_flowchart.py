@@ -343,3 +343,12 @@ def test_a_control_that_passes_does_not_make_a_failure_flaky() -> None:
     known = Known(COMMAND, NAMES).after(Ended("stands", "reduce", "s", "w", stands))
     assert not known.flaky
     assert known.how_often == "in each of 2 checks"
+
+
+def test_a_triage_that_was_stopped_in_its_reduction_says_nothing_half() -> None:
+    stopped = {"status": "interrupted", "message": ""}
+    known = Known(COMMAND, NAMES)
+    for name, of in (*FAILS.items(), ("reduce", stopped)):
+        known = known.after(Ended(name, "reduce", f"steps/{name}", "why", of))
+    assert verdict(known).endswith("no part was found so far")
+    assert known.said("reduce") == "interrupted"

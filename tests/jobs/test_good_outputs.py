@@ -1,0 +1,111 @@
+"""A command that names {references} is handed the right values in every kind of run that keeps the model whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.harness import winnow
+
+CHECK = """
+import sys
+import numpy as np
+import onnxruntime as ort
+
+session = ort.InferenceSession(sys.argv[1])
+outputs = session.run(None, dict(np.load(sys.argv[2])))
+right = np.load(sys.argv[3])
+for output, value in zip(session.get_outputs(), outputs):
+    if not np.allclose(value, right[output.name]):
+        print("wrong:", output.name)
+        sys.exit(1)
+"""
+COMMAND = "checker.command='python check.py {model} {inputs} {references}'"
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    """A model that passes, beside the check of it."""
+    nodes = [helper.make_node("Relu", ["x"], ["h"], name="relu"), helper.make_node("Exp", ["h"], ["y"], name="exp")]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "net.onnx")
+    (tmp_path / "check.py").write_text(CHECK)
+    return tmp_path / "net.onnx"
+
+
+def test_a_repeat_hands_out_the_references(good: Path, tmp_path: Path) -> None:
+    run = winnow(
+        *("strategy=repeat", f"model={good}", "checker=command", COMMAND, "strategy.until=2"), folder=tmp_path / "run"
+    )
+    assert run.result["outcomes"] == {"pass": 2}, run.output
+
+
+def test_the_triage_of_a_good_model_finds_nothing(good: Path, tmp_path: Path) -> None:
+    run = winnow("strategy=triage", f"model={good}", "checker=command", COMMAND, folder=tmp_path / "run")
+    assert (run.code, run.result["status"]) == (4, "nothing_to_find"), run.output
+
+
+def test_a_python_check_gets_what_is_right(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text(
+        "def check(model, inputs, expected):\n    return [*expected[0]] == ['y'] and expected[0]['y'].shape == (4,)\n"
+    )
+    given = ("checker=python", "checker.file=check.py", "strategy.until=1")
+    run = winnow("strategy=repeat", f"model={good}", *given, folder=tmp_path / "run")
+    assert run.result["outcomes"] == {"pass": 1}, run.output
+
+
+def test_passes_hand_out_the_references(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text(
+        CHECK.replace("outputs = session", "outputs = [v + ('--bad' in sys.argv) for v in session").replace(
+            "dict(np.load(sys.argv[2])))", "dict(np.load(sys.argv[2])))]"
+        )
+    )
+    command = "checker.command='python check.py {model} {inputs} {references} {switches}'"
+    given = ("checker=command", command, "strategy.switches=[--bad, --other]")
+    run = winnow("strategy=passes", f"model={good}", *given, folder=tmp_path / "run")
+    assert run.result["culprits"] == ["--bad"], run.output
+
+
+def test_a_reference_that_cannot_run_refuses_before_the_first_check(tmp_path: Path, good: Path) -> None:
+    model = onnx.load(good)
+    model.graph.node[0].op_type, model.graph.node[0].domain = "Unknown", "nobody"
+    model.opset_import.append(helper.make_opsetid("nobody", 1))
+    onnx.save(model, good)
+    np.savez(tmp_path / "in.npz", x=np.zeros(4, np.float32))
+    given = ("checker=command", COMMAND, "inputs=files", "inputs.path=in.npz")
+    run = winnow("strategy=repeat", f"model={good}", *given, folder=tmp_path / "run")
+    assert run.code == 2, run.output
+    assert "no values for {references}: the reference cannot run it" in run.output
+
+
+@pytest.mark.parametrize("strategy", ["repeat", "reduce"])
+def test_references_that_are_not_finite_are_told(good: Path, tmp_path: Path, strategy: str) -> None:
+    model = onnx.load(good)
+    model.graph.node[1].op_type, model.graph.node[0].op_type = "Log", "Neg"
+    onnx.save(model, good)
+    np.savez(tmp_path / "in.npz", x=np.ones(4, np.float32))
+    given = ("checker=command", COMMAND, "inputs=files", "inputs.path=in.npz")
+    run = winnow(f"strategy={strategy}", f"model={good}", *given, folder=tmp_path / "run")
+    told = [one for one in run.result["warnings"] if "the reference itself gives NaN or Inf at y" in one]
+    assert len(told) == 1, run.output
+    assert "reference.model=PATH" in told[0]
+
+
+def test_references_of_a_run_that_records_nothing_are_refused(good: Path, tmp_path: Path) -> None:
+    given = ("checker=command", COMMAND, "cut.record=off")
+    run = winnow("strategy=reduce", f"model={good}", *given, folder=tmp_path / "run")
+    assert run.code == 2, run.output
+    assert "{references} would hold nothing. Set cut.record=auto" in run.output
+
+
+def test_a_repeat_is_of_the_whole_model(good: Path, tmp_path: Path) -> None:
+    run = winnow(
+        *("strategy=repeat", f"model={good}", "checker=command", COMMAND, "strategy.until=1"), folder=tmp_path / "run"
+    )
+    assert "(2 nodes): PASS" in run.output, run.output
