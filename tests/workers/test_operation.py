@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ from runner.loading.models import outputs_of
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.root import Settings
 from runner.schema.run import WorkerSettings
-from runner.workers import Pool
+from runner.workers import Pool, own_operations
 from runner.workers.own_operations import operate
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 
+WORKERS = Path(own_operations.__file__).parent
 DONE = Reply({"done": 1}, None, None, 0.0, 0.0)
 
 
@@ -70,3 +73,22 @@ def test_what_runs_on_a_gpu_holds_its_lease(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="the reference cannot run it: no"):
             outputs_of(settings, pool, tmp_path / "m.onnx", [], tmp_path)
         assert pool.asked[0]["lease"] == lease
+
+
+def test_a_worker_can_import_all_that_it_is_asked_for() -> None:
+    # it has packages of its own making, which hold nothing but their modules
+    said = subprocess.run([sys.executable, "-c", _IMPORTS], capture_output=True, text=True, check=True, cwd=WORKERS)
+    assert said.stdout.splitlines() == []
+
+
+_IMPORTS = """
+import importlib
+import worker_main
+worker_main._own_packages()
+for operation, (place, *_) in worker_main.OPERATIONS.items():
+    try:
+        importlib.import_module(place.partition(":")[0])
+    except ImportError as error:
+        if (error.name or "").startswith("runner"):  # what is to be tried may be missing here, as TensorRT
+            print(operation, error)
+"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from packaging.version import InvalidVersion, Version
@@ -34,10 +34,11 @@ _OWN_CODE = "the check runs code of yours, which this setting does not reach"
 
 @dataclass(frozen=True)
 class Remedies:
-    """Makes the remedies of one run."""
+    """Makes the remedies of one run. ``warnings``: gets what went wrong on the way."""
 
     job: Job
     loaded: Loaded
+    warnings: list[str] = field(default_factory=list)
 
     def all(self) -> tuple[Remedy, ...]:
         """Return them in the order in which they are tried. Raises UsageError where there is nothing to try."""
@@ -159,8 +160,7 @@ class Remedies:
     @cached_property
     def _rewriting(self) -> Rewriting:
         job, loaded = self.job, self.loaded
-        warnings: list[str] = []
-        types = inferred_types(job.settings, loaded.graph, loaded.store, loaded.recorded, job.pool, warnings)
+        types = inferred_types(job.settings, loaded.graph, loaded.store, loaded.recorded, job.pool, self.warnings)
         return Rewriting(loaded.graph, {**types, **loaded.graph.value_types})
 
 

@@ -70,8 +70,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         with job.judge(subject, loaded, "workarounds", tries=len(subject.remedies)) as judge:
             job.drop_stale_results()
             trying = _Trying(job, loaded, subject, judge)
-            if remedies.doubts:
-                trying.warn(remedies.doubts)
+            for text in (*remedies.warnings, *filter(None, [remedies.doubts])):
+                trying.warn(text)
             return trying.summary()
 
 
