@@ -280,14 +280,12 @@ class Judge:
     def make(
         self, trial: Trial, phase: str, label: str, begun: BegunCheck | None = None
     ) -> tuple[int, Candidate | Invalid]:
-        """Return the next iteration's number, and its candidate, which has a new folder of its own.
-
-        ``begun``: its check runs already, and has both.
-        """
+        """Return the next iteration's number, and its candidate with a new folder; ``begun``: its check has both."""
         with self._lock:
             iteration = begun.candidate.iteration if begun else next(self._iterations)
             folder = self.folder / f"{iteration:05d}"
-            folder.mkdir(parents=True, exist_ok=begun is not None)
+            if not begun:
+                folder.mkdir(parents=True)
         made = self.subject.make(trial, folder)
         if isinstance(made, Invalid):
             shutil.rmtree(folder)

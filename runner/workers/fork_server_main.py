@@ -25,6 +25,7 @@ import importlib
 import importlib.machinery
 import io
 import json
+import select
 import signal
 import socket
 import struct
@@ -37,6 +38,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _MOST_DESCRIPTORS = 64
 _SECONDS_BETWEEN_LOOKS = 0.001
 _TRIAL_SECONDS = 30
+# a fork that takes longer hangs in a library; the job's time limit is for that
+_LEADS_SECONDS = 5
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -136,7 +139,7 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             os._exit(0)  # destructors of native libraries may hang or crash: nothing here needs them
         try:
             os.chdir(request["cwd"])
-            pid = _fork()
+            pid = _fork_leader()
         except OSError as error:
             pid = -1
             answer: dict[str, Any] = {"error": f"cannot fork a check: {error}"}
@@ -162,9 +165,26 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             os._exit(0)
 
 
+def _fork_leader() -> int:
+    """Fork a process that leads a session: before it does, whoever kills its group does not find it."""
+    reads, writes = os.pipe()
+    try:
+        pid = _fork()
+        if not pid:
+            os.setsid()
+    except OSError:
+        os.close(reads)
+        raise
+    finally:
+        os.close(writes)
+    if pid:
+        select.select([reads], [], [], _LEADS_SECONDS)
+    os.close(reads)
+    return pid
+
+
 def become(request: dict[str, Any], fds: list[int]) -> types.CodeType:
     """Make this process what it would be if the interpreter had just been started with the script; return its code."""
-    os.setsid()
     for standard in (1, 2):
         os.dup2(fds[0], standard)
     os.close(fds[0])

@@ -163,12 +163,22 @@ def test_its_verdict_is_the_first_of_the_run_and_paid_for_once(tmp_path: Path) -
     assert recorded(tmp_path / "begun") == recorded(tmp_path / "waits")
 
 
-def test_a_check_that_changes_its_model_is_found_out(tmp_path: Path) -> None:
-    check = check_script(tmp_path, "import sys\nopen(sys.argv[1], 'ab').write(b'x')\nsys.exit(1)\n")
+@pytest.mark.parametrize("change", ["open(sys.argv[1], 'ab').write(b'x')", "os.remove(sys.argv[1])"])
+def test_a_check_that_changes_its_model_is_found_out(tmp_path: Path, change: str) -> None:
+    check = check_script(tmp_path, f"import os, sys\n{change}\nsys.exit(1)\n")
     run = tmp_path / "run"
     answer = winnow(f"model={chain(tmp_path / 'model.onnx', 3)}", *by_command(check), folder=run)
     assert "the check changes the files that it is given" in answer.output
     assert recorded(run) == []
+
+
+@pytest.mark.parametrize("what", ["engine", "switches", "python"])
+def test_what_a_reduction_does_not_make_is_refused_as_ever(tmp_path: Path, what: str) -> None:
+    check, run = check_script(tmp_path, FAILS), tmp_path / "run"
+    command = f"checker.command={json.dumps([sys.executable, str(check), '{model}', f'{{{what}}}'])}"
+    answer = winnow(f"model={chain(tmp_path / 'model.onnx', 3)}", "checker=command", command, folder=run)
+    assert answer.result["status"] == "could_not_judge"
+    assert f"the command asks for {{{what}}}, which this strategy does not make" in answer.output
 
 
 LOOKS = """

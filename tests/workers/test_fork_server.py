@@ -375,3 +375,17 @@ def test_a_lease_is_held_by_the_check_and_by_nobody_after_it(house: Make, forked
     assert int(other) != number
     assert int(pid) != os.getpid() and (seen, held, inheritable) == (ONE, "True", "True")
     assert soon(lambda: free(tmp_path, ONE))
+
+
+def test_a_check_that_is_killed_before_it_runs_is_killed_at_once(forked: Forked) -> None:
+    """Its group is what is killed, so the group has to be there as soon as its number is known."""
+    late = "import os, time\nos.register_at_fork(after_in_child=lambda: time.sleep(0.5))\n"
+    (forked.folder / "late.py").write_text(late)
+    server = forked.start("late")
+    forked.script.write_text("import time\ntime.sleep(600)\n")
+    with forked.log.open("wb") as log:
+        words = [sys.executable, "check.py"]
+        check = server.fork(words, cwd=forked.folder, env=ENVIRONMENT, log=log.fileno(), lease=None)
+    os.killpg(check.pid, signal.SIGKILL)
+    check.wait()
+    assert server.alive

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from runner.candidate import Candidate
 from runner.checkers.command.command import CommandCheck
 from runner.checkers.file_integrity import Seal
+from runner.errors import WinnowError
 from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
 
@@ -50,11 +51,19 @@ class BegunCheck:
         return self._token.acquire(blocking=False)
 
     def verdict(self) -> Verdict:
-        """Wait for the end of the command and return what `CommandCheck.check` does, or raise what that raises."""
+        """Wait for the end of the command and return what `CommandCheck.check` does, or raise what that raises.
+
+        Raises WinnowError where the run's folder was removed meanwhile: others may have made it anew by now.
+        """
         try:
             verdict = self._ended.result()
         finally:
             self._stop()  # an interruption ends it
+        checks = self.candidate.folder.parent
+        if not checks.is_dir():
+            raise WinnowError(
+                f"{checks.parent} is gone: something, perhaps the check, removed it during the first check"
+            )
         return self.checker.concluded(self.candidate, verdict)
 
     def close(self) -> None:

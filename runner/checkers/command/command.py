@@ -100,14 +100,6 @@ class CommandCheck(Checker):
 
         Raises CannotJudge where a file that the command names has changed since the run began.
         """
-        asked = [name for name in ("model", "engine", "switches", "python") if name in self._template.mentions]
-        held = {**vars(candidate), **vars(candidate.variant)}
-        missing = [name for name in asked if held[name] is None]
-        if missing:
-            named = " and ".join(f"{{{name}}}" for name in missing)
-            return Verdict(
-                Outcome.UNRESOLVED, reason=f"the command asks for {named}, which this strategy does not make"
-            )
         candidate.folder.mkdir(parents=True, exist_ok=True)
         self._watched.confirm()
         with self._fixed_paths(candidate):
@@ -137,6 +129,14 @@ class CommandCheck(Checker):
 
     def answer(self, candidate: Candidate) -> Verdict:
         """Run the command, once or once for each sample, and return what it says."""
+        asked = [name for name in ("model", "engine", "switches", "python") if name in self._template.mentions]
+        held = {**vars(candidate), **vars(candidate.variant)}
+        missing = [name for name in asked if held[name] is None]
+        if missing:
+            named = " and ".join(f"{{{name}}}" for name in missing)
+            return Verdict(
+                Outcome.UNRESOLVED, reason=f"the command asks for {named}, which this strategy does not make"
+            )
         once = not {"inputs", "references"} & self._template.mentions
         samples: tuple[Sample | None, ...] = (None,) if once else candidate.samples or (Sample({}),)
         seconds, peak, verdict = 0.0, 0.0, Verdict(Outcome.PASS)

@@ -181,7 +181,8 @@ class Preflight:
 
     def _file(self, judge: Judge) -> Judge:
         assert isinstance(judge.subject, Subgraph)
-        own = judge.stage(FILE_STAGE, UserFile(judge.subject))
+        given = self.begun.candidate.model if self.begun else None
+        own = judge.stage(FILE_STAGE, UserFile(judge.subject, given))
         own.begun = self.begun
         return own
 

@@ -127,8 +127,11 @@ class Subgraph:
         """Return the nodes of ``trial``, which are elements of the graph."""
         return Kept(self.graph, trial)
 
-    def original(self, folder: Path) -> Candidate:
-        """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs."""
+    def original(self, folder: Path, given: Path | None = None) -> Candidate:
+        """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs.
+
+        ``given``: a copy that is not made again, even if it is gone: its check may be what removes it.
+        """
         samples = tuple(
             Sample(
                 {name: sample[name] for name in self.graph.inputs if name in sample},
@@ -136,7 +139,7 @@ class Subgraph:
             )
             for sample in self.recorded.values
         )
-        file, draws = copy_for_check(self.file, folder), bool(self._drawing)
+        file, draws = given or copy_for_check(self.file, folder), bool(self._drawing)
         copied = file != self.file
         return Candidate(file, folder, self.space.whole, samples, draws=draws, ours=False, temporary=copied)
 

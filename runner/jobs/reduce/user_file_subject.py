@@ -13,9 +13,13 @@ from strategies.trial import Trial
 
 @dataclass(frozen=True)
 class UserFile:
-    """The file that ``base`` cuts candidates out of."""
+    """The file that ``base`` cuts candidates out of.
+
+    ``given``: the copy of it that a check which runs already was given, in that check's folder.
+    """
 
     base: Subgraph
+    given: Path | None = None
 
     @property
     def space(self) -> Space:
@@ -32,4 +36,4 @@ class UserFile:
 
     def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the file, with the values of its inputs."""
-        return self.base.original(folder)
+        return self.base.original(folder, self.given if self.given and self.given.parent == folder else None)

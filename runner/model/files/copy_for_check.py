@@ -16,7 +16,6 @@ _BESIDE = (b"location", b"ep_cache_context")
 def copy_for_check(file: Path, folder: Path) -> Path:
     """Return a copy of the model in ``folder``; the file itself where it refers to other files or is too large.
 
-    A copy that is there has been given to a check that runs already.
     Raises OSError where it cannot be copied.
     """
     with file.open("rb") as opened:
@@ -27,5 +26,4 @@ def copy_for_check(file: Path, folder: Path) -> Path:
             if any(content.find(word) >= 0 for word in _BESIDE):
                 return file
     folder.mkdir(parents=True, exist_ok=True)
-    copy = folder / "model.onnx"
-    return copy if copy.exists() else Path(shutil.copyfile(file, copy))
+    return Path(shutil.copyfile(file, folder / "model.onnx"))
