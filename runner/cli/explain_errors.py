@@ -142,9 +142,7 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
     options = [item.name for item in fields(where)] if where is not None and is_dataclass(where) else []
     if not parent:
         options += ["experiment"]
-    if (
-        parent and where is not None and parent in {item.name for item in fields(where)}
-    ):  # a file has it at its top level
+    if parent in options:  # a file has it at its top level
         return (
             f"{given or key}: a key of a file has no dot in it. Write it in its section: {parent}: {{{name}: ...}}, or "
             f"give {key}=... on the command line."

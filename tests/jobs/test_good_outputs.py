@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ for output, value in zip(session.get_outputs(), outputs):
         print("wrong:", output.name)
         sys.exit(1)
 """
-COMMAND = "checker.command='python check.py {model} {inputs} {references}'"
+COMMAND = f"checker.command=['{sys.executable}',check.py,'{{model}}','{{inputs}}','{{references}}']"
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_passes_hand_out_the_references(good: Path, tmp_path: Path) -> None:
             "dict(np.load(sys.argv[2])))", "dict(np.load(sys.argv[2])))]"
         )
     )
-    command = "checker.command='python check.py {model} {inputs} {references} {switches}'"
+    command = f"{COMMAND[:-1]},'{{switches}}']"
     given = ("checker=command", command, "strategy.switches=[--bad, --other]")
     run = winnow("strategy=passes", f"model={good}", *given, folder=tmp_path / "run")
     assert run.result["culprits"] == ["--bad"], run.output

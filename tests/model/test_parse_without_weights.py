@@ -175,7 +175,6 @@ def test_a_model_whose_weights_stay_in_it_names_no_other_file(tmp_path, monkeypa
     onnx.save(model, path)
     (tmp_path / "v.bin").write_bytes(bytes(4))
     monkeypatch.setattr(parse_without_weights_module, "LARGE_FILE", 0)
-    monkeypatch.setattr(fixed_path, "LARGE_FILE", 0)
     assert [is_own(tensor) for tensor in every(parse(path))] == [True, False]
     assert weights_beside(path) == [tmp_path / "v.bin"]
     assert fixed_path._weights(path) == {"v.bin": tmp_path / "v.bin"}
