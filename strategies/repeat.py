@@ -7,11 +7,14 @@ from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Claim, Done, Step
 from strategies.trial import Trial
 
+_MOST_SILENT = 20
+
 
 def repeat(until: str) -> Step:
     """Return the first step; iterations count from 0 and YES means bad. ``until``: good, bad, or a number.
 
-    Raises ValueError for anything else.
+    A wait for good or bad ends after 20 iterations if none of them had an answer: that check cannot run. Raises
+    ValueError for anything else.
     """
     if until in ("good", "bad"):
         return _iteration(0, None, Answer.YES if until == "bad" else Answer.NO)
@@ -20,15 +23,15 @@ def repeat(until: str) -> Step:
     return _iteration(0, int(until), None)
 
 
-def _iteration(number: int, limit: int | None, stop_at: Answer | None) -> Step:
-    if limit is not None and number == limit:
+def _iteration(number: int, limit: int | None, stop_at: Answer | None, *, answered: bool = False) -> Step:
+    if number == (_MOST_SILENT if limit is None and not answered else limit):
         return Done(None, Claim.COUNTED)
     trial = Trial.of([number])
 
     def then(answer: Answer) -> Step:
         if stop_at is not None and answer is stop_at:
             return Done(trial, Claim.COUNTED)
-        return _iteration(number + 1, limit, stop_at)
+        return _iteration(number + 1, limit, stop_at, answered=answered or answer is not Answer.UNKNOWN)
 
     return Ask(trial, then, "repeat", f"iteration {number + 1}", left=limit - number if limit is not None else 1)
 

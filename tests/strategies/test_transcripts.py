@@ -136,6 +136,17 @@ def test_repeat(until: str, bad_from: int, iterations: int | None) -> None:
     assert count == (iterations if iterations is not None else 10)
 
 
+@pytest.mark.parametrize(("until", "answered", "iterations"), [("bad", (), 20), ("good", (3,), 60), ("30", (), 30)])
+def test_a_repeat_without_any_answer_ends(until: str, answered: tuple[int, ...], iterations: int) -> None:
+    search = Search(Space(()), repeat(until))
+    count = 0
+    while not search.done and count < 60:
+        (question,) = search.ask(1)
+        search.tell(question.trial, Answer.YES if count in answered else Answer.UNKNOWN)
+        count += 1
+    assert count == iterations
+
+
 @pytest.mark.parametrize("until", ["", "never", "0", "-1"])
 def test_repeat_refuses_other_ends(until: str) -> None:
     with pytest.raises(ValueError, match="good, bad, or a number"):
