@@ -260,11 +260,11 @@ class Session:
         return Ending(Status.planned, "stopped after the pre-flight, as asked", remaining=self.inquiry.search.remaining)
 
     def repeat(self) -> Ending:
-        """Go on until the search says enough."""
-        done = self.inquiry.run()
-        outcomes = self.judge.tally.outcomes
+        """Go on until the search says enough. Where no iteration had an answer, nothing is known."""
+        done, outcomes = self.inquiry.run(), self.judge.tally.outcomes
+        status = Status.could_not_judge if [*outcomes] == [Outcome.UNRESOLVED.value] else Status.found
         counted = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "no iterations"
-        return Ending(Status.found, counted + (" (budget reached)" if self.inquiry.stopped else ""), done)
+        return Ending(status, counted + (" (budget reached)" if self.inquiry.stopped else ""), done)
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it: the smallest set so far, if it is smaller than the whole."""

@@ -110,3 +110,9 @@ def test_a_repeat_is_of_the_whole_model(good: Path, tmp_path: Path) -> None:
         *("strategy=repeat", f"model={good}", "checker=command", COMMAND, "strategy.until=1"), folder=tmp_path / "run"
     )
     assert "(2 nodes): PASS" in run.output, run.output
+
+
+def test_a_repeat_whose_check_never_answers_could_not_judge(good: Path, tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text("import a_module_that_is_not_there\n")
+    run = winnow("strategy=repeat", f"model={good}", "checker=command", COMMAND, folder=tmp_path / "run")
+    assert (run.code, run.result["outcomes"]) == (3, {"unresolved": 20}), run.output
