@@ -1,3 +1,4 @@
 """Making it happen: from a configuration to a verified answer."""
 
-from runner.program_name import DISTRIBUTION as DISTRIBUTION
+DISTRIBUTION = "winnow-onnx"
+"""Whose this package is: other distributions may have one of the same name."""

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-DISTRIBUTION = "winnow-onnx"
-"""Whose these packages are: other distributions may have some of the same names."""
+from runner import DISTRIBUTION
+
 #: what the console scripts are called
 SCRIPTS = ("winnow", "winnow-onnx")
 _ENV = re.compile(r"^(\+{0,2}checker\.env[^=]*=).*", re.DOTALL)

@@ -20,6 +20,7 @@ import contextlib
 import ctypes
 import faulthandler
 import importlib
+import importlib.util
 import json
 import resource
 import select
@@ -94,9 +95,13 @@ def _unbuffer() -> None:
 def _own_packages() -> None:
     """Make our modules importable without opening our site-packages to another version of Python."""
     folder = os.path.dirname(_HERE)
-    package = types.ModuleType("runner")
-    package.__path__ = [folder]
+    spec = importlib.util.spec_from_file_location(
+        "runner", os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
+    )
+    assert spec is not None and spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
     sys.modules["runner"] = package
+    spec.loader.exec_module(package)
     for name in ("backends", "model", "workers"):
         inner = types.ModuleType("runner." + name)
         inner.__path__ = [os.path.join(folder, name)]
