@@ -88,13 +88,9 @@ def _body(origin: str) -> str:
     """
     path = origin.split(" ", 2)[2] if origin.count(" ") > 1 else ""
     name, _, iteration = path.rpartition(" ")
-    return (
-        name
-        if name and iteration == "0"
-        else f"{name}, iteration {iteration}"
-        if iteration.isdigit() and name
-        else path
-    )
+    if not (name and iteration.isdigit()):
+        return path
+    return name if iteration == "0" else f"{name}, iteration {iteration}"
 
 
 def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from runner.report.live.phases import is_search, is_start
 
 if TYPE_CHECKING:
-    from runner.report.live.checked import Repeats
+    from runner.report.live.checked import ExpectedRepeats
     from runner.report.live.done import Done
 
 GUESSED = 3.6
@@ -26,7 +26,7 @@ class Answers:
 
     flaky: bool = False
     candidates: int = 0
-    _repeats: Repeats | None = None
+    _repeats: ExpectedRepeats | None = None
     _last: Done | None = None
     _counts: tuple[int, int] = (0, 0)
     _asked: set[int] = field(default_factory=set)

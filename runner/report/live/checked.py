@@ -10,7 +10,7 @@ from runner.verdict import Verdict
 from strategies.trial import Trial
 
 
-class Repeats(Protocol):
+class ExpectedRepeats(Protocol):
     """How often a flaky check is repeated."""
 
     def looks_failing(self, failed: int, passed: int) -> bool:
@@ -41,4 +41,4 @@ class Checked:
     following: str = ""
     names: Callable[[], tuple[str, ...]] = tuple
     of: object = None
-    repeats: Repeats | None = None
+    repeats: ExpectedRepeats | None = None

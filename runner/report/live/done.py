@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.report.live.checked import Repeats
+from runner.report.live.checked import ExpectedRepeats
 
 
 @dataclass(frozen=True)
@@ -23,4 +23,4 @@ class Done:
     left: int | None = None
     following: str = ""
     known: bool = False
-    repeats: Repeats | None = None
+    repeats: ExpectedRepeats | None = None
