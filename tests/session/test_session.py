@@ -438,7 +438,7 @@ def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits, w
         def rule(candidate, running=running, most=most, count=count):
             with running:
                 most[0] = max(most[0], count - running._value)
-                time.sleep(0.002)
+                time.sleep(0.01)  # long enough to be seen together on a busy machine
                 return needs(*culprits)(candidate)
 
         one = session(folder, rule, reliability=Reliability(Flaky.auto, 0.01), workers=count)
