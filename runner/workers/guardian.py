@@ -21,14 +21,23 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 _LOOK_SECONDS = 1.0
 # in a longer time process numbers may have wrapped around
 LONG_SECONDS = 1.0
 MARK = "WINNOW_JOB"
-# a process that is being started during one look is found by the next; a limit, so that a fork bomb does not block us
+# looks at what was started meanwhile; a limit, so that a fork bomb does not block us
 _ROUNDS = 50
+# from a fork to the exec of a command
+_START_SECONDS = 0.2
+# how long to wait for a process that is in the middle of an exec, which reads the program's file
+_EXEC_SECONDS = 1.0
+# bytes; Linux gives arguments and environment a quarter of the stack, 2 MiB unless that was changed
+_LONGEST_ENVIRONMENT = 1 << 21
+# fields of /proc/PID/stat, counted from the one after the name
+_VSIZE, _START_CODE, _ENV_START, _ENV_END = 20, 23, 47, 48
 # nothing that Winnow starts sends anything to anybody, unless the user's own environment says that it may: ONNX
 # Runtime, Hugging Face's libraries, and whoever heeds https://consoledonottrack.com
 _QUIET = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
@@ -40,23 +49,48 @@ def kill_group(pgid: int) -> None:
         os.killpg(pgid, signal.SIGKILL)
 
 
-def processes_with(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list[int]:
+def processes_with(name: str, matches: Callable[[bytes], bool]) -> list[int]:
     """Return the processes in whose environment a variable ``name`` has a value that ``matches``.
 
-    ``first``: look only at processes that were started since this one, which is much faster. Works on Linux only; no
-    process is found elsewhere.
+    Works on Linux only; no process is found elsewhere.
     """
+    return [pid for pid in processes_since(0) if _has(pid, name, matches)]
+
+
+def _has(pid: int, name: str, matches: Callable[[bytes], bool]) -> bool:
     wanted = f"{name}=".encode()
-    found = []
-    for pid in processes_since(first):
-        if pid == os.getpid():
-            continue
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
-                entries = environ.read().split(b"\0")
-            if any(entry.startswith(wanted) and matches(entry[len(wanted) :]) for entry in entries):
-                found.append(pid)
-    return found
+    if pid == os.getpid():
+        return False
+    try:
+        entries = _environment(pid).split(b"\0")
+    except OSError:
+        return False
+    return any(entry.startswith(wanted) and matches(entry[len(wanted) :]) for entry in entries)
+
+
+def _environment(pid: int) -> bytes:
+    """Return a process's environment; OSError where there is none to read.
+
+    In the middle of an exec it looks empty for a moment, which is waited for: such a process is not without a mark.
+    """
+    end = time.monotonic() + _EXEC_SECONDS
+    while True:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as environ:  # noqa: PTH123
+            # in one call: an exec between two would cut it off
+            content = environ.read(_LONGEST_ENVIRONMENT)
+        if content or _has_none(pid) or time.monotonic() > end:
+            return content
+        time.sleep(0.0005)
+
+
+def _has_none(pid: int) -> bool:
+    """Whether a process has no memory (it has ended) or was given no environment: `proc(5)`, ``stat``.
+
+    During an exec the kernel fills in the place of the environment first and that of the program's code last.
+    """
+    with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123
+        fields = stat.read().rpartition(b")")[2].split()
+    return fields[_VSIZE] == b"0" or (fields[_START_CODE] != b"0" and fields[_ENV_START] == fields[_ENV_END])
 
 
 def processes_since(first: int) -> list[int]:
@@ -92,16 +126,21 @@ def _latest_pid() -> int:
 
 
 def kill_marked(matches: Callable[[bytes], bool], first: int = 0) -> None:
-    """Kill all processes whose mark ``matches``, also in other sessions; ``first``: as in `processes_with`."""
-    killed: set[int] = set()
+    """Kill all processes whose mark ``matches``, also in other sessions.
+
+    ``first``: look only at processes that were started since this one, which is much faster. One that starts another
+    and ends during a look is not found, and the other one is not in that look: so looks go on until none is new.
+    """
+    known: set[int] = set()
     for _ in range(_ROUNDS):
-        left = [pid for pid in processes_with(MARK, matches, first) if pid not in killed]
-        if not left:
+        new = set(processes_since(first)) - known
+        if not new:
             return
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        killed.update(left)
+        known |= new
+        for pid in new:
+            if _has(pid, MARK, matches):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 class Guardian(contextlib.AbstractContextManager["Guardian"]):
@@ -237,7 +276,12 @@ def watch(fd: int, job: int, mark: str) -> None:
             break
     for pgid in groups:
         kill_group(pgid)
-    kill_marked(lambda found: found.startswith(mark.encode() + b"."))
+    ours = mark.encode() + b"."
+    kill_marked(lambda found: found.startswith(ours))
+    if os.getppid() != job:
+        # the job was killed, perhaps while it started a command, which bears the mark once it has begun
+        time.sleep(_START_SECONDS)
+        kill_marked(lambda found: found.startswith(ours))
 
 
 if __name__ == "__main__":

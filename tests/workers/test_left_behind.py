@@ -45,6 +45,53 @@ def test_daemons_of_a_check_that_ended_well(run: Runner, count: int) -> None:
     assert len(pids) == count and all(gone(pid) for pid in pids)
 
 
+def test_one_that_becomes_another_program_again_and_again(tmp_path: Path) -> None:
+    """In the middle of an exec a process shows no environment; one look in thirty used to fall into that moment."""
+    again = tmp_path / "again.sh"
+    again.write_text('exec sh "$0"\n')
+    for number in range(200):
+        mark = f"becomes-another-{os.getpid()}-{number}"
+        shell = ["sh", "-c", 'echo started; exec sh "$0"', str(again)]
+        with subprocess.Popen(
+            shell, env={**os.environ, guardians.MARK: mark}, stdout=subprocess.PIPE, start_new_session=True
+        ) as process:
+            assert process.stdout is not None and process.stdout.readline()
+            guardians.kill_marked(mark.encode().__eq__, process.pid)
+            try:
+                assert process.wait(10) < 0
+            finally:
+                process.kill()
+
+
+HOPS = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    for _ in range(3):
+        if os.fork():
+            os._exit(0)
+    os.execvp("sleep", ["sleep", "60"])
+"""
+
+
+def test_a_check_that_ends_while_its_daemon_starts(guardian: Guardian) -> None:
+    """Each process of a chain starts the next and ends at once: the last look used to miss one in fifteen."""
+    for _ in range(60):
+        env = guardian.marked(os.environ)
+        mark = env[guardians.MARK].encode()
+        with subprocess.Popen([sys.executable, "-I", "-S", "-c", HOPS], env=env, start_new_session=True) as process:
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            guardians.kill_group(process.pid)
+            guardian.sweep(mark.decode(), process.pid, 0.0)
+        assert soon(lambda mark=mark: not guardians.processes_with(guardians.MARK, mark.__eq__), 2.0)
+
+
+def test_a_process_without_an_environment_is_not_waited_for() -> None:
+    with subprocess.Popen(["sleep", "60"], env={}) as process:
+        assert process.pid not in guardians.processes_with("ANYTHING", lambda _: True)
+        process.kill()
+
+
 def test_one_that_starts_others_again_and_again(run: Runner) -> None:
     script = "setsid sh -c 'echo $$; for i in $(seq 500); do sleep 60 & sleep 0.01; done' & sleep 0.3"
     assert run("sh", "-c", script).returncode == 0
