@@ -7,6 +7,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from onnx import ModelProto, TensorProto, helper
+
+from runner.model.graph.graph_index import Graph as Index
+from runner.report.page.collect.graph_columns import columns
 from runner.report.page.data import Graph, LayerError, Page, Tensor, Trial, Values
 
 #: names that would end an element, run or turn round what follows them, were they taken for anything but text
@@ -91,6 +95,8 @@ def transformer(nodes: int, culprits: Sequence[int] = (), names: Mapping[int, st
         results=made[-1:],
         attributes=attributes,
         culprits=[*culprits],
+        bodies=[],
+        undrawn=0,
     )
 
 
@@ -204,6 +210,8 @@ def slice_of(graph: Graph, first: int, last: int) -> Graph:
         results=[place[graph["outputs"][last - 1][0]]],
         attributes={str(int(at) - first): rows for at, rows in graph["attributes"].items() if first <= int(at) < last},
         culprits=[*range(last - first)],
+        bodies=[],
+        undrawn=0,
     )
 
 
@@ -251,11 +259,57 @@ def reduced(nodes: int = 25_000, names: Mapping[int, str] | None = None, log: st
     )
 
 
+def nested_model(bad: str = "bad", steps: int = 2) -> ModelProto:
+    """An If whose first branch has a Loop with so many nodes and one named ``bad``, and a function called twice."""
+    value, node, graph = helper.make_tensor_value_info, helper.make_node, helper.make_graph
+    kind, shape = TensorProto.FLOAT, [1, 8]
+    names = ["s", *(f"s{at}" for at in range(1, steps + 1))]
+    repeated = [
+        *(node("Mul", [names[at], "a"], [names[at + 1]], f"step{at}") for at in range(steps)),
+        node("Exp", [names[-1]], ["e"], bad),
+        node("Identity", ["c"], ["again"], "condition"),
+    ]
+    carried = [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []), value("s", kind, shape)]
+    body = graph(repeated, "body", carried, [value("again", TensorProto.BOOL, []), value("e", kind, shape)])
+    then = [
+        node("Neg", ["a"], ["n"], "turn"),
+        node("Constant", [], ["count"], value_int=3),
+        node("Loop", ["count", "", "n"], ["u"], "loop", body=body),
+    ]
+    branches = {
+        "then_branch": graph(then, "then", [], [value("u", kind, shape)]),
+        "else_branch": graph([node("Relu", ["a"], ["u"], "plain")], "else", [], [value("u", kind, shape)]),
+    }
+    nodes = [
+        node("Abs", ["x"], ["a"], "before"),
+        node("If", ["yes"], ["b"], "gate", **branches),
+        node("Swish", ["b"], ["d"], "first", domain="own"),
+        node("Swish", ["d"], ["y"], "second", domain="own"),
+    ]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    swish = [node("Sigmoid", ["v"], ["w"], "sigmoid"), node("Mul", ["v", "w"], ["r"], "product")]
+    function = helper.make_function("own", "Swish", ["v"], ["r"], swish, imports[:1])
+    ends = [value("x", kind, shape), value("yes", TensorProto.BOOL, [])]
+    made = graph(nodes, "nested", ends, [value("y", kind, shape)])
+    return helper.make_model(made, opset_imports=imports, functions=[function], ir_version=9)
+
+
 def nested() -> Page:
-    """Nodes inside a Loop, of which one is the answer."""
-    names = {40: "/decoder/Loop.body/step/Exp", 41: "/decoder/Loop.body/step/Sum"}
-    made = reduced(80, names)
-    return Page(**{**made, "title": "reduce_minimal: decoder.onnx", "labels": ["nested graphs"]})
+    """A node of a Loop inside a branch is the answer; other nested nodes share its tensors' names."""
+    guilty = "gate.then_branch/loop.body/bad"
+    whole = columns(Index.of(nested_model()), {}, ["gate", guilty])
+    errors = [{**layers(whole, 0)[0], "node": guilty, "tensor": "gate.then_branch/loop.body/e"}]
+    return page(
+        title="reduce_minimal: decoder.onnx",
+        verdict="1 of 4 nodes fails: bad, inside gate",
+        labels=["nested graphs"],
+        status="found",
+        whole=whole,
+        layers=errors,
+        tensors=[tensor("gate.then_branch/loop.body/e", "the whole model"), tensor("e", "the whole model")],
+        elements="nodes",
+        trials=bisection(4, [1]),
+    )
 
 
 def precision() -> Page:
@@ -362,6 +416,10 @@ def hostile() -> Page:
         graph["blocks"] = [f"{path}/{HOSTILE[at % len(HOSTILE)]}" for at, path in enumerate(graph["blocks"])]
         graph["types"] = [HOSTILE[at % len(HOSTILE)] for at in range(len(graph["types"]))]
         graph["attributes"] = {str(node): rows for node in range(len(graph["names"]))}
+    whole = made["whole"]
+    assert whole
+    body: Any = {"owner": 0, "name": HOSTILE[1], "path": HOSTILE[0], "feeds": [], "results": []}
+    whole["bodies"] = [{**body, "node": 25, "nodes": 5, "tensor": whole["outputs"][25][0]}]
     for trial, text in zip(made["trials"], HOSTILE, strict=False):
         trial.update({"label": text, "phase": text, "reason": text, "outcome": text})
     jobs: Any = [

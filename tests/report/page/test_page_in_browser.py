@@ -157,6 +157,69 @@ def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(
         assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
 
 
+def boxes(page: Page, kind: str = "") -> list[str]:
+    """The first lines of the boxes that are drawn."""
+    return page.locator(f".box{kind} > .first").all_text_contents()
+
+
+def test_nested_graphs_are_opened_and_a_culprit_is_shown_where_it_is(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "nested.html") as seen:
+        page = seen.page
+        # it opens where the culprit is, and says in words where that is
+        assert chosen(page) == "bad"
+        assert "in the body of Loop loop, in the then branch of If gate, in the whole model" in page.inner_text(
+            ".details"
+        )
+        assert page.locator(".box.culprit.node:not(.owner)").count() == 1
+        assert (
+            "\u2605 Exp" in boxes(page, ".chosen") and page.locator(".box.chosen.error-2, .box.chosen.error-1").count()
+        )
+        # its values are those of its own tensor, and not those of one with the same name elsewhere
+        assert page.locator(".details .values").count() == 1
+        assert "output of the body of Loop loop" in page.inner_text(".details")
+        assert page.inner_text(".count") == "4 nodes, 11 nested"
+        # an owner is opened and closed as a block is
+        assert not any("Relu" in text for text in boxes(page))
+        second = page.locator(".box.owner", has_text="Swish").last
+        before = page.locator(".box").count()
+        second.dblclick()
+        assert page.locator(".box").count() == before + 2
+        assert "function Swish" in " ".join(boxes(page, ".open"))
+        assert "Close its function Swish" in page.inner_text(".details")
+        page.locator(".box.chosen").press("Enter")
+        assert page.locator(".box").count() == before
+        # what a branch captures comes from outside it
+        page.fill(".nodes input", "relu plain")
+        page.press(".nodes input", "Enter")
+        page.wait_for_selector(".box.chosen:has-text('Relu')")
+        assert "in the else branch of If gate, in the whole model" in page.inner_text(".details")
+        page.click(".details .link >> text=Abs")
+        assert chosen(page) == "before"
+        # a trial that left an owner out left out what lies in it
+        page.click(".path .line >> nth=2")
+        quiet(seen)
+
+
+def test_edges_of_a_nested_graph_end_at_its_border(one: Browser, pages: Path) -> None:
+    edges = """async () => {
+      const graph = new ModelGraph((await unpacked()).whole, []);
+      const ends = (block) => ([from, to]) => [from, to].map((at) => block.children[at]?.name ?? "");
+      const named = (block) => graph.edgesIn(block).map(ends(block));
+      const inside = (name) => named(graph.items[graph.nodeNames.get(name)]);
+      return [named(graph.root), inside("gate"), inside("gate.then_branch/loop")];
+    }"""
+    with loaded(one, pages / "nested.html") as seen:
+        root, gate, loop = seen.page.evaluate(edges)
+        assert sorted(root) == [
+            ["", "before"], ["", "gate"], ["before", "gate"], ["first", "second"], ["gate", "first"], ["second", ""],
+        ]  # fmt: skip
+        assert sorted(gate) == [["", "else branch"], ["", "then branch"]]
+        assert sorted(loop) == [
+            ["", "condition"], ["", "step0"], ["", "step1"], ["bad", ""], ["condition", ""],
+            ["step0", "step1"], ["step1", "bad"],
+        ]  # fmt: skip
+
+
 def held_by(place: str, down: int) -> str:
     """Return a drawing's place after it was moved down."""
     x, y = place.removeprefix("translate(").removesuffix(")").split()

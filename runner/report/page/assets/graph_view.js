@@ -91,8 +91,8 @@ class GraphView {
   }
 
   port(block, port, { x, y, width, height }) {
-    const { feeds, results, tensors, types } = this.graph;
-    const names = (port === "in" ? feeds : results).map((tensor) => plain(`${tensors[tensor]} ${types[tensor]}`));
+    const { tensors, types } = this.graph;
+    const names = this.graph[port === "in" ? "feeds" : "results"].map((tensor) => plain(`${tensors[tensor]} ${types[tensor]}`));
     const texts = [svg("title", {}, block.parent ? `values that come ${port}` : names.slice(0, 20).join("; "))];
     if (!block.parent) texts.push(svg("text", { x: x + width / 2, y: y + 16 }, counted(names.length, `${port}put`)));
     const shape = svg("rect", { x, y, width, height, rx: height / 2 });
@@ -100,10 +100,11 @@ class GraphView {
   }
 
   box(item, { width, height }) {
-    const [first, second] = item.open ? [`\u25be ${tail(plain(item.name), 40)}`, ""] : boxText(this.graph, item);
-    const kinds = ["box", item.node < 0 ? "block" : "node", item.open && "open", item.culprits && "culprit"];
+    const [first, second] = item.open ? [openText(this.graph, item), ""] : boxText(this.graph, item);
+    const kinds = ["box", item.node < 0 ? "block" : "node", item.node >= 0 && item.children.length && "owner", item.open && "open", item.culprits && "culprit"];
     const shade = item.worst >= 0 && !item.open ? `error-${item.worst}` : "";
-    const what = item.node < 0 ? `block, ${item.open ? "open" : "closed"}, ${second}` : second;
+    const kind = item.node < 0 ? "block" : "nested graphs";
+    const what = item.children.length ? `${kind}, ${item.open ? "open" : "closed"}, ${second}` : second;
     return svg(
       "g",
       {
@@ -112,7 +113,7 @@ class GraphView {
         tabindex: -1,
         "aria-label": `${plain(item.name)}, ${first}, ${what}${item.culprits ? ", culprit" : ""}`,
         onclick: () => this.clicked(item),
-        ondblclick: () => item.node < 0 && this.toggle(item),
+        ondblclick: () => item.children.length && this.toggle(item),
       },
       svg("title", {}, plain(item.name || "")),
       svg("rect", { width, height, rx: item.node < 0 ? 8 : 4 }),
@@ -127,6 +128,10 @@ class GraphView {
 
   toggle(item) {
     this.setOpen(item, !item.open);
+    // the graphs of a node open with it
+    if (item.open && item.node >= 0) {
+      for (const one of item.children) if (one.node < 0 && one.body !== item.body && one.children.length) this.setOpen(one, true);
+    }
     this.draw();
     this.onChoose(item);
     this.bringIn(item);
@@ -235,7 +240,7 @@ class GraphView {
     const focused = [...this.boxes].find(([, { element }]) => element === document.activeElement)?.[0] ?? this.chosen;
     if (toward) this.step(focused, toward);
     else if ((event.key === "Enter" || event.key === " ") && focused) {
-      if (focused.node < 0) this.toggle(focused);
+      if (focused.children.length) this.toggle(focused);
       else this.onChoose(focused);
       this.boxes.get(focused)?.element.focus({ preventScroll: true });
     } else if (event.key === "+" || event.key === "=") this.zoom(1.25);

@@ -16,7 +16,7 @@ class NodeDetails {
 
   show(item, toggle) {
     const within = this.element.contains(document.activeElement) && document.activeElement !== this.element;
-    this.element.replaceChildren(...(item.node < 0 ? this.block(item, toggle) : this.node(item)));
+    this.element.replaceChildren(...(item.node < 0 ? this.block(item, toggle) : this.node(item, toggle)));
     this.element.scrollTop = 0;
     // what was pressed is gone
     if (within) goTo(this.element.querySelector("h3"));
@@ -29,27 +29,45 @@ class NodeDetails {
       operators.set(type, (operators.get(type) ?? 0) + 1);
     }
     const rows = [...operators].sort((one, other) => other[1] - one[1]).slice(0, MOST_SHOWN);
-    const guilty = item.nodes.filter((node) => this.graph.guilty.has(node));
+    const around = this.graph.places(item.body).slice(item.isGraph ? 1 : 0);
     return [
-      html("p", { class: "kind" }, "Block"),
-      html("h3", {}, html("bdi", {}, this.graph.path(item))),
+      html("p", { class: "kind" }, item.isGraph ? "Nested graph" : "Block"),
+      html("h3", {}, html("bdi", {}, item.isGraph ? this.graph.places(item.body)[0] : this.graph.path(item))),
+      html("p", { class: "where" }, this.within(around)),
       html("p", {}, counted(item.nodes.length, "node")),
-      html("button", { type: "button", onclick: toggle }, item.open ? "Close block" : "Open block"),
-      ...(guilty.length ? [html("h4", {}, "Culprits in it"), this.links(guilty)] : []),
+      ...this.opener(item, toggle, "block"),
       html("h4", {}, "Operators"),
       table(["operator", "nodes"], rows.map(([type, count]) => [type, count])),
     ];
   }
 
-  node(item) {
+  // Says in which graphs something lies, from the inside out.
+  within(places) {
+    return `in ${[...places, this.where].join(", in ")}`;
+  }
+
+  // What opens a block or the graphs of a node, and the culprits in them.
+  opener(item, toggle, what) {
+    if (!item.children.length) return [];
+    const guilty = item.nodes.filter((node) => node !== item.node && this.graph.guilty.has(node));
+    return [
+      html("button", { type: "button", onclick: toggle }, `${item.open ? "Close" : "Open"} ${what}`),
+      ...(guilty.length ? [html("h4", {}, "Culprits in it"), this.links(guilty)] : []),
+    ];
+  }
+
+  node(item, toggle) {
     const { graph } = this;
     const { node } = item;
     const layer = graph.errors.get(node);
     const attributes = graph.attributes[String(node)] ?? [];
+    const level = graph.levels[graph.nodeBody[node]];
+    const block = item.parent.node < 0 ? graph.path(item.parent) : "";
     return [
-      html("p", { class: "kind" }, graph.typeOf(node), item.culprits ? html("span", { class: "mark" }, "\u2605 culprit") : ""),
+      html("p", { class: "kind" }, graph.typeOf(node), graph.guilty.has(node) ? html("span", { class: "mark" }, "\u2605 culprit") : ""),
       html("h3", {}, html("bdi", {}, graph.names[node])),
-      html("p", { class: "where" }, `node ${node} of ${graph.size} in ${this.where}`, item.parent?.name ? `, ${graph.path(item.parent)}` : ""),
+      html("p", { class: "where" }, `node ${node - level.node} of ${level.nodes} ${this.within(graph.places(graph.nodeBody[node]))}`, block ? `, ${block}` : ""),
+      ...this.opener(item, toggle, item.body === graph.nodeBody[node] ? "its graphs" : `its ${graph.levels[item.body].name}`),
       ...(layer ? [html("h4", {}, "Error"), this.errors(layer)] : []),
       ...(attributes.length ? [html("h4", {}, "Attributes"), table([], attributes)] : []),
       html("h4", {}, "Outputs"),
@@ -73,16 +91,21 @@ class NodeDetails {
     return tensors.slice(0, MOST_SHOWN * 2).map((tensor) => {
       if (tensor < 0) return html("p", { class: "tensor" }, "omitted");
       const producer = this.graph.producer[tensor];
-      const kind = this.graph.weights.has(tensor) ? "weight" : producer < 0 ? "input of the model" : "";
+      const kind = this.graph.weights.has(tensor) ? "weight" : producer < 0 ? `input of ${this.graphOf(this.graph.tensorBody[tensor])}` : "";
       return this.tensor(tensor, kind, producer < 0 ? [] : [producer], "from");
     });
   }
 
   outputs(node) {
     return this.graph.outputs[node].filter((tensor) => tensor >= 0).map((tensor) => {
-      const kind = this.graph.given.has(tensor) ? "output of the model" : "";
+      const body = this.graph.nodeBody[node];
+      const kind = this.graph.given[body].has(tensor) ? `output of ${this.graphOf(body)}` : "";
       return this.tensor(tensor, kind, [...new Set(this.graph.consumers[tensor])], "to");
     });
+  }
+
+  graphOf(body) {
+    return body ? this.graph.places(body)[0] : "the model";
   }
 
   tensor(tensor, kind, nodes, toward) {
@@ -93,7 +116,7 @@ class NodeDetails {
       html("p", {}, html("bdi", { class: "name" }, name)),
       html("p", { class: "type" }, [this.graph.types[tensor] || "type not known", kind].filter(Boolean).join(", ")),
       nodes.length ? this.links(nodes, toward) : null,
-      (this.values.get(name) ?? []).map((values) => tensorValues(values)),
+      (this.values.get(this.graph.tensorName(tensor)) ?? []).map((values) => tensorValues(values)),
     );
   }
 

@@ -20,7 +20,7 @@ function charted(name, chart) {
 }
 
 function drawLayers(page, graphs) {
-  const guilty = new Set(["whole", "reduced"].flatMap((key) => (page[key] ? page[key].culprits.map((node) => page[key].names[node]) : [])));
+  const guilty = new Set(["whole", "reduced"].flatMap((key) => (page[key] ? culpritNames(page[key]) : [])));
   const points = page.layers.map((layer, x) => ({
     x,
     y: layer.error,

@@ -8,7 +8,7 @@ class Trials {
     this.elements = page.elements;
     this.onChoose = onChoose;
     const ends = this.trials.flatMap(({ kept }) => kept.map(([, last]) => last + 1));
-    const nodes = page.elements === "nodes" ? page.whole?.names.length : 0;
+    const nodes = page.elements === "nodes" && page.whole ? topNodes(page.whole) : 0;
     this.count = nodes || ends.reduce((most, end) => Math.max(most, end), 0);
     this.list = new VirtualList("Checks", 30, (at) => this.line(this.trials[at]), (at) => this.choose(at));
     this.details = html("div", { class: "trial", role: "region", "aria-label": "Chosen check", tabindex: 0 });
