@@ -152,6 +152,7 @@ def layers(graph: Graph, start: int, worst: int | None = None) -> list[LayerErro
             own=None if node % 3 else 1e-5 if node != start else 0.21,
             nan=0,
             inf=2 if node == worst else 0,
+            precision=None,
         )
         for node, name in enumerate(graph["names"])
     ]
@@ -314,6 +315,10 @@ def nested() -> Page:
 
 def precision() -> Page:
     whole = transformer(180, [60, 61])
+    measured = layers(whole, 60, 61)
+    for at, layer in enumerate(measured):
+        held = "float32" if at in (60, 61) else "float16"
+        layer["precision"] = {"held": held, "error": 1e-4, "most": 3.0e5 if at == 61 else 12.5, "limit": 65504.0}
     points = [(0, "nan"), (2, 40.0), (4, 9.0), (7, 3.1), (12, 0.8), (25, 0.2), (60, 0.01), (180, 0.0)]
     return page(
         title="precision_adding: encoder.onnx",
@@ -321,7 +326,7 @@ def precision() -> Page:
         status="found",
         strategy="precision_adding",
         whole=whole,
-        layers=layers(whole, 60, 61),
+        layers=measured,
         elements="candidate nodes",
         trials=bisection(180, [60, 61]),
         curve=[

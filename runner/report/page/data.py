@@ -102,8 +102,25 @@ class Tensor(TypedDict):
     differing: int | None
 
 
+class Precision(TypedDict):
+    """What a precision search knows of a node. None: not measured.
+
+    ``held``: the type that it has in the mixed model, ``error``: its error there. ``most``: the largest magnitude of
+    what it makes, with everything in high precision; ``limit``: the largest number of the low type (None: it has none
+    of its own).
+    """
+
+    held: str
+    error: Number | None
+    most: Number | None
+    limit: Number | None
+
+
 class LayerError(TypedDict):
-    """``error``: relative to the good values; ``own``: of the node alone, on good inputs (None: not measured)."""
+    """``error``: relative to the good values; ``own``: of the node alone, on good inputs (None: not measured).
+
+    ``precision``: of a precision search, whose ``error`` is that with everything low.
+    """
 
     tensor: str
     node: str
@@ -111,6 +128,7 @@ class LayerError(TypedDict):
     own: Number | None
     nan: int
     inf: int
+    precision: Precision | None
 
 
 class Trial(TypedDict):

@@ -157,6 +157,21 @@ def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(
         assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
 
 
+def test_a_node_tells_its_type_in_the_mixed_model_and_its_share_of_the_range(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "precision.html") as seen:
+        details = seen.page.locator(".details")
+        lines = seen.page.locator(".nodes .list")
+        lines.press("Home")
+        told = re.sub(r"\s+", " ", details.inner_text())
+        assert "in the mixed model float16 largest magnitude 12.5" in told and "share of the limit under 0.1 %" in told
+        seen.page.select_option(".nodes select", "error")
+        lines.press("Home")
+        told = re.sub(r"\s+", " ", details.inner_text())
+        assert "in the mixed model float32" in told and "4.58 times: beyond it" in told
+        assert "with everything low inf in the mixed model 1.00e-4" in told
+        quiet(seen)
+
+
 def boxes(page: Page, kind: str = "") -> list[str]:
     """The first lines of the boxes that are drawn."""
     return page.locator(f".box{kind} > .first").all_text_contents()

@@ -68,6 +68,7 @@ class NodeDetails {
       html("h3", {}, html("bdi", {}, graph.names[node])),
       html("p", { class: "where" }, `node ${node - level.node} of ${level.nodes} ${this.within(graph.places(graph.nodeBody[node]))}`, block ? `, ${block}` : ""),
       ...this.opener(item, toggle, item.body === graph.nodeBody[node] ? "its graphs" : `its ${graph.levels[item.body].name}`),
+      ...(layer?.precision ? [html("h4", {}, "Precision"), this.precision(layer.precision)] : []),
       ...(layer ? [html("h4", {}, "Error"), this.errors(layer)] : []),
       ...(attributes.length ? [html("h4", {}, "Attributes"), table([], attributes)] : []),
       html("h4", {}, "Outputs"),
@@ -77,11 +78,21 @@ class NodeDetails {
     ].filter((child) => child !== "");
   }
 
-  errors(layer) {
-    const rows = [["inherited and own", figure(layer.error)]];
-    if (layer.own !== null) rows.push(["own, on good inputs", figure(layer.own)]);
-    if (layer.nan) rows.push(["NaN elements", layer.nan]);
-    if (layer.inf) rows.push(["Inf elements", layer.inf]);
+  errors({ error, own, nan, inf, precision }) {
+    const rows = [[precision ? "with everything low" : "inherited and own", figure(error)]];
+    if (precision && precision.error !== null) rows.push(["in the mixed model", figure(precision.error)]);
+    if (own !== null) rows.push([precision ? "own, if it alone is low" : "own, on good inputs", figure(own)]);
+    if (nan) rows.push(["NaN elements", nan]);
+    if (inf) rows.push(["Inf elements", inf]);
+    return table([], rows);
+  }
+
+  // The type in the mixed model, and how much of the low type's range the values take.
+  precision({ held, most, limit }) {
+    const rows = [["in the mixed model", held]];
+    if (most !== null) rows.push(["largest magnitude", figure(most)]);
+    if (limit !== null) rows.push(["limit of the low type", figure(limit)]);
+    if (most !== null && limit !== null) rows.push(["share of the limit", share(most / limit)]);
     return table([], rows);
   }
 
@@ -129,6 +140,12 @@ class NodeDetails {
     const lead = toward ? html("span", { class: "toward" }, toward) : null;
     return html("div", { class: "links" }, lead, html("ul", {}, shown, more > 0 ? html("li", {}, `and ${more} more`) : null));
   }
+}
+
+// Returns how a value compares to a limit: in percent below it, as a multiple beyond it.
+function share(part) {
+  if (part > 1) return html("strong", { class: "beyond" }, `${figure(part)} times: beyond it`);
+  return part < 0.001 ? "under 0.1 %" : `${Number((part * 100).toPrecision(2))} %`;
 }
 
 function table(head, rows) {
