@@ -23,6 +23,7 @@ from runner.report.live.log_lines import LogObserver
 from runner.report.live.marks import legend, mark, marks
 from runner.report.live.phases import in_words, is_search, is_start
 from runner.report.live.ranges import checks_left, clock_time, time_left
+from runner.report.live.rewrapped import Rewrapped
 from runner.text import counted, listed, one_line
 from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
@@ -97,6 +98,8 @@ class Panel(LogObserver):
         self._of: object = None
         self._why, self._unresolved, self._said = Counter[str](), "", set[str]()
         self._live = Live(self, console=console, transient=True, refresh_per_second=REFRESHES)
+        self._rewrapped = Rewrapped(console)
+        console.push_render_hook(self._rewrapped)  # before the panel's own, which takes down what was drawn
         self._live.start()
 
     def checked(self, told: Checked, kept: int) -> None:
@@ -123,6 +126,7 @@ class Panel(LogObserver):
     def finished(self) -> None:
         """Take the panel down; the lines above it stay."""
         self._live.stop()
+        self._live.console.pop_render_hook()
         for handler in self._shown:
             handler.removeFilter(self._hidden)
 
@@ -152,10 +156,12 @@ class Panel(LogObserver):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it as it stands now."""
-        for line in self.lines(options.max_width):
+        drawn = self.lines(options.max_width)
+        for line in drawn:
             line.truncate(options.max_width, overflow="ellipsis")
             line.no_wrap = True
-            yield line
+        self._rewrapped.widths = [line.cell_len for line in drawn]
+        yield from drawn
 
     def lines(self, width: int) -> list[Text]:
         """Return its lines for a terminal that is so wide."""
