@@ -370,7 +370,7 @@ def repeat(count: int = 200) -> Page:
             phase="search",
             label=f"iteration {number}",
             size=1,
-            kept=[],
+            kept=[[number - 1, number - 1]],
             outcome="fail" if number % 13 == 0 else "different" if number % 57 == 0 else "pass",
             seconds=0.05 + 0.02 * math.sin(number),
             reason="",

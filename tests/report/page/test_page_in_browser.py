@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from benchmarks.page_values import HOSTILE, KINDS, reduced
 from benchmarks.pages import SCHEMES, WIDTHS, Loaded, browser, loaded, serious
+from runner.report.page import html
 from runner.report.page.html import page_text, write_page
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
@@ -339,6 +340,40 @@ def test_an_unseen_character_has_one_spelling_and_is_found_by_it(one: Browser, t
             assert page.inner_text("#panel-whole .nodes .line .name") == told
         page.press("#panel-whole input", "Enter")
         assert chosen(page) == told
+        quiet(seen)
+
+
+def test_an_older_browser_shows_all_of_it_in_light_colors(
+    one: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    style, script = html._style(), html._script()
+    # as a browser of 2023 reads it: what it does not know is dropped, and a selector that it does not know throws
+    monkeypatch.setattr(html, "_style", lambda: style.replace("light-dark(", "unknown(").replace(":has(", ":unknown("))
+    monkeypatch.setattr(html, "_script", lambda: script.replace(":has(", ":unknown("))
+    write_page(tmp_path, KINDS["triage"]())
+    with loaded(one, tmp_path / "report.html", scheme="dark") as seen:
+        page = seen.page
+        assert page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor") == "rgb(245, 246, 248)"
+        assert page.locator(".box").count() and not page.locator(".theme").is_visible()
+        assert page.locator(".copy").count() and not serious(page)
+        quiet(seen)
+
+
+def test_values_that_are_all_the_same_have_no_histogram(one: Browser, tmp_path: Path) -> None:
+    made = reduced(9)
+    (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
+    same: Any = {**first["good"], "low": 0.5, "high": 0.5, "edges": [0.5, 0.5], "counts": [8]}  # type: ignore[dict-item]
+    made["tensors"] = [{**first, "good": same, "wrong": None}]
+    write_page(tmp_path, made)
+    with loaded(one, tmp_path / "report.html") as seen:
+        values = seen.page.locator("#panel-reduced .values").first
+        assert "0.5" in values.inner_text() and not values.locator(".histogram").count()
+        quiet(seen)
+
+
+def test_iterations_of_a_repeat_are_no_sets(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "repeat.html") as seen:
+        assert "kept of" not in seen.page.inner_text(".path") and not seen.page.locator(".path .strip").count()
         quiet(seen)
 
 

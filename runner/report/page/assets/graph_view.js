@@ -1,6 +1,9 @@
 // A graph as a drawing that can be moved, zoomed and walked through with arrow keys. Only open blocks are drawn.
 
 const MOST_OPEN = 9;
+// where the drawing is so narrow, its buttons are as wide as it is: nothing is fitted behind them
+const NARROW = 500;
+const TOOLS = 48;
 
 class GraphView {
   constructor(graph, title, onChoose) {
@@ -182,6 +185,7 @@ class GraphView {
   fit() {
     const { width, height } = layoutOf(this.graph, this.graph.root);
     const here = this.size();
+    if (here.width < NARROW) here.height -= TOOLS;
     const scale = Math.min(1.2, here.width / (width || 1), here.height / (height || 1));
     this.view = { x: (here.width - width * scale) / 2, y: (here.height - height * scale) / 2, scale };
     this.place();

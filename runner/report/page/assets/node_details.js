@@ -91,7 +91,7 @@ class NodeDetails {
   precision({ held, most, limit }) {
     const rows = [["in the mixed model", held]];
     if (most !== null) rows.push(["largest magnitude", figure(most)]);
-    if (limit !== null) rows.push(["limit of the low type", figure(limit)]);
+    if (limit !== null) rows.push(["limit of the low type", limit < 1e6 ? limit.toLocaleString("en") : figure(limit)]);
     if (most !== null && limit !== null) rows.push(["share of the limit", share(most / limit)]);
     return table([], rows);
   }
@@ -201,7 +201,8 @@ function histogram(good, wrong) {
   const low = Math.min(...drawn.map(({ edges }) => edges[0]));
   const high = Math.max(...drawn.map(({ edges }) => edges[edges.length - 1]));
   const [width, height] = [280, 64];
-  const across = (value) => ((value - low) / (high - low || 1)) * (width - 2) + 1;
+  if (low === high) return null; // one bar says less than the numbers below it
+  const across = (value) => ((value - low) / (high - low)) * (width - 2) + 1;
   const steps = ({ edges, counts }) => {
     const most = Math.max(...counts, 1);
     const parts = counts.map((count, at) => {

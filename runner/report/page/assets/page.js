@@ -86,7 +86,7 @@ function orderJobs() {
 }
 
 function addCopyButtons() {
-  for (const block of document.querySelectorAll("pre:has(> code)")) {
+  for (const { parentElement: block } of document.querySelectorAll("pre > code")) {
     const button = html("button", { type: "button", class: "copy", "aria-label": `Copy: ${block.getAttribute("aria-label")}` }, "Copy");
     button.addEventListener("click", () => copy(block.firstElementChild, button));
     block.parentElement.append(button);

@@ -37,6 +37,7 @@ from runner.status import Status
 from runner.text import counted
 
 PAGE_NAME = "report.html"
+SHORTEST = 0.01
 MOST_CULPRITS = 12
 """Of which the good values are shown where there is no reduced model."""
 SIDES: tuple[Literal["outputs"], Literal["inputs"]] = ("outputs", "inputs")
@@ -63,9 +64,8 @@ def page_of(
     )
     warnings = (*summary.warnings, *left, *fewer, *crowded, *(reduced.left if reduced else ()))
     if reduced and reduced.seconds:
-        facts.append(
-            ["values on this page", f"made by runs of their own, which are no checks: {reduced.seconds:.2f} s"]
-        )
+        took = f"{reduced.seconds:.2f} s" if reduced.seconds >= SHORTEST else f"less than {SHORTEST} s"
+        facts.append(["values on this page", f"made by runs of their own, which are no checks: {took}"])
     page: Page = {
         "kind": "run",
         "title": cut(title_of(report) or str(summary.status).replace("_", " "), LONGEST),
