@@ -57,7 +57,7 @@ class NodeList {
       { class: guilty ? "culprit" : "" },
       html("span", { class: "operator" }, `${guilty ? "\u2605 " : ""}${this.graph.typeOf(node)}`),
       error === undefined ? null : html("span", { class: `score error-${badness(error)}` }, figure(error)),
-      html("bdi", { class: "name" }, this.graph.nodeName(node)),
+      html("span", { class: "name" }, html("bdi", {}, this.graph.nodeName(node))),
     );
   }
 
