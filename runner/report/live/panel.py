@@ -12,8 +12,10 @@ import re
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.control import Control
 from rich.live import Live
+from rich.segment import ControlType
 from rich.text import Text
 
 from runner.report.live import log_lines
@@ -23,13 +25,12 @@ from runner.report.live.log_lines import LogObserver
 from runner.report.live.marks import legend, mark, marks
 from runner.report.live.phases import in_words, is_search, is_start
 from runner.report.live.ranges import checks_left, clock_time, time_left
-from runner.report.live.rewrapped import Rewrapped
 from runner.text import counted, listed, one_line
 from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 REFRESHES = 3
 """How often a second the panel is drawn."""
@@ -71,6 +72,27 @@ class _WithoutChecks(logging.Filter):
         return True
 
 
+class _Rewrapped(RenderHook):
+    """Clears what a terminal that became narrower makes of the panel: it wraps lines, which take more rows then.
+
+    Rich goes up by as many rows as it drew lines, and the first row of a wrapped line would stay for ever. ``widths``:
+    of the lines that stand.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.widths: Sequence[int] = ()
+        self._console = console
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Go up by the rows that wrapping has added since the lines were drawn, and clear them."""
+        across = max(self._console.width, 1)
+        added = sum((width - 1) // across for width in self.widths if width)
+        # these rows are gone then; what is drawn next says what it draws
+        self.widths = ()
+        row = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
+        return [Control(*row * added), *renderables] if added else renderables
+
+
 class Panel(LogObserver):
     """Shows a panel on ``console``, which the log's handler prints on as well. ``every``: lines of checks are shown.
 
@@ -98,7 +120,7 @@ class Panel(LogObserver):
         self._of: object = None
         self._why, self._unresolved, self._said = Counter[str](), "", set[str]()
         self._live = Live(self, console=console, transient=True, refresh_per_second=REFRESHES)
-        self._rewrapped = Rewrapped(console)
+        self._rewrapped = _Rewrapped(console)
         console.push_render_hook(self._rewrapped)  # before the panel's own, which takes down what was drawn
         self._live.start()
 

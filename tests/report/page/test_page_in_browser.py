@@ -216,6 +216,21 @@ def test_nested_graphs_are_opened_and_a_culprit_is_shown_where_it_is(one: Browse
         quiet(seen)
 
 
+def test_the_head_of_what_is_open_lies_within_it(one: Browser, tmp_path: Path) -> None:
+    made = KINDS["nested"]()
+    assert made["whole"]
+    made["whole"]["names"][1] = "a name that is much longer than its nodes are"
+    write_page(tmp_path, made)
+    beyond = """() => [...document.querySelectorAll(".box.open")].filter((box) => {
+      const [text, rect] = [".first", "rect"].map((one) => box.querySelector(one).getBoundingClientRect());
+      return text.right > rect.right;
+    }).length"""
+    with loaded(one, tmp_path / "report.html") as seen:
+        seen.page.locator(".box.owner", has_text="Swish").last.dblclick()
+        assert seen.page.locator(".box.open").count() == 4 and seen.page.evaluate(beyond) == 0
+        quiet(seen)
+
+
 def test_edges_of_a_nested_graph_end_at_its_border(one: Browser, pages: Path) -> None:
     edges = """async () => {
       const graph = new ModelGraph((await unpacked()).whole, []);

@@ -32,6 +32,10 @@ function openText(graph, item) {
   return `\u25be ${plain(`${type}${tail(item.name, 40)}${only}`)}`;
 }
 
+function headWidth(graph, item) {
+  return openText(graph, item).length * 7.5 + 24;
+}
+
 // Returns places of a block's children, ports where values come in and leave, and edges, from the block's corner.
 function layoutOf(graph, block) {
   if (block.layout) return block.layout;
@@ -39,7 +43,7 @@ function layoutOf(graph, block) {
   inner.setGraph({ nodesep: 18, ranksep: 30, marginx: 14, marginy: 14, ranker: "tight-tree" });
   block.children.forEach((child, at) => {
     const within = child.open ? layoutOf(graph, child) : null;
-    inner.setNode(String(at), within ? { width: within.width, height: within.height + HEAD } : boxSize(graph, child));
+    inner.setNode(String(at), within ? { width: Math.max(within.width, headWidth(graph, child)), height: within.height + HEAD } : boxSize(graph, child));
   });
   const edges = graph.edgesIn(block);
   const place = (at, port) => {

@@ -86,9 +86,11 @@ class GraphView {
       host.append(group);
       this.boxes.set(item, { element: box, where });
       if (item.open) {
-        const inside = svg("g", { transform: `translate(0 ${HEAD})` });
+        // the head may be wider than what lies below it
+        const left = (place.width - layoutOf(this.graph, item).width) / 2;
+        const inside = svg("g", { transform: `translate(${left} ${HEAD})` });
         group.append(inside);
-        this.drawBlock(item, inside, where.x, where.y + HEAD);
+        this.drawBlock(item, inside, where.x + left, where.y + HEAD);
       }
     });
   }
