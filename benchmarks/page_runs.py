@@ -75,9 +75,9 @@ def _large_reduction(folder: Path) -> None:
 def _nested(folder: Path) -> None:
     """A node inside a branch makes NaN of what is negative."""
     value = helper.make_tensor_value_info
-    body = [helper.make_node("Neg", ["a"], ["t"], HOSTILE), helper.make_node("Log", ["t"], ["u"], "bad")]
+    body = [helper.make_node("Neg", ["a"], ["t"], "turn"), helper.make_node("Log", ["t"], ["u"], "bad")]
     then = helper.make_graph(body, "then", [], [value("u", TensorProto.FLOAT, [1, 8])])
-    plain = [helper.make_node("Relu", ["a"], ["v"], "plain")]
+    plain = [helper.make_node("Relu", ["a"], ["v"], HOSTILE)]
     other = helper.make_graph(plain, "else", [], [value("v", TensorProto.FLOAT, [1, 8])])
     nodes = [
         helper.make_node("Abs", ["x"], ["a"], "before"),
@@ -140,6 +140,7 @@ RUNS: Mapping[str, Callable[[Path], None]] = {
 
 PICTURES = {
     "report-graph": ("reduce", "desktop", "#graph"),
+    "report-nested": ("nested", "desktop", "#graph"),
     "report-search": ("reduce", "desktop", "#trials"),
     "report-precision": ("precision", "desktop", "#graph"),
     "report-layers": ("triage", "desktop", "#layers"),

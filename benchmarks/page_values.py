@@ -7,6 +7,10 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from onnx import ModelProto, TensorProto, helper
+
+from runner.model.graph.graph_index import Graph as Index
+from runner.report.page.collect.graph_columns import columns
 from runner.report.page.data import Graph, LayerError, Page, Tensor, Trial, Values
 
 #: names that would end an element, run or turn round what follows them, were they taken for anything but text
@@ -91,6 +95,8 @@ def transformer(nodes: int, culprits: Sequence[int] = (), names: Mapping[int, st
         results=made[-1:],
         attributes=attributes,
         culprits=[*culprits],
+        bodies=[],
+        undrawn=0,
     )
 
 
@@ -146,6 +152,7 @@ def layers(graph: Graph, start: int, worst: int | None = None) -> list[LayerErro
             own=None if node % 3 else 1e-5 if node != start else 0.21,
             nan=0,
             inf=2 if node == worst else 0,
+            precision=None,
         )
         for node, name in enumerate(graph["names"])
     ]
@@ -204,6 +211,8 @@ def slice_of(graph: Graph, first: int, last: int) -> Graph:
         results=[place[graph["outputs"][last - 1][0]]],
         attributes={str(int(at) - first): rows for at, rows in graph["attributes"].items() if first <= int(at) < last},
         culprits=[*range(last - first)],
+        bodies=[],
+        undrawn=0,
     )
 
 
@@ -251,15 +260,65 @@ def reduced(nodes: int = 25_000, names: Mapping[int, str] | None = None, log: st
     )
 
 
+def nested_model(bad: str = "bad", steps: int = 2) -> ModelProto:
+    """An If whose first branch has a Loop with so many nodes and one named ``bad``, and a function called twice."""
+    value, node, graph = helper.make_tensor_value_info, helper.make_node, helper.make_graph
+    kind, shape = TensorProto.FLOAT, [1, 8]
+    names = ["s", *(f"s{at}" for at in range(1, steps + 1))]
+    repeated = [
+        *(node("Mul", [names[at], "a"], [names[at + 1]], f"step{at}") for at in range(steps)),
+        node("Exp", [names[-1]], ["e"], bad),
+        node("Identity", ["c"], ["again"], "condition"),
+    ]
+    carried = [value("i", TensorProto.INT64, []), value("c", TensorProto.BOOL, []), value("s", kind, shape)]
+    body = graph(repeated, "body", carried, [value("again", TensorProto.BOOL, []), value("e", kind, shape)])
+    then = [
+        node("Neg", ["a"], ["n"], "turn"),
+        node("Constant", [], ["count"], value_int=3),
+        node("Loop", ["count", "", "n"], ["u"], "loop", body=body),
+    ]
+    branches = {
+        "then_branch": graph(then, "then", [], [value("u", kind, shape)]),
+        "else_branch": graph([node("Relu", ["a"], ["u"], "plain")], "else", [], [value("u", kind, shape)]),
+    }
+    nodes = [
+        node("Abs", ["x"], ["a"], "before"),
+        node("If", ["yes"], ["b"], "gate", **branches),
+        node("Swish", ["b"], ["d"], "first", domain="own"),
+        node("Swish", ["d"], ["y"], "second", domain="own"),
+    ]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    swish = [node("Sigmoid", ["v"], ["w"], "sigmoid"), node("Mul", ["v", "w"], ["r"], "product")]
+    function = helper.make_function("own", "Swish", ["v"], ["r"], swish, imports[:1])
+    ends = [value("x", kind, shape), value("yes", TensorProto.BOOL, [])]
+    made = graph(nodes, "nested", ends, [value("y", kind, shape)])
+    return helper.make_model(made, opset_imports=imports, functions=[function], ir_version=9)
+
+
 def nested() -> Page:
-    """Nodes inside a Loop, of which one is the answer."""
-    names = {40: "/decoder/Loop.body/step/Exp", 41: "/decoder/Loop.body/step/Sum"}
-    made = reduced(80, names)
-    return Page(**{**made, "title": "reduce_minimal: decoder.onnx", "labels": ["nested graphs"]})
+    """A node of a Loop inside a branch is the answer; other nested nodes share its tensors' names."""
+    guilty = "gate.then_branch/loop.body/bad"
+    whole = columns(Index.of(nested_model()), {}, ["gate", guilty])
+    errors = [{**layers(whole, 0)[0], "node": guilty, "tensor": "gate.then_branch/loop.body/e"}]
+    return page(
+        title="reduce_minimal: decoder.onnx",
+        verdict="1 of 4 nodes fails: bad, inside gate",
+        labels=["nested graphs"],
+        status="found",
+        whole=whole,
+        layers=errors,
+        tensors=[tensor("gate.then_branch/loop.body/e", "the whole model"), tensor("e", "the whole model")],
+        elements="nodes",
+        trials=bisection(4, [1]),
+    )
 
 
 def precision() -> Page:
     whole = transformer(180, [60, 61])
+    measured = layers(whole, 60, 61)
+    for at, layer in enumerate(measured):
+        held = "float32" if at in (60, 61) else "float16"
+        layer["precision"] = {"held": held, "error": 1e-4, "most": 3.0e5 if at == 61 else 12.5, "limit": 65504.0}
     points = [(0, "nan"), (2, 40.0), (4, 9.0), (7, 3.1), (12, 0.8), (25, 0.2), (60, 0.01), (180, 0.0)]
     return page(
         title="precision_adding: encoder.onnx",
@@ -267,7 +326,7 @@ def precision() -> Page:
         status="found",
         strategy="precision_adding",
         whole=whole,
-        layers=layers(whole, 60, 61),
+        layers=measured,
         elements="candidate nodes",
         trials=bisection(180, [60, 61]),
         curve=[
@@ -311,7 +370,7 @@ def repeat(count: int = 200) -> Page:
             phase="search",
             label=f"iteration {number}",
             size=1,
-            kept=[],
+            kept=[[number - 1, number - 1]],
             outcome="fail" if number % 13 == 0 else "different" if number % 57 == 0 else "pass",
             seconds=0.05 + 0.02 * math.sin(number),
             reason="",
@@ -362,6 +421,10 @@ def hostile() -> Page:
         graph["blocks"] = [f"{path}/{HOSTILE[at % len(HOSTILE)]}" for at, path in enumerate(graph["blocks"])]
         graph["types"] = [HOSTILE[at % len(HOSTILE)] for at in range(len(graph["types"]))]
         graph["attributes"] = {str(node): rows for node in range(len(graph["names"]))}
+    whole = made["whole"]
+    assert whole
+    body: Any = {"owner": 0, "name": HOSTILE[1], "path": HOSTILE[0], "feeds": [], "results": []}
+    whole["bodies"] = [{**body, "node": 25, "nodes": 5, "tensor": whole["outputs"][25][0]}]
     for trial, text in zip(made["trials"], HOSTILE, strict=False):
         trial.update({"label": text, "phase": text, "reason": text, "outcome": text})
     jobs: Any = [

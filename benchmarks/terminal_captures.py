@@ -53,9 +53,9 @@ class Tmux:
         """Give the terminal another size."""
         subprocess.run([*self._server, "resize-window", "-x", str(width), "-y", str(height)], check=True)
 
-    def shown(self, *, colors: bool = False) -> str:
-        """Return what it shows; ``colors``: with their escapes."""
-        words = [*self._server, "capture-pane", "-p", *(["-e"] if colors else [])]
+    def shown(self, *, colors: bool = False, scrolled: bool = False) -> str:
+        """Return what it shows; ``colors``: with their escapes; ``scrolled``: with what has left it at its top."""
+        words = [*self._server, "capture-pane", "-p", *(["-e"] if colors else []), *(["-S", "-"] if scrolled else [])]
         text = subprocess.run(words, check=True, capture_output=True, text=True).stdout
         return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n") + "\n"
 

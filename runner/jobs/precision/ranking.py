@@ -39,7 +39,11 @@ class Measurements:
 
     def range_of(self, layer: Layer, name: str) -> float:
         """Return the largest magnitude of a tensor that a layer reads or makes; zero: not known."""
-        return self.ranges.get(f"{layer.key[0]}/{name}", 0.0)
+        return self.measured_range(layer, name) or 0.0
+
+    def measured_range(self, layer: Layer, name: str) -> float | None:
+        """Return the same; None where it was not measured."""
+        return self.ranges.get(f"{layer.key[0]}/{name}")
 
 
 def measure(samples: Samples, values: Sequence[Values]) -> Measurements:

@@ -12,8 +12,10 @@ import re
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.control import Control
 from rich.live import Live
+from rich.segment import ControlType
 from rich.text import Text
 
 from runner.report.live import log_lines
@@ -28,7 +30,7 @@ from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 REFRESHES = 3
 """How often a second the panel is drawn."""
@@ -70,6 +72,27 @@ class _WithoutChecks(logging.Filter):
         return True
 
 
+class _Rewrapped(RenderHook):
+    """Clears what a terminal that became narrower makes of the panel: it wraps lines, which take more rows then.
+
+    Rich goes up by as many rows as it drew lines, and the first row of a wrapped line would stay for ever. ``widths``:
+    of the lines that stand.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.widths: Sequence[int] = ()
+        self._console = console
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Go up by the rows that wrapping has added since the lines were drawn, and clear them."""
+        across = max(self._console.width, 1)
+        added = sum((width - 1) // across for width in self.widths if width)
+        # these rows are gone then; what is drawn next says what it draws
+        self.widths = ()
+        row = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
+        return [Control(*row * added), *renderables] if added else renderables
+
+
 class Panel(LogObserver):
     """Shows a panel on ``console``, which the log's handler prints on as well. ``every``: lines of checks are shown.
 
@@ -97,6 +120,8 @@ class Panel(LogObserver):
         self._of: object = None
         self._why, self._unresolved, self._said = Counter[str](), "", set[str]()
         self._live = Live(self, console=console, transient=True, refresh_per_second=REFRESHES)
+        self._rewrapped = _Rewrapped(console)
+        console.push_render_hook(self._rewrapped)  # before the panel's own, which takes down what was drawn
         self._live.start()
 
     def checked(self, told: Checked, kept: int) -> None:
@@ -123,6 +148,7 @@ class Panel(LogObserver):
     def finished(self) -> None:
         """Take the panel down; the lines above it stay."""
         self._live.stop()
+        self._live.console.pop_render_hook()
         for handler in self._shown:
             handler.removeFilter(self._hidden)
 
@@ -152,10 +178,12 @@ class Panel(LogObserver):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it as it stands now."""
-        for line in self.lines(options.max_width):
+        drawn = self.lines(options.max_width)
+        for line in drawn:
             line.truncate(options.max_width, overflow="ellipsis")
             line.no_wrap = True
-            yield line
+        self._rewrapped.widths = [line.cell_len for line in drawn]
+        yield from drawn
 
     def lines(self, width: int) -> list[Text]:
         """Return its lines for a terminal that is so wide."""

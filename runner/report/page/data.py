@@ -12,6 +12,24 @@ Number = float | int | str
 Row = list[str]
 
 
+class Body(TypedDict):
+    """A graph nested in a node: a branch, the body of a loop, a function that the node calls.
+
+    ``owner``: the node; ``name``: in words ("then branch"); ``path``: of the names of its nodes ("gate.then_branch").
+    ``node``, ``nodes``: its first node and how many it has; ``tensor``: the first of its own tensors, which end where
+    those of the next body begin. ``feeds``, ``results``: its inputs and outputs.
+    """
+
+    owner: int
+    name: str
+    path: str
+    node: int
+    nodes: int
+    tensor: int
+    feeds: list[int]
+    results: list[int]
+
+
 class Graph(TypedDict):
     """A graph's structure in columns, small enough for 25,000 nodes. Weights have no values here.
 
@@ -22,6 +40,8 @@ class Graph(TypedDict):
     ``inputs``, ``outputs``: of each node, tensors (-1: omitted). ``constants``: tensors that are weights. ``feeds``,
     ``results``: tensors that are the graph's inputs and outputs. ``attributes``: name and text, of nodes that have
     any, by the node's number as text (JSON has no other keys). ``culprits``: nodes of the answer, in this graph.
+    ``bodies``: nested graphs, whose nodes and tensors follow those of the model's top level, each after the node that
+    owns it. ``undrawn``: how many nested graphs are not here for lack of room.
     """
 
     names: list[str]
@@ -38,6 +58,8 @@ class Graph(TypedDict):
     results: list[int]
     attributes: dict[str, list[Row]]
     culprits: list[int]
+    bodies: list[Body]
+    undrawn: int
 
 
 class Values(TypedDict):
@@ -80,8 +102,25 @@ class Tensor(TypedDict):
     differing: int | None
 
 
+class Precision(TypedDict):
+    """What a precision search knows of a node. None: not measured.
+
+    ``held``: the type that it has in the mixed model, ``error``: its error there. ``most``: the largest magnitude of
+    what it makes, with everything in high precision; ``limit``: the largest number of the low type (None: it has none
+    of its own).
+    """
+
+    held: str
+    error: Number | None
+    most: Number | None
+    limit: Number | None
+
+
 class LayerError(TypedDict):
-    """``error``: relative to the good values; ``own``: of the node alone, on good inputs (None: not measured)."""
+    """``error``: relative to the good values; ``own``: of the node alone, on good inputs (None: not measured).
+
+    ``precision``: of a precision search, whose ``error`` is that with everything low.
+    """
 
     tensor: str
     node: str
@@ -89,6 +128,7 @@ class LayerError(TypedDict):
     own: Number | None
     nan: int
     inf: int
+    precision: Precision | None
 
 
 class Trial(TypedDict):

@@ -170,6 +170,10 @@ def _section(name: str, title: str, body: str, kind: str = "") -> str:
 def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     if not rows:
         return ""
+    # no room for columns in which nothing stands
+    wide = [at for at in range(len(head)) if any(row[at : at + 1] not in ([], [""]) for row in rows)]
+    head = [head[at] for at in wide]
+    rows = [[row[at] for at in wide if at < len(row)] for row in rows] if wide else rows
     table = _html_table(title, head, [[_text(cell) for cell in row] for row in rows])
     return _folded(f"{len(rows)} rows", len(rows), table)
 
@@ -237,7 +241,8 @@ def _jobs(title: str, jobs: Sequence[Job]) -> str:
     if not jobs:
         return ""
     told = [key for key in _JOBS if any(job[key] for job in jobs)]
-    head = ["job" if key == "number" else key for key in told]
+    first = "job" if title == "Jobs" else "folder"
+    head = [first if key == "number" else key for key in told]
     return _section(
         "jobs", title, _html_table(title, head, [[_cell(job, key) for key in told] for job in jobs], "jobs")
     )

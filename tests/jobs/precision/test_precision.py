@@ -90,6 +90,8 @@ def test_the_error_of_each_layer_before_and_after(tmp_path: Path) -> None:
     # 4096 leaves 2 or 4 to the digits of fp16; before it, and without it, there are some 1e-3
     assert rows["down3"]["error_low"] > 0.1 > 0.01 > rows["down3"]["error_mixed"]
     assert rows["tanh2"]["error_low"] < 0.01
+    # a tangent is no larger than one; the sum that loses its digits is some 4096
+    assert 0.1 < rows["tanh2"]["range"] <= 1 < 4000 < rows["up3"]["range"] < 5000
     picture = (run.folder / "layers.svg").read_text()
     assert picture.startswith("<?xml") and "product0" not in picture
     assert "layers.svg" in (run.folder / "REPORT.md").read_text()

@@ -6,6 +6,7 @@ import logging
 import shutil
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -178,3 +179,50 @@ def test_in_a_real_terminal(tmp_path: Path, width: int) -> None:
         assert "n30" in after and "FAIL in" not in after
     (log,) = tmp_path.glob("outputs/*/*/winnow.log")
     assert log.read_text().count(" FAIL in ") > 10
+
+
+RESIZED = """
+import sys, time
+from pathlib import Path
+from rich.console import Console
+from runner.report.live.panel import Panel
+from strategies.outcome import Outcome
+from tests.report.live.test_observer import COURSE, checked
+console = Console(force_terminal=True)
+panel = Panel("reduce " + "n" * 60, "nodes", COURSE, console)
+for number in range(40):  # tmux pushes what is wrapped out at the top, where no program reaches it
+    print("line", number)
+console.print("what stood there before")
+panel.checked(checked(Outcome.UNRESOLVED, reason="no value " * 20), 1)
+while not Path("narrow").exists():
+    time.sleep(0.01)
+console.print("what the log says next")
+while not Path("over").exists():
+    time.sleep(0.01)
+panel.finished()
+print("over")
+"""
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux")
+def test_a_terminal_that_becomes_narrower_keeps_no_line_of_the_panel(tmp_path: Path) -> None:
+    (tmp_path / "shows.py").write_text(RESIZED)
+    with Tmux(100, 30, tmp_path) as terminal:
+        terminal.type(settled(tmp_path))
+        terminal.type("env -u COLUMNS -u LINES python shows.py")
+        terminal.waited("unresolved: ")
+        for width in (60, 41, 90, 50):
+            terminal.resize(width, 30)
+            terminal.waited("\u2500" * min(width, 60))
+            time.sleep(1)  # so that it is drawn again, and more than once
+            text = terminal.shown(scrolled=True)
+            words = ("stood there before\n", "reduce n", "last: ", "unresolved: ")
+            assert [text.count(word) for word in words] == [1] * len(words), text
+            assert text.count("\u2500") == min(width, 60), text
+        (tmp_path / "narrow").touch()
+        terminal.waited("what the log says next")
+        (tmp_path / "over").touch()
+        terminal.waited("\nover")
+        text = terminal.shown(scrolled=True)
+    assert "last:" not in text and "\u2500" not in text
+    assert text.count("what stood there before\n") == text.count("what the log says next\n") == 1

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page
 
 from benchmarks.page_values import HOSTILE, KINDS, reduced
 from benchmarks.pages import SCHEMES, WIDTHS, Loaded, browser, loaded, serious
+from runner.report.page import html
 from runner.report.page.html import page_text, write_page
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
@@ -157,6 +158,99 @@ def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(
         assert values.locator(".wrong").count() == 0 and "wrong" not in values.inner_text()
 
 
+def test_a_node_tells_its_type_in_the_mixed_model_and_its_share_of_the_range(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "precision.html") as seen:
+        details = seen.page.locator(".details")
+        lines = seen.page.locator(".nodes .list")
+        lines.press("Home")
+        told = re.sub(r"\s+", " ", details.inner_text())
+        assert "in the mixed model float16 largest magnitude 12.5" in told and "share of the limit under 0.1 %" in told
+        seen.page.select_option(".nodes select", "error")
+        lines.press("Home")
+        told = re.sub(r"\s+", " ", details.inner_text())
+        assert "in the mixed model float32" in told and "4.58 times: beyond it" in told
+        assert "with everything low inf in the mixed model 1.00e-4" in told
+        quiet(seen)
+
+
+def boxes(page: Page, kind: str = "") -> list[str]:
+    """The first lines of the boxes that are drawn."""
+    return page.locator(f".box{kind} > .first").all_text_contents()
+
+
+def test_nested_graphs_are_opened_and_a_culprit_is_shown_where_it_is(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "nested.html") as seen:
+        page = seen.page
+        # it opens where the culprit is, and says in words where that is
+        assert chosen(page) == "bad"
+        assert "in the body of Loop loop, in the then branch of If gate, in the whole model" in page.inner_text(
+            ".details"
+        )
+        assert page.locator(".box.culprit.node:not(.owner)").count() == 1
+        assert (
+            "\u2605 Exp" in boxes(page, ".chosen") and page.locator(".box.chosen.error-2, .box.chosen.error-1").count()
+        )
+        # its values are those of its own tensor, and not those of one with the same name elsewhere
+        assert page.locator(".details .values").count() == 1
+        assert "output of the body of Loop loop" in page.inner_text(".details")
+        assert page.inner_text(".count") == "4 nodes, 11 nested"
+        # an owner is opened and closed as a block is
+        assert not any("Relu" in text for text in boxes(page))
+        second = page.locator(".box.owner", has_text="Swish").last
+        before = page.locator(".box").count()
+        second.dblclick()
+        assert page.locator(".box").count() == before + 2
+        assert "function Swish" in " ".join(boxes(page, ".open"))
+        assert "Close its function Swish" in page.inner_text(".details")
+        page.locator(".box.chosen").press("Enter")
+        assert page.locator(".box").count() == before
+        # what a branch captures comes from outside it
+        page.fill(".nodes input", "relu plain")
+        page.press(".nodes input", "Enter")
+        page.wait_for_selector(".box.chosen:has-text('Relu')")
+        assert "in the else branch of If gate, in the whole model" in page.inner_text(".details")
+        page.click(".details .link >> text=Abs")
+        assert chosen(page) == "before"
+        # a trial that left an owner out left out what lies in it
+        page.click(".path .line >> nth=2")
+        quiet(seen)
+
+
+def test_the_head_of_what_is_open_lies_within_it(one: Browser, tmp_path: Path) -> None:
+    made = KINDS["nested"]()
+    assert made["whole"]
+    made["whole"]["names"][1] = "a name that is much longer than its nodes are"
+    write_page(tmp_path, made)
+    beyond = """() => [...document.querySelectorAll(".box.open")].filter((box) => {
+      const [text, rect] = [".first", "rect"].map((one) => box.querySelector(one).getBoundingClientRect());
+      return text.right > rect.right;
+    }).length"""
+    with loaded(one, tmp_path / "report.html") as seen:
+        seen.page.locator(".box.owner", has_text="Swish").last.dblclick()
+        assert seen.page.locator(".box.open").count() == 4 and seen.page.evaluate(beyond) == 0
+        quiet(seen)
+
+
+def test_edges_of_a_nested_graph_end_at_its_border(one: Browser, pages: Path) -> None:
+    edges = """async () => {
+      const graph = new ModelGraph((await unpacked()).whole, []);
+      const ends = (block) => ([from, to]) => [from, to].map((at) => block.children[at]?.name ?? "");
+      const named = (block) => graph.edgesIn(block).map(ends(block));
+      const inside = (name) => named(graph.items[graph.nodeNames.get(name)]);
+      return [named(graph.root), inside("gate"), inside("gate.then_branch/loop")];
+    }"""
+    with loaded(one, pages / "nested.html") as seen:
+        root, gate, loop = seen.page.evaluate(edges)
+        assert sorted(root) == [
+            ["", "before"], ["", "gate"], ["before", "gate"], ["first", "second"], ["gate", "first"], ["second", ""],
+        ]  # fmt: skip
+        assert sorted(gate) == [["", "else branch"], ["", "then branch"]]
+        assert sorted(loop) == [
+            ["", "condition"], ["", "step0"], ["", "step1"], ["bad", ""], ["condition", ""],
+            ["step0", "step1"], ["step1", "bad"],
+        ]  # fmt: skip
+
+
 def held_by(place: str, down: int) -> str:
     """Return a drawing's place after it was moved down."""
     x, y = place.removeprefix("translate(").removesuffix(")").split()
@@ -261,6 +355,40 @@ def test_an_unseen_character_has_one_spelling_and_is_found_by_it(one: Browser, t
             assert page.inner_text("#panel-whole .nodes .line .name") == told
         page.press("#panel-whole input", "Enter")
         assert chosen(page) == told
+        quiet(seen)
+
+
+def test_an_older_browser_shows_all_of_it_in_light_colors(
+    one: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    style, script = html._style(), html._script()
+    # as a browser of 2023 reads it: what it does not know is dropped, and a selector that it does not know throws
+    monkeypatch.setattr(html, "_style", lambda: style.replace("light-dark(", "unknown(").replace(":has(", ":unknown("))
+    monkeypatch.setattr(html, "_script", lambda: script.replace(":has(", ":unknown("))
+    write_page(tmp_path, KINDS["triage"]())
+    with loaded(one, tmp_path / "report.html", scheme="dark") as seen:
+        page = seen.page
+        assert page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor") == "rgb(245, 246, 248)"
+        assert page.locator(".box").count() and not page.locator(".theme").is_visible()
+        assert page.locator(".copy").count() and not serious(page)
+        quiet(seen)
+
+
+def test_values_that_are_all_the_same_have_no_histogram(one: Browser, tmp_path: Path) -> None:
+    made = reduced(9)
+    (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
+    same: Any = {**first["good"], "low": 0.5, "high": 0.5, "edges": [0.5, 0.5], "counts": [8]}  # type: ignore[dict-item]
+    made["tensors"] = [{**first, "good": same, "wrong": None}]
+    write_page(tmp_path, made)
+    with loaded(one, tmp_path / "report.html") as seen:
+        values = seen.page.locator("#panel-reduced .values").first
+        assert "0.5" in values.inner_text() and not values.locator(".histogram").count()
+        quiet(seen)
+
+
+def test_iterations_of_a_repeat_are_no_sets(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "repeat.html") as seen:
+        assert "kept of" not in seen.page.inner_text(".path") and not seen.page.locator(".path .strip").count()
         quiet(seen)
 
 

@@ -166,3 +166,19 @@ def test_jobs_are_called_what_they_are_and_what_is_not_known_is_blank(kind: str,
     text = html.page_text({**told, "kind": kind, "strategy": strategy})
     assert f'<h2 id="jobs-title">{title}</h2>' in text and "<td></td>" in text
     assert "None" not in text.partition("<script")[0]
+
+
+def test_a_browser_without_colors_for_both_schemes_has_those_of_the_light_one() -> None:
+    style = (ASSETS / "page.css").read_text()
+    both = re.findall(r"^  (--[a-z0-9-]+): light-dark\((#[0-9a-f]+), #[0-9a-f]+\);$", style, re.MULTILINE)
+    assert len(both) == style.count("light-dark(") - 1, "one more asks whether there is such a thing"
+    assert both == re.findall(r"^    (--[a-z0-9-]+): (#[0-9a-f]+);$", style, re.MULTILINE)
+
+
+def test_a_column_in_which_nothing_stands_takes_no_room() -> None:
+    rows = [["y", "", "0.1"], ["z", "", ""]]
+    parts: Any = [{"title": "Outputs", "text": "", "head": ["tensor", "PSNR dB", "error"], "rows": rows}]
+    text = html.page_text(page(sections=parts))
+    assert "PSNR" not in text and re.findall(r"<td>(.*?)</td>", text) == ["y", "0.1", "z", ""]
+    bare: Any = [{**parts[0], "head": []}]
+    assert len(re.findall(r"<td>", html.page_text(page(sections=bare)))) == 6

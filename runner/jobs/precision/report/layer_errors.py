@@ -34,7 +34,8 @@ def layer_errors(material: Material, raised: frozenset[int], folder: Path) -> li
     ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
     over all samples; null: not finite, as ``not_finite`` lists it, or not known. Where the file itself is not as good
     as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Measurements`;
-    ``why``: why that is no number. Nothing is returned where the target is an engine: it has no inner tensors.
+    ``why``: why that is no number. ``range``: the largest magnitude of the tensor with everything in high precision;
+    null: not measured, or not finite. Nothing is returned where the target is an engine: it has no inner tensors.
     """
     settings, casting, loaded = material.settings, material.casting, material.loaded
     samples = [one.feeds for one in material.subject.samples]
@@ -78,6 +79,7 @@ def layer_errors(material: Material, raised: frozenset[int], folder: Path) -> li
             "raised": index in raised,
             "introduced": _plain(material.known.errors.get(index)),
             "why": unmeasured(material, index) or None,
+            "range": _plain(material.known.measured_range(casting.layers[index], name)),
             "error_low": _plain(low.get(name)),
             "error_mixed": _plain(mixed.get(name)),
             "not_finite": [key for key, table in (("low", low), ("mixed", mixed)) if math.isinf(table.get(name, 0.0))],

@@ -97,7 +97,7 @@ class Chart {
       yield svg("text", { x: edge.left - 8, y: edge.top + 4, class: "end" }, "NaN, Inf");
     }
     yield svg("text", { x: across(first), y: floor + 16 }, figure(first));
-    yield svg("text", { x: across(last), y: floor + 16, class: "end" }, figure(last));
+    if (last !== first) yield svg("text", { x: across(last), y: floor + 16, class: "end" }, figure(last));
     yield svg("text", { x: (edge.left + width - edge.right) / 2, y: height - 6, class: "middle" }, this.xLabel);
     yield svg("text", { x: 4, y: 12, class: "title" }, this.yLabel);
   }

@@ -16,9 +16,24 @@ function boxText(graph, item) {
     return [`\u25b8 ${tail(plain(item.name), 26)}`, `${counted(item.nodes.length, "node")}${more}`];
   }
   const error = graph.errors.get(item.node)?.error;
+  if (item.children.length) {
+    const { length } = item.nodes;
+    return [`${item.culprits ? "\u2605 " : ""}\u25b8 ${tail(plain(graph.typeOf(item.node)), 26)}`, `${tail(plain(item.name), 20)}, ${length - 1} inside`];
+  }
   const name = tail(plain(ending(item.name, graph.typeOf(item.node))), error === undefined ? 34 : 24);
   const mark = item.culprits ? "\u2605 " : "";
   return [`${mark}${tail(plain(graph.typeOf(item.node)), 26)}`, error === undefined ? name : `${name}  ${figure(error)}`];
+}
+
+// The head of an open block or owner.
+function openText(graph, item) {
+  const type = item.node < 0 ? "" : `${graph.typeOf(item.node)} `;
+  const only = item.node >= 0 && item.body !== graph.nodeBody[item.node] ? `, ${graph.levels[item.body].name}` : "";
+  return `\u25be ${plain(`${type}${tail(item.name, 40)}${only}`)}`;
+}
+
+function headWidth(graph, item) {
+  return openText(graph, item).length * 7.5 + 24;
 }
 
 // Returns places of a block's children, ports where values come in and leave, and edges, from the block's corner.
@@ -28,7 +43,7 @@ function layoutOf(graph, block) {
   inner.setGraph({ nodesep: 18, ranksep: 30, marginx: 14, marginy: 14, ranker: "tight-tree" });
   block.children.forEach((child, at) => {
     const within = child.open ? layoutOf(graph, child) : null;
-    inner.setNode(String(at), within ? { width: within.width, height: within.height + HEAD } : boxSize(graph, child));
+    inner.setNode(String(at), within ? { width: Math.max(within.width, headWidth(graph, child)), height: within.height + HEAD } : boxSize(graph, child));
   });
   const edges = graph.edgesIn(block);
   const place = (at, port) => {

@@ -90,7 +90,7 @@ class GraphSection {
   }
 
   add(key, title, page) {
-    const count = counted(page[key].names.length, "node");
+    const count = nodesOf(page[key]);
     const name = { reduced: "Reduced", whole: "Where it sits" }[key];
     const tab = html("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-controls": `panel-${key}`, onclick: () => this.show(key) }, `${name} `, html("span", {}, count));
     const panel = html("div", { id: `panel-${key}`, role: "tabpanel", "aria-labelledby": `tab-${key}` });
@@ -120,9 +120,8 @@ class GraphSection {
     for (const key of keys) {
       const bench = this.benches.get(key)?.bench ?? (this.benches.has(key) ? this.show(key) : null);
       if (!bench) continue;
-      const made = bench.graph.producer[bench.graph.tensors.indexOf(tensor)];
-      const node = made >= 0 ? made : bench.graph.names.indexOf(name);
-      if (node < 0) continue;
+      const node = bench.graph.nodeOf(tensor, name);
+      if (node === undefined) continue;
       this.show(key).choose(bench.graph.items[node]);
       return;
     }
@@ -136,6 +135,8 @@ class GraphSection {
     if (!kept.length) return this.clear();
     const nodes = new Uint8Array(graph.size);
     for (const [first, last] of kept) nodes.fill(1, first, last + 1);
+    // trials are sets of nodes of the top level; what lies in one goes with it
+    for (const { owner, node, nodes: count } of graph.bodies) nodes.fill(nodes[owner], node, node + count);
     view.mark(nodes);
     this.unmark.textContent = `Dimmed: what check ${number || "known before"} left out. Show all nodes`;
     this.unmark.hidden = false;
@@ -162,4 +163,11 @@ class GraphSection {
     if (this.unmark === document.activeElement) view.element.focus({ preventScroll: true });
     this.unmark.hidden = true;
   }
+}
+
+// Says how many nodes a graph has, those of nested graphs apart.
+function nodesOf(graph) {
+  const top = topNodes(graph);
+  const nested = graph.names.length - top;
+  return `${counted(top, "node")}${nested ? `, ${nested.toLocaleString("en")} nested` : ""}`;
 }

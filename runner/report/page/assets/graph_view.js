@@ -1,6 +1,9 @@
 // A graph as a drawing that can be moved, zoomed and walked through with arrow keys. Only open blocks are drawn.
 
 const MOST_OPEN = 9;
+// where the drawing is so narrow, its buttons are as wide as it is: nothing is fitted behind them
+const NARROW = 500;
+const TOOLS = 48;
 
 class GraphView {
   constructor(graph, title, onChoose) {
@@ -83,16 +86,18 @@ class GraphView {
       host.append(group);
       this.boxes.set(item, { element: box, where });
       if (item.open) {
-        const inside = svg("g", { transform: `translate(0 ${HEAD})` });
+        // the head may be wider than what lies below it
+        const left = (place.width - layoutOf(this.graph, item).width) / 2;
+        const inside = svg("g", { transform: `translate(${left} ${HEAD})` });
         group.append(inside);
-        this.drawBlock(item, inside, where.x, where.y + HEAD);
+        this.drawBlock(item, inside, where.x + left, where.y + HEAD);
       }
     });
   }
 
   port(block, port, { x, y, width, height }) {
-    const { feeds, results, tensors, types } = this.graph;
-    const names = (port === "in" ? feeds : results).map((tensor) => plain(`${tensors[tensor]} ${types[tensor]}`));
+    const { tensors, types } = this.graph;
+    const names = this.graph[port === "in" ? "feeds" : "results"].map((tensor) => plain(`${tensors[tensor]} ${types[tensor]}`));
     const texts = [svg("title", {}, block.parent ? `values that come ${port}` : names.slice(0, 20).join("; "))];
     if (!block.parent) texts.push(svg("text", { x: x + width / 2, y: y + 16 }, counted(names.length, `${port}put`)));
     const shape = svg("rect", { x, y, width, height, rx: height / 2 });
@@ -100,10 +105,11 @@ class GraphView {
   }
 
   box(item, { width, height }) {
-    const [first, second] = item.open ? [`\u25be ${tail(plain(item.name), 40)}`, ""] : boxText(this.graph, item);
-    const kinds = ["box", item.node < 0 ? "block" : "node", item.open && "open", item.culprits && "culprit"];
+    const [first, second] = item.open ? [openText(this.graph, item), ""] : boxText(this.graph, item);
+    const kinds = ["box", item.node < 0 ? "block" : "node", item.node >= 0 && item.children.length && "owner", item.open && "open", item.culprits && "culprit"];
     const shade = item.worst >= 0 && !item.open ? `error-${item.worst}` : "";
-    const what = item.node < 0 ? `block, ${item.open ? "open" : "closed"}, ${second}` : second;
+    const kind = item.node < 0 ? "block" : "nested graphs";
+    const what = item.children.length ? `${kind}, ${item.open ? "open" : "closed"}, ${second}` : second;
     return svg(
       "g",
       {
@@ -112,7 +118,7 @@ class GraphView {
         tabindex: -1,
         "aria-label": `${plain(item.name)}, ${first}, ${what}${item.culprits ? ", culprit" : ""}`,
         onclick: () => this.clicked(item),
-        ondblclick: () => item.node < 0 && this.toggle(item),
+        ondblclick: () => item.children.length && this.toggle(item),
       },
       svg("title", {}, plain(item.name || "")),
       svg("rect", { width, height, rx: item.node < 0 ? 8 : 4 }),
@@ -127,6 +133,10 @@ class GraphView {
 
   toggle(item) {
     this.setOpen(item, !item.open);
+    // the graphs of a node open with it
+    if (item.open && item.node >= 0) {
+      for (const one of item.children) if (one.node < 0 && one.body !== item.body && one.children.length) this.setOpen(one, true);
+    }
     this.draw();
     this.onChoose(item);
     this.bringIn(item);
@@ -177,6 +187,7 @@ class GraphView {
   fit() {
     const { width, height } = layoutOf(this.graph, this.graph.root);
     const here = this.size();
+    if (here.width < NARROW) here.height -= TOOLS;
     const scale = Math.min(1.2, here.width / (width || 1), here.height / (height || 1));
     this.view = { x: (here.width - width * scale) / 2, y: (here.height - height * scale) / 2, scale };
     this.place();
@@ -235,7 +246,7 @@ class GraphView {
     const focused = [...this.boxes].find(([, { element }]) => element === document.activeElement)?.[0] ?? this.chosen;
     if (toward) this.step(focused, toward);
     else if ((event.key === "Enter" || event.key === " ") && focused) {
-      if (focused.node < 0) this.toggle(focused);
+      if (focused.children.length) this.toggle(focused);
       else this.onChoose(focused);
       this.boxes.get(focused)?.element.focus({ preventScroll: true });
     } else if (event.key === "+" || event.key === "=") this.zoom(1.25);

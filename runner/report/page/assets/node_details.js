@@ -16,7 +16,7 @@ class NodeDetails {
 
   show(item, toggle) {
     const within = this.element.contains(document.activeElement) && document.activeElement !== this.element;
-    this.element.replaceChildren(...(item.node < 0 ? this.block(item, toggle) : this.node(item)));
+    this.element.replaceChildren(...(item.node < 0 ? this.block(item, toggle) : this.node(item, toggle)));
     this.element.scrollTop = 0;
     // what was pressed is gone
     if (within) goTo(this.element.querySelector("h3"));
@@ -29,27 +29,46 @@ class NodeDetails {
       operators.set(type, (operators.get(type) ?? 0) + 1);
     }
     const rows = [...operators].sort((one, other) => other[1] - one[1]).slice(0, MOST_SHOWN);
-    const guilty = item.nodes.filter((node) => this.graph.guilty.has(node));
+    const around = this.graph.places(item.body).slice(item.isGraph ? 1 : 0);
     return [
-      html("p", { class: "kind" }, "Block"),
-      html("h3", {}, html("bdi", {}, this.graph.path(item))),
+      html("p", { class: "kind" }, item.isGraph ? "Nested graph" : "Block"),
+      html("h3", {}, html("bdi", {}, item.isGraph ? this.graph.places(item.body)[0] : this.graph.path(item))),
+      html("p", { class: "where" }, this.within(around)),
       html("p", {}, counted(item.nodes.length, "node")),
-      html("button", { type: "button", onclick: toggle }, item.open ? "Close block" : "Open block"),
-      ...(guilty.length ? [html("h4", {}, "Culprits in it"), this.links(guilty)] : []),
+      ...this.opener(item, toggle, "block"),
       html("h4", {}, "Operators"),
       table(["operator", "nodes"], rows.map(([type, count]) => [type, count])),
     ];
   }
 
-  node(item) {
+  // Says in which graphs something lies, from the inside out.
+  within(places) {
+    return `in ${[...places, this.where].join(", in ")}`;
+  }
+
+  // What opens a block or the graphs of a node, and the culprits in them.
+  opener(item, toggle, what) {
+    if (!item.children.length) return [];
+    const guilty = item.nodes.filter((node) => node !== item.node && this.graph.guilty.has(node));
+    return [
+      html("button", { type: "button", onclick: toggle }, `${item.open ? "Close" : "Open"} ${what}`),
+      ...(guilty.length ? [html("h4", {}, "Culprits in it"), this.links(guilty)] : []),
+    ];
+  }
+
+  node(item, toggle) {
     const { graph } = this;
     const { node } = item;
     const layer = graph.errors.get(node);
     const attributes = graph.attributes[String(node)] ?? [];
+    const level = graph.levels[graph.nodeBody[node]];
+    const block = item.parent.node < 0 ? graph.path(item.parent) : "";
     return [
-      html("p", { class: "kind" }, graph.typeOf(node), item.culprits ? html("span", { class: "mark" }, "\u2605 culprit") : ""),
+      html("p", { class: "kind" }, graph.typeOf(node), graph.guilty.has(node) ? html("span", { class: "mark" }, "\u2605 culprit") : ""),
       html("h3", {}, html("bdi", {}, graph.names[node])),
-      html("p", { class: "where" }, `node ${node} of ${graph.size} in ${this.where}`, item.parent?.name ? `, ${graph.path(item.parent)}` : ""),
+      html("p", { class: "where" }, `node ${node - level.node} of ${level.nodes} ${this.within(graph.places(graph.nodeBody[node]))}`, block ? `, ${block}` : ""),
+      ...this.opener(item, toggle, item.body === graph.nodeBody[node] ? "its graphs" : `its ${graph.levels[item.body].name}`),
+      ...(layer?.precision ? [html("h4", {}, "Precision"), this.precision(layer.precision)] : []),
       ...(layer ? [html("h4", {}, "Error"), this.errors(layer)] : []),
       ...(attributes.length ? [html("h4", {}, "Attributes"), table([], attributes)] : []),
       html("h4", {}, "Outputs"),
@@ -59,11 +78,21 @@ class NodeDetails {
     ].filter((child) => child !== "");
   }
 
-  errors(layer) {
-    const rows = [["inherited and own", figure(layer.error)]];
-    if (layer.own !== null) rows.push(["own, on good inputs", figure(layer.own)]);
-    if (layer.nan) rows.push(["NaN elements", layer.nan]);
-    if (layer.inf) rows.push(["Inf elements", layer.inf]);
+  errors({ error, own, nan, inf, precision }) {
+    const rows = [[precision ? "with everything low" : "inherited and own", figure(error)]];
+    if (precision && precision.error !== null) rows.push(["in the mixed model", figure(precision.error)]);
+    if (own !== null) rows.push([precision ? "own, if it alone is low" : "own, on good inputs", figure(own)]);
+    if (nan) rows.push(["NaN elements", nan]);
+    if (inf) rows.push(["Inf elements", inf]);
+    return table([], rows);
+  }
+
+  // The type in the mixed model, and how much of the low type's range the values take.
+  precision({ held, most, limit }) {
+    const rows = [["in the mixed model", held]];
+    if (most !== null) rows.push(["largest magnitude", figure(most)]);
+    if (limit !== null) rows.push(["limit of the low type", limit < 1e6 ? limit.toLocaleString("en") : figure(limit)]);
+    if (most !== null && limit !== null) rows.push(["share of the limit", share(most / limit)]);
     return table([], rows);
   }
 
@@ -73,16 +102,21 @@ class NodeDetails {
     return tensors.slice(0, MOST_SHOWN * 2).map((tensor) => {
       if (tensor < 0) return html("p", { class: "tensor" }, "omitted");
       const producer = this.graph.producer[tensor];
-      const kind = this.graph.weights.has(tensor) ? "weight" : producer < 0 ? "input of the model" : "";
+      const kind = this.graph.weights.has(tensor) ? "weight" : producer < 0 ? `input of ${this.graphOf(this.graph.tensorBody[tensor])}` : "";
       return this.tensor(tensor, kind, producer < 0 ? [] : [producer], "from");
     });
   }
 
   outputs(node) {
     return this.graph.outputs[node].filter((tensor) => tensor >= 0).map((tensor) => {
-      const kind = this.graph.given.has(tensor) ? "output of the model" : "";
+      const body = this.graph.nodeBody[node];
+      const kind = this.graph.given[body].has(tensor) ? `output of ${this.graphOf(body)}` : "";
       return this.tensor(tensor, kind, [...new Set(this.graph.consumers[tensor])], "to");
     });
+  }
+
+  graphOf(body) {
+    return body ? this.graph.places(body)[0] : "the model";
   }
 
   tensor(tensor, kind, nodes, toward) {
@@ -93,7 +127,7 @@ class NodeDetails {
       html("p", {}, html("bdi", { class: "name" }, name)),
       html("p", { class: "type" }, [this.graph.types[tensor] || "type not known", kind].filter(Boolean).join(", ")),
       nodes.length ? this.links(nodes, toward) : null,
-      (this.values.get(name) ?? []).map((values) => tensorValues(values)),
+      (this.values.get(this.graph.tensorName(tensor)) ?? []).map((values) => tensorValues(values)),
     );
   }
 
@@ -106,6 +140,12 @@ class NodeDetails {
     const lead = toward ? html("span", { class: "toward" }, toward) : null;
     return html("div", { class: "links" }, lead, html("ul", {}, shown, more > 0 ? html("li", {}, `and ${more} more`) : null));
   }
+}
+
+// Returns how a value compares to a limit: in percent below it, as a multiple beyond it.
+function share(part) {
+  if (part > 1) return html("strong", { class: "beyond" }, `${figure(part)} times: beyond it`);
+  return part < 0.001 ? "under 0.1 %" : `${Number((part * 100).toPrecision(2))} %`;
 }
 
 function table(head, rows) {
@@ -161,7 +201,8 @@ function histogram(good, wrong) {
   const low = Math.min(...drawn.map(({ edges }) => edges[0]));
   const high = Math.max(...drawn.map(({ edges }) => edges[edges.length - 1]));
   const [width, height] = [280, 64];
-  const across = (value) => ((value - low) / (high - low || 1)) * (width - 2) + 1;
+  if (low === high) return null; // one bar says less than the numbers below it
+  const across = (value) => ((value - low) / (high - low)) * (width - 2) + 1;
   const steps = ({ edges, counts }) => {
     const most = Math.max(...counts, 1);
     const parts = counts.map((count, at) => {

@@ -4,7 +4,7 @@ class NodeList {
   constructor(graph, onChoose) {
     this.graph = graph;
     this.found = [];
-    this.words = graph.names.map((name, node) => plain(`${name} ${graph.typeOf(node)}`).toLowerCase());
+    this.words = graph.names.map((_, node) => plain(`${graph.nodeName(node)} ${graph.typeOf(node)}`).toLowerCase());
     this.search = html("input", { type: "search", placeholder: "Find a node or operator", "aria-label": "Find a node" });
     this.order = html("select", { "aria-label": "Order of nodes" }, [
       html("option", { value: "model" }, "in the model's order"),
@@ -31,13 +31,13 @@ class NodeList {
     const typed = this.search.value.split(/\s+/).filter(Boolean);
     const words = typed.map((word) => [plain(word), respelled(word)].map((one) => one.toLowerCase()));
     this.found = [];
-    for (let node = 0; node < this.graph.size; node++) {
+    for (const node of this.graph.order) {
       if (words.every((spelled) => spelled.some((word) => this.words[node].includes(word)))) this.found.push(node);
     }
-    const rank = { culprits: (node) => -this.graph.items[node].culprits, error: (node) => -this.error(node) }[this.order.value];
-    if (rank) this.found.sort((one, other) => rank(one) - rank(other) || one - other);
+    const rank = { culprits: (node) => (this.graph.guilty.has(node) ? 0 : 1), error: (node) => -this.error(node) }[this.order.value];
+    if (rank) this.found.sort((one, other) => rank(one) - rank(other));
     const all = this.found.length === this.graph.size;
-    this.count.textContent = all ? counted(this.graph.size, "node") : `${counted(this.found.length, "node")} of ${this.graph.size}`;
+    this.count.textContent = all ? nodesOf(this.graph) : `${counted(this.found.length, "node")} of ${this.graph.size.toLocaleString("en")}`;
     this.places = new Map(this.found.map((node, at) => [node, at]));
     this.list.chosen = this.places.get(this.node) ?? -1;
     this.list.element.scrollTop = 0;
@@ -50,14 +50,14 @@ class NodeList {
   }
 
   line(node) {
-    const item = this.graph.items[node];
     const error = this.graph.errors.get(node)?.error;
+    const guilty = this.graph.guilty.has(node);
     return html(
       "div",
-      { class: item.culprits ? "culprit" : "" },
-      html("span", { class: "operator" }, `${item.culprits ? "\u2605 " : ""}${this.graph.typeOf(node)}`),
-      error === undefined ? null : html("span", { class: `score error-${item.worst}` }, figure(error)),
-      html("bdi", { class: "name" }, this.graph.names[node]),
+      { class: guilty ? "culprit" : "" },
+      html("span", { class: "operator" }, `${guilty ? "\u2605 " : ""}${this.graph.typeOf(node)}`),
+      error === undefined ? null : html("span", { class: `score error-${badness(error)}` }, figure(error)),
+      html("span", { class: "name" }, html("bdi", {}, this.graph.nodeName(node))),
     );
   }
 

@@ -20,7 +20,7 @@ function charted(name, chart) {
 }
 
 function drawLayers(page, graphs) {
-  const guilty = new Set(["whole", "reduced"].flatMap((key) => (page[key] ? page[key].culprits.map((node) => page[key].names[node]) : [])));
+  const guilty = new Set(["whole", "reduced"].flatMap((key) => (page[key] ? culpritNames(page[key]) : [])));
   const points = page.layers.map((layer, x) => ({
     x,
     y: layer.error,
@@ -86,7 +86,7 @@ function orderJobs() {
 }
 
 function addCopyButtons() {
-  for (const block of document.querySelectorAll("pre:has(> code)")) {
+  for (const { parentElement: block } of document.querySelectorAll("pre > code")) {
     const button = html("button", { type: "button", class: "copy", "aria-label": `Copy: ${block.getAttribute("aria-label")}` }, "Copy");
     button.addEventListener("click", () => copy(block.firstElementChild, button));
     block.parentElement.append(button);

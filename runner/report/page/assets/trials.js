@@ -8,8 +8,9 @@ class Trials {
     this.elements = page.elements;
     this.onChoose = onChoose;
     const ends = this.trials.flatMap(({ kept }) => kept.map(([, last]) => last + 1));
-    const nodes = page.elements === "nodes" ? page.whole?.names.length : 0;
-    this.count = nodes || ends.reduce((most, end) => Math.max(most, end), 0);
+    const nodes = page.elements === "nodes" && page.whole ? topNodes(page.whole) : 0;
+    // the iterations of a repeat are all the same
+    this.count = page.strategy.includes("repeat") ? 0 : nodes || ends.reduce((most, end) => Math.max(most, end), 0);
     this.list = new VirtualList("Checks", 30, (at) => this.line(this.trials[at]), (at) => this.choose(at));
     this.details = html("div", { class: "trial", role: "region", "aria-label": "Chosen check", tabindex: 0 });
     this.details.append(html("p", { class: "hint" }, "Choose a check to see why it came out so, and what it printed."));
@@ -71,8 +72,8 @@ class Trials {
         ["phase", trial.phase],
         ["asked", trial.label],
         ["why", trial.reason],
-        ["size", `${trial.size} ${this.elements}`],
-        ["kept", kept.length ? kept.join(", ") + more : ""],
+        ["size", this.count ? `${trial.size.toLocaleString("en")} ${this.elements}` : ""],
+        ["kept", this.count && kept.length ? kept.join(", ") + more : ""],
         ["seconds", trial.number ? trial.seconds.toFixed(2) : ""],
       ].filter(([, value]) => value)),
       ...(trial.log ? [html("h4", {}, "What it printed"), log] : []),

@@ -51,7 +51,7 @@ class VirtualList {
       const top = at * this.height;
       const { scrollTop, clientHeight } = this.element;
       if (top < scrollTop || top + this.height > scrollTop + clientHeight) {
-        this.element.scrollTop = top - clientHeight / 2 + this.height / 2;
+        this.element.scrollTop = Math.round((top - clientHeight / 2) / this.height) * this.height; // no line is cut at the top
       }
     }
     this.draw(true);

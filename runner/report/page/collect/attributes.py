@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
+from collections.abc import Sequence
 from typing import Any
 
 from onnx import AttributeProto, GraphProto, NodeProto, TensorProto, helper
 
 from runner.report.page.collect.tensor_types import tensor_text
-from runner.report.page.data import Row
 from runner.text import counted
 
-MOST_ELEMENTS, MOST_INNER, LONGEST = 16, 64, 200
+MOST_ELEMENTS, LONGEST = 16, 200
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 _TENSORS = {AttributeProto.TENSOR: "t", AttributeProto.TENSORS: "tensors"}
 _NUMBERS = (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOAT, AttributeProto.FLOATS)
@@ -20,27 +18,12 @@ _STRINGS = (AttributeProto.STRING, AttributeProto.STRINGS)
 
 
 def attributes_of(node: NodeProto) -> list[list[str]]:
-    """Return name and text of each attribute of a node, and after a nested graph its nodes, as far as there is room."""
-    rows = [[one.name, _text(one)[:LONGEST]] for one in node.attribute]
-    inner = chain.from_iterable(_inner(one, one.name) for one in node.attribute if one.type in _GRAPHS)
-    told = list(islice(inner, MOST_INNER + 1))
-    return [*rows, *told] if len(told) <= MOST_INNER else [*rows, *told[:MOST_INNER], ["...", "further nodes"]]
+    """Return name and text of each attribute of a node. The nodes of nested graphs are drawn."""
+    return [[one.name, _text(one)[:LONGEST]] for one in node.attribute]
 
 
 def _graphs(attribute: AttributeProto) -> Sequence[GraphProto]:
     return [attribute.g] if attribute.type == AttributeProto.GRAPH else list(attribute.graphs)
-
-
-def _inner(attribute: AttributeProto, where: str) -> Iterator[Row]:
-    """Yield where each node of a nested graph lies, and what it computes of what."""
-    for graph in _graphs(attribute):
-        for node in graph.node:
-            place = f"{where}/{node.name or next(iter(node.output), '')}"
-            computes = f"{node.op_type}({', '.join(node.input)}) -> {', '.join(node.output)}"
-            yield [place[:LONGEST], computes[:LONGEST]]
-            for one in node.attribute:
-                if one.type in _GRAPHS:
-                    yield from _inner(one, f"{place}.{one.name}")
 
 
 def _text(attribute: AttributeProto) -> str:

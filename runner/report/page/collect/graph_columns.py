@@ -1,21 +1,38 @@
-"""A graph in columns: names, operators, blocks, tensors with their types, and who reads what. Weights are not read."""
+"""A graph in columns: names, operators, blocks, tensors with their types, and who reads what. Weights are not read.
+
+The nodes of nested graphs (branches, loop bodies, functions that are called) follow those of the model's top level.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import ChainMap, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
+from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
+
 from runner.model.graph.graph_index import Graph as Index
-from runner.model.graph.graph_index import Node
+from runner.model.graph.graph_index import display_names, initializers_of
+from runner.model.graph.scopes import call_key, domain_of
+from runner.model.nested.bodies import is_constant
 from runner.report.page.collect.attributes import attributes_of
-from runner.report.page.data import Graph
+from runner.report.page.collect.tensor_types import type_text, weight_text
+from runner.report.page.data import Body, Graph
 
 STRETCH = 500
 """Nodes of a block where names have no scopes."""
 TOP = "(no scope)"
+MOST_NESTED, DEEPEST, LONGEST_PATH = 5000, 16, 1000
+"""Nodes of nested graphs that are drawn, graphs around one, and characters of its path.
+
+A function is told once for each call, and a function that calls another multiplies its nodes.
+"""
 _SEPARATORS = ("/", "::", ".")
 
 T = TypeVar("T")
+Scope = ChainMap[str, int]
+"""The numbers of the tensors that a graph sees by their names: its own, then those of the graphs around it."""
 
 
 class _Places(dict[str, int]):
@@ -26,48 +43,234 @@ class _Places(dict[str, int]):
         return place
 
 
+@dataclass(frozen=True)
+class _Owner:
+    """A node whose graphs are to be told. ``path``: its name, with the path of the graph that it lies in."""
+
+    node: int
+    proto: NodeProto
+    path: str
+    scope: Scope
+    depth: int
+
+
+@dataclass
+class _Columns:
+    """Columns while they are made. ``wanted``: paths of the culprits; ``undrawn``: graphs that have no room."""
+
+    index: Index
+    wanted: Collection[str]
+    names: list[str] = field(default_factory=list)
+    operators: _Places = field(default_factory=_Places)
+    operator: list[int] = field(default_factory=list)
+    blocks: _Places = field(default_factory=_Places)
+    block: list[int] = field(default_factory=list)
+    tensors: list[str] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    inputs: list[list[int]] = field(default_factory=list)
+    outputs: list[list[int]] = field(default_factory=list)
+    constants: list[int] = field(default_factory=list)
+    attributes: dict[str, list[list[str]]] = field(default_factory=dict)
+    paths: list[str] = field(default_factory=list)
+    bodies: list[Body] = field(default_factory=list)
+    waiting: deque[_Owner] = field(default_factory=deque)
+    undrawn: int = 0
+
+    def tensor(self, scope: Scope, name: str) -> int:
+        """Return the number of a tensor; one that is defined nowhere is the graph's own."""
+        return scope[name] if name in scope else self.define(scope, name)
+
+    def define(self, scope: Scope, name: str, kind: str = "") -> int:
+        """Return the number of a tensor of this very graph."""
+        own = scope.maps[0]
+        if name not in own:
+            own[name] = len(self.tensors)
+            self.tensors.append(name)
+            self.types.append(kind)
+        return own[name]
+
+    def add(
+        self,
+        protos: Sequence[NodeProto],
+        names: Sequence[str],
+        read: Sequence[Sequence[str]],
+        scope: Scope,
+        path: str,
+        depth: int,
+    ) -> None:
+        """Add the nodes of one graph. ``read``: what each reads; ``path``: of the graph, with a slash at its end."""
+        first = len(self.names)
+        given = [[self.define(scope, name) for name in proto.output if name] for proto in protos]
+        self.outputs += given
+        self.inputs += [[self.tensor(scope, name) if name else -1 for name in one] for one in read]
+        self.names += names
+        self.paths += [f"{path}{name}" for name in names]
+        domains = [domain_of(proto.domain) for proto in protos]
+        types = (
+            f"{domain}.{proto.op_type}" if domain else proto.op_type
+            for domain, proto in zip(domains, protos, strict=True)
+        )
+        self.operator += [self.operators[kind] for kind in types]
+        self.block += [self.blocks[name] for name in _blocks(names)]
+        for node, proto in enumerate(protos, first):
+            if proto.attribute:
+                self.attributes[str(node)] = attributes_of(proto)
+            if any(_graphs(proto, self.index)):
+                owner = _Owner(node, proto, self.paths[node], scope, depth)
+                # where culprits are is told first: there may be no room for all
+                guilty = any(name.startswith(f"{owner.path}.") for name in self.wanted)
+                (self.waiting.appendleft if guilty else self.waiting.append)(owner)
+
+    def add_bodies(self, owner: _Owner) -> None:
+        """Add the graphs of a node, all of them or none."""
+        graphs = [*_graphs(owner.proto, self.index)]
+        nested = len(self.names) - len(self.index.nodes) + len(self.bodies)
+        room = nested + sum(len(graph.node) + 1 for _, _, graph in graphs) <= MOST_NESTED
+        if not room or owner.depth >= DEEPEST or len(owner.path) > LONGEST_PATH:
+            self.undrawn += len(graphs)
+            return
+        for name, called, graph in graphs:
+            self._add_body(owner, name, called, graph)
+
+    def _add_body(self, owner: _Owner, name: str, called: str, graph: GraphProto | FunctionProto) -> None:
+        # a function sees nothing of where it is called
+        scope = ChainMap[str, int]() if isinstance(graph, FunctionProto) else owner.scope.new_child({})
+        types = _declared(graph)
+        first = len(self.tensors)
+        named = [one if isinstance(one, str) else one.name for one in graph.input]
+        weights = initializers_of(graph) if isinstance(graph, GraphProto) else {}
+        feeds = [self.define(scope, one, types.get(one, "")) for one in named if one not in weights]
+        self.constants += [self.define(scope, one, weight_text(weight)) for one, weight in weights.items()]
+        protos = []
+        for proto in graph.node:
+            given = [self.define(scope, one, types.get(one, "")) for one in proto.output if one]
+            if is_constant(proto):
+                self.constants += given
+            else:
+                protos.append(proto)
+        path = f"{owner.path}.{name}"
+        body: Body = {
+            "owner": owner.node,
+            "name": called,
+            "path": path,
+            "node": len(self.names),
+            "nodes": len(protos),
+            "tensor": first,
+            "feeds": feeds,
+            "results": [],
+        }
+        self.bodies.append(body)
+        read = [[*proto.input] for proto in protos]
+        self.add(protos, display_names(protos), read, scope, f"{path}/", owner.depth + 1)
+        results = (one if isinstance(one, str) else one.name for one in graph.output)
+        body["results"] = [self.tensor(scope, one) for one in results if one]
+
+
 def columns(index: Index, types: Mapping[str, str], culprits: Collection[str] = ()) -> Graph:
-    """Return a model's top level. ``types``: of tensors; ``culprits``: names of nodes, as shown."""
-    tensors, operators, blocks = _Places(), _Places(), _Places()
-    feeds, constants = [tensors[name] for name in index.inputs], [tensors[name] for name in index.initializers]
-    constants += [tensors[name] for name in index.carried]
-    inputs, attributes = [], {}
+    """Return a model. ``types``: of tensors; ``culprits``: names of nodes, as shown, with their paths if nested."""
+    made, scope = _Columns(index, frozenset(culprits)), Scope()
+    feeds = [made.define(scope, name) for name in index.inputs]
+    made.constants = [made.define(scope, name) for name in (*index.initializers, *index.carried)]
+    read = []
     for node, proto in zip(index.nodes, index.protos, strict=True):
-        read = list(proto.input)
+        own = list(proto.input)
         # what graphs nested in it capture is read by it as well
-        captured = [name for name in node.inputs if name not in read] if node.nests else []
-        inputs.append([tensors[name] if name else -1 for name in (*read, *captured)])
-        if proto.attribute:
-            attributes[str(node.index)] = attributes_of(proto)
-    outputs = [[tensors[name] for name in node.outputs] for node in index.nodes]
-    results = [tensors[name] for name in index.outputs]
-    wanted = frozenset(culprits)
+        read.append([*own, *(name for name in node.inputs if name not in own)] if node.nests else own)
+    made.add(index.protos, index.names, read, scope, "", 0)
+    results = [made.tensor(scope, name) for name in index.outputs]
+    made.types = [types.get(name, "") for name in made.tensors]
+    while made.waiting:
+        made.add_bodies(made.waiting.popleft())
+    guilty = {node for node, path in enumerate(made.paths) if path in made.wanted}
+    owners = _owners(made.bodies)
+    around = {owner for node in guilty for owner in _around(node, owners)}
     return {
-        "names": [node.name for node in index.nodes],
-        "operator": [
-            operators[f"{node.domain}.{node.op_type}" if node.domain else node.op_type] for node in index.nodes
-        ],
-        "operators": list(operators),
-        "block": [blocks[name] for name in _blocks(index.nodes)],
-        "blocks": list(blocks),
-        "tensors": list(tensors),
-        "types": [types.get(name, "") for name in tensors],
-        "inputs": inputs,
-        "outputs": outputs,
-        "constants": constants,
+        "names": made.names,
+        "operator": made.operator,
+        "operators": list(made.operators),
+        "block": made.block,
+        "blocks": list(made.blocks),
+        "tensors": made.tensors,
+        "types": made.types,
+        "inputs": made.inputs,
+        "outputs": made.outputs,
+        "constants": made.constants,
         "feeds": feeds,
         "results": results,
-        "attributes": attributes,
-        "culprits": [node.index for node in index.nodes if node.name in wanted],
+        "attributes": made.attributes,
+        # what is to blame lies inside the node that owns it
+        "culprits": sorted(guilty - around),
+        "bodies": made.bodies,
+        "undrawn": made.undrawn,
     }
 
 
-def _blocks(nodes: Sequence[Node]) -> list[str]:
+def without_bodies(graph: Graph) -> Graph:
+    """Return a model's top level. A culprit inside a nested graph is told as the node that owns it."""
+    if not graph["bodies"]:
+        return graph
+    top, last = graph["bodies"][0]["node"], graph["bodies"][0]["tensor"]
+    owners = _owners(graph["bodies"])
+    culprits = {[node, *_around(node, owners)][-1] for node in graph["culprits"]}
+    return {
+        **graph,
+        "names": graph["names"][:top],
+        "operator": graph["operator"][:top],
+        "block": graph["block"][:top],
+        "tensors": graph["tensors"][:last],
+        "types": graph["types"][:last],
+        "inputs": graph["inputs"][:top],
+        "outputs": graph["outputs"][:top],
+        "constants": [one for one in graph["constants"] if one < last],
+        "attributes": {node: rows for node, rows in graph["attributes"].items() if int(node) < top},
+        "culprits": sorted(culprits),
+        "bodies": [],
+        "undrawn": graph["undrawn"] + len(graph["bodies"]),
+    }
+
+
+def _owners(bodies: Sequence[Body]) -> dict[int, int]:
+    """Return for each nested node the one that owns its graph."""
+    return {node: body["owner"] for body in bodies for node in range(body["node"], body["node"] + body["nodes"])}
+
+
+def _around(node: int, owners: Mapping[int, int]) -> Iterator[int]:
+    """Yield the nodes in whose graphs a node lies, from the inside out."""
+    while node in owners:
+        node = owners[node]
+        yield node
+
+
+def _graphs(node: NodeProto, index: Index) -> Iterator[tuple[str, str, GraphProto | FunctionProto]]:
+    """Yield the graphs that a node runs: the last part of each's path, what it is called in words, and the graph."""
+    function = index.functions.get(call_key(node)) if index.functions else None
+    if function is not None:
+        yield function.name, f"function {function.name}", function
+        return
+    for one in sorted(node.attribute, key=lambda one: one.name == "else_branch"):  # after the other, as people read it
+        if one.type == AttributeProto.GRAPH or one.HasField("g"):
+            yield one.name, one.name.replace("_", " "), one.g
+        for place, graph in enumerate(one.graphs):
+            yield f"{one.name}[{place}]", f"{one.name.replace('_', ' ')} {place}", graph
+
+
+def _declared(graph: GraphProto | FunctionProto) -> dict[str, str]:
+    """Return the types of tensors that a nested graph declares."""
+    groups = [getattr(graph, "value_info", ())]
+    groups += [graph.output, graph.input] if isinstance(graph, GraphProto) else []
+    return {
+        value.name: type_text(value.type if value.HasField("type") else TypeProto())
+        for group in groups
+        for value in group
+    }
+
+
+def _blocks(names: Sequence[str]) -> list[str]:
     """Return the block of each node: where most names have a scope that, or else a stretch of the model."""
     for separator in _SEPARATORS:
-        scopes = [node.name.strip(separator).rpartition(separator)[0] for node in nodes]
-        if 2 * sum(map(bool, scopes)) > len(nodes):
+        scopes = [name.strip(separator).rpartition(separator)[0] for name in names]
+        if 2 * sum(map(bool, scopes)) > len(names):
             return ["/".join(part for part in scope.split(separator) if part) or TOP for scope in scopes]
-    last = len(nodes) - 1
-    starts = [at - at % STRETCH for at in range(len(nodes))]
+    last = len(names) - 1
+    starts = [at - at % STRETCH for at in range(len(names))]
     return [f"nodes {start} to {min(start + STRETCH - 1, last)}" for start in starts]

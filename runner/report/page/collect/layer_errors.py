@@ -8,8 +8,9 @@ from typing import Any
 
 from runner.files import inside, json_of
 from runner.model.graph.graph_index import Graph
+from runner.model.values.dtypes import BY_NUMBER, FLOATS
 from runner.report.page.collect.tensor_values import number
-from runner.report.page.data import LayerError, Point
+from runner.report.page.data import LayerError, Number, Point, Precision
 from runner.report.sections.layers_section import NON_FINITE, NOT_FINITE
 from runner.report.summary import Summary
 from runner.text import counted
@@ -52,25 +53,42 @@ def _word(row: Mapping[str, Any]) -> str:
 
 def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[LayerError]:
     """Yield what a precision search measured: with everything low, and what each layer adds of its own."""
-    name = (summary.precision or {}).get("layers")
+    told = summary.precision or {}
+    name, low, high = told.get("layers"), str(told.get("low", "")), str(told.get("high", ""))
+    limit = next(
+        (FLOATS[dtype].largest for dtype, kind in BY_NUMBER.items() if kind.numpy_name == low and dtype in FLOATS), None
+    )
     for row in _rows(folder, [name] if name else (), ""):
         unbounded = row.get("not_finite")
-        word = "inf" if isinstance(unbounded, list) and "low" in unbounded else ""
-        told = {**row, "tensor": given.get(_text(row, "node"), "")}
-        yield from _layer(told, row.get("error_low"), row.get("introduced"), word)
+        words = {key: "inf" if isinstance(unbounded, list) and key in unbounded else "" for key in ("low", "mixed")}
+        known: Precision = {
+            "held": high if row.get("raised") else low,
+            "error": words["mixed"] or _number(row.get("error_mixed")),
+            "most": _number(row.get("range")),
+            "limit": limit,
+        }
+        made = {**row, "tensor": given.get(_text(row, "node"), "")}
+        yield from _layer(made, row.get("error_low"), row.get("introduced"), words["low"], known)
 
 
-def _layer(row: Mapping[str, Any], error: Any, own: Any, word: str) -> Iterator[LayerError]:
+def _layer(
+    row: Mapping[str, Any], error: Any, own: Any, word: str, precision: Precision | None = None
+) -> Iterator[LayerError]:
     """Yield a layer whose error is known. ``word``: what it is in place of a number."""
     if word or isinstance(error, (int, float)):
         yield {
             "tensor": _text(row, "tensor"),
             "node": _text(row, "node"),
             "error": word or number(error),
-            "own": number(own) if isinstance(own, (int, float)) else None,
+            "own": _number(own),
             "nan": _first(row.get("nan")),
             "inf": _first(row.get("inf")),
+            "precision": precision,
         }
+
+
+def _number(value: Any) -> Number | None:
+    return number(value) if isinstance(value, (int, float)) else None
 
 
 def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:

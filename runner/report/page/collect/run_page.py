@@ -34,8 +34,10 @@ from runner.report.sections.cause_section import sentence
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.status import Status
+from runner.text import counted
 
 PAGE_NAME = "report.html"
+SHORTEST = 0.01
 MOST_CULPRITS = 12
 """Of which the good values are shown where there is no reduced model."""
 SIDES: tuple[Literal["outputs"], Literal["inputs"]] = ("outputs", "inputs")
@@ -56,11 +58,14 @@ def page_of(
     trials, left = trials_of(folder, material)
     layers, fewer = layers_of(folder, summary, material.graph)
     facts = facts_of(summary)
-    warnings = (*summary.warnings, *left, *fewer, *(reduced.left if reduced else ()))
+    undrawn = whole["undrawn"] if whole else 0
+    crowded = (
+        [f"{counted(undrawn, 'nested graph')} of the model cannot be opened: there are too many"] if undrawn else []
+    )
+    warnings = (*summary.warnings, *left, *fewer, *crowded, *(reduced.left if reduced else ()))
     if reduced and reduced.seconds:
-        facts.append(
-            ["values on this page", f"made by runs of their own, which are no checks: {reduced.seconds:.2f} s"]
-        )
+        took = f"{reduced.seconds:.2f} s" if reduced.seconds >= SHORTEST else f"less than {SHORTEST} s"
+        facts.append(["values on this page", f"made by runs of their own, which are no checks: {took}"])
     page: Page = {
         "kind": "run",
         "title": cut(title_of(report) or str(summary.status).replace("_", " "), LONGEST),
@@ -142,7 +147,7 @@ def _whole(settings: Settings, folder: Path, summary: Summary, material: Materia
         index = _parsed(Path(settings.model).expanduser())
     if index is None:
         return None
-    culprits = {*summary.culprits, *(name for one in summary.answers for name in one.culprits)}
+    culprits = {name for one in (summary, *summary.answers) for name in (*one.culprits, *one.nested)}
     compared = {name: one for name, one in types_of_rows(folder, summary).items() if name}
     return columns(index, compared | {name: one for name, one in types_of(index, material).items() if one}, culprits)
 

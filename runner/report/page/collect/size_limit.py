@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, cast, get_origin, get_type_hints
 
+from runner.report.page.collect.graph_columns import without_bodies
 from runner.report.page.data import Graph, Page, Section
 from runner.report.page.html import page_text
 
@@ -67,6 +68,10 @@ _STEPS: tuple[tuple[str, Callable[[Page], Page]], ...] = (
     (
         "attributes of the original's nodes are left out",
         lambda page: _whole(page, lambda graph: {**graph, "attributes": {}}),
+    ),
+    (
+        "nested graphs of the original cannot be opened",
+        lambda page: _whole(page, without_bodies),
     ),
     (
         "what each check kept is left out",

@@ -51,9 +51,10 @@ def types_of(graph: Graph, material: Material) -> dict[str, str]:
     """Return what is known of tensors' types: as recorded, or else as declared or inferred."""
     found = {name: type_text(proto) for of in (material.types, graph.value_types) for name, proto in of.items()}
     found |= {name: value_text(value) for name, value in material.recorded.items()}
-    return found | {name: _weight(weight) for name, weight in graph.initializers.items()}
+    return found | {name: weight_text(weight) for name, weight in graph.initializers.items()}
 
 
-def _weight(weight: TensorProto | SparseTensorProto) -> str:
+def weight_text(weight: TensorProto | SparseTensorProto) -> str:
+    """Return the type of a weight."""
     dense = weight.values if isinstance(weight, SparseTensorProto) else weight
     return tensor_text(dense.data_type, weight.dims)

@@ -57,12 +57,20 @@ def whole(page: Page) -> None:
 def whole_graph(graph: Graph) -> None:
     nodes, tensors = len(graph["names"]), range(-1, len(graph["tensors"]))
     assert {len(graph[key]) for key in ("operator", "block", "inputs", "outputs")} == {nodes}
-    assert len(graph["types"]) == len(graph["tensors"]) == len(set(graph["tensors"]))
+    assert len(graph["types"]) == len(graph["tensors"])
     assert all(0 <= one < len(graph["operators"]) for one in graph["operator"])
     assert all(0 <= one < len(graph["blocks"]) for one in graph["block"])
     assert all(one in tensors for key in ("inputs", "outputs") for row in graph[key] for one in row)
     assert all(one in tensors[1:] for key in ("constants", "feeds", "results") for one in graph[key])
     assert all(0 <= int(one) < nodes for one in (*graph["attributes"], *graph["culprits"]))
+    top, last = nodes, len(graph["tensors"])
+    for body in reversed(graph["bodies"]):
+        # they lie one after the other, each after its owner, and their tensors as well
+        assert body["node"] + body["nodes"] == top and body["owner"] < body["node"] and body["tensor"] <= last
+        top, last = body["node"], body["tensor"]
+    assert len(set(graph["tensors"][:last])) == last
+    kept = {number for body in graph["bodies"] for number in (*body["feeds"], *body["results"])}
+    assert all(one in tensors[1:] for one in kept)
 
 
 def misfits(value: Any, kind: Any, where: str) -> list[str]:

@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
+from benchmarks.page_values import nested_model
 from runner.model.graph.graph_index import Graph as Index
-from runner.report.page.collect.graph_columns import TOP, columns
+from runner.report.page.collect.graph_columns import MOST_NESTED, TOP, columns, without_bodies
 from runner.report.page.collect.run_material import Material
 from runner.report.page.collect.run_page import page_of
 from runner.report.page.collect.size_limit import MOST_BYTES, MOST_ROWS, fitted, size_of, surroundings
 from runner.report.page.collect.tensor_types import types_of
 from runner.report.page.collect.trials import trials_of
-from runner.report.page.data import Page
+from runner.report.page.data import Graph, Page
 from runner.report.page.html import page_text
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
@@ -69,17 +70,85 @@ def test_omitted_inputs_captured_tensors_weights_and_attributes() -> None:
     graph = columns(index, types_of(index, Material()), ["own"])
     whole_graph(graph)
     named = [[graph["tensors"][one] if one >= 0 else None for one in row] for row in graph["inputs"]]
-    assert named == [["x", None, "high"], ["which", "c"], ["y"]], "a captured tensor is read as well"
+    assert named[:3] == [["x", None, "high"], ["which", "c"], ["y"]], "a captured tensor is read as well"
+    assert graph["inputs"][3:] == [graph["outputs"][0]] * 2, "and so it is inside"
     assert [graph["tensors"][one] for one in graph["constants"]] == ["high"] and graph["culprits"] == [2]
     assert graph["types"][graph["tensors"].index("high")] == "float16[1]"
     assert graph["operators"][graph["operator"][2]] == "my.ops.Own"
     held = {name: text for row in graph["attributes"].values() for name, text in row}
-    assert (
-        held["then_branch"] == "a graph of 1 node"
-        and held["then_branch/r"] == "Neg(c) -> r"
-        and held["axes"].endswith("15, ...]")
-    )
+    assert held["then_branch"] == "a graph of 1 node" and held["axes"].endswith("15, ...]")
     assert held["mode"] == "\\xff<b>"
+
+
+def nested_in(graph: Graph, path: str) -> list[tuple[str, str, list[str]]]:
+    """Operator, name and what each node of a nested graph reads."""
+    (body,) = (one for one in graph["bodies"] if one["path"] == path)
+    return [
+        (
+            graph["operators"][graph["operator"][node]],
+            graph["names"][node],
+            [graph["tensors"][one] for one in graph["inputs"][node] if one >= 0],
+        )
+        for node in range(body["node"], body["node"] + body["nodes"])
+    ]
+
+
+def test_nested_graphs_follow_the_top_level_with_their_own_tensors() -> None:
+    index = Index.of(nested_model())
+    graph = columns(index, {"a": "float32[1, 8]"}, ["gate", "gate.then_branch/loop", "gate.then_branch/loop.body/bad"])
+    whole_graph(graph)
+    assert graph["names"][:4] == [*index.names] and graph["undrawn"] == 0
+    assert [(one["owner"], one["name"], one["path"]) for one in graph["bodies"]] == [
+        (1, "then branch", "gate.then_branch"),
+        (1, "else branch", "gate.else_branch"),
+        (5, "body", "gate.then_branch/loop.body"),
+        (2, "function Swish", "first.Swish"),
+        (3, "function Swish", "second.Swish"),
+    ]
+    # a Constant is data
+    assert nested_in(graph, "gate.then_branch") == [("Neg", "turn", ["a"]), ("Loop", "loop", ["count", "n"])]
+    assert nested_in(graph, "gate.then_branch/loop.body")[0] == ("Mul", "step0", ["s", "a"])
+    # two branches have each a tensor of that name; what is captured is the one outside
+    assert len({one for body in graph["bodies"][:2] for one in body["results"]}) == 2
+    step = graph["names"].index("step0")
+    assert graph["inputs"][step][1] == graph["outputs"][0][0] and graph["types"][graph["outputs"][0][0]]
+    first, second = (one["feeds"] for one in graph["bodies"][3:])
+    assert first != second and graph["constants"] == [graph["tensors"].index("count")]
+    assert [graph["names"][one] for one in graph["culprits"]] == ["bad"], "not the nodes around it"
+    top = without_bodies(graph)
+    whole_graph(top)
+    assert [top["names"][one] for one in top["culprits"]] == ["gate"] and top["undrawn"] == 5
+
+
+def test_nested_graphs_have_an_end_and_that_of_a_culprit_comes_first() -> None:
+    node, graph = helper.make_node, helper.make_graph
+    inner = [node("Relu", ["a"], [f"r{at}"]) for at in range(MOST_NESTED // 2)]
+    many = [
+        node(
+            "If",
+            ["x"],
+            [f"y{at}"],
+            f"if{at}",
+            then_branch=graph(inner, "g", [], []),
+            else_branch=graph([], "e", [], []),
+        )
+        for at in range(3)
+    ]
+    held = columns(Index.of(model_of(many, [], [])), {}, ["if2.then_branch/r7"])
+    whole_graph(held)
+    assert {one["path"] for one in held["bodies"]} == {"if2.then_branch", "if2.else_branch"} and held["undrawn"] == 4
+    # a function that calls itself is no model, and no reason to go on for ever
+    again = helper.make_function("own", "F", ["v"], ["w"], [node("F", ["v"], ["w"], "f", domain="own")], [])
+    call = node("F", ["x"], ["y"], "f", domain="own")
+    deep = columns(Index.of(model_of([call], [], [], functions=[again])), {})
+    whole_graph(deep)
+    assert 1 < len(deep["names"]) < 100 and deep["undrawn"]
+    # nor are as many empty graphs as one likes
+    empty = [
+        node("If", ["x"], [f"y{at}"], then_branch=graph([], "g", [], []), else_branch=graph([], "e", [], []))
+        for at in range(MOST_NESTED)
+    ]
+    assert len(columns(Index.of(model_of(empty, [], [])), {})["bodies"]) == MOST_NESTED
 
 
 def test_a_name_of_megabytes_is_no_sentence(tmp_path: Path) -> None:

@@ -34,3 +34,41 @@ def test_what_overflows_on_the_reference_as_well_is_no_error_of_nothing(tmp_path
     summary = Summary(status="found", exit_code=0, strategy="layerwise", layers={"files": ["layerwise.json"]})
     layers, left = layers_of(tmp_path, summary)
     assert [one["error"] for one in layers] == ["inf", "nan", "nan", 0.001, 0.5] and not left
+
+
+def test_a_precision_search_tells_of_a_node_its_type_and_how_much_of_the_range_it_takes(tmp_path: Path) -> None:
+    told = {"op": "Mul", "introduced": 0.1, "why": None}
+    rows = [
+        {
+            **told,
+            "node": "up",
+            "raised": True,
+            "range": 2e5,
+            "error_low": None,
+            "error_mixed": 1e-4,
+            "not_finite": ["low"],
+        },
+        {
+            **told,
+            "node": "on",
+            "raised": False,
+            "range": 3.0,
+            "error_low": 0.5,
+            "error_mixed": None,
+            "not_finite": ["mixed"],
+        },
+        {**told, "node": "old", "raised": False, "error_low": 0.5, "error_mixed": None, "not_finite": []},
+    ]
+    (tmp_path / "layers.json").write_text(json.dumps(rows))
+
+    def known(low: str) -> list[Any]:
+        precision = {"layers": "layers.json", "low": low, "high": "float32"}
+        summary = Summary(status="found", exit_code=0, strategy="precision", precision=precision)
+        return [one["precision"] for one in layers_of(tmp_path, summary)[0]]
+
+    assert known("float16") == [
+        {"held": "float32", "error": 1e-4, "most": 2e5, "limit": 65504.0},
+        {"held": "float16", "error": "inf", "most": 3.0, "limit": 65504.0},
+        {"held": "float16", "error": None, "most": None, "limit": 65504.0},
+    ]
+    assert {one["limit"] for one in known("int8")} == {None}, "integers are scaled"

@@ -229,7 +229,7 @@ def test_a_flaky_check_and_one_that_somebody_stops_are_labelled(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_a_node_inside_another_is_the_answer_and_its_owner_is_lit(tmp_path: Path) -> None:
+def test_a_node_inside_another_is_the_answer_and_is_told_where_it_lies(tmp_path: Path) -> None:
     branch = [helper.make_node("Relu", ["a"], ["t"], name="R"), helper.make_node("Tanh", ["t"], ["u"], name="T")]
     value = helper.make_tensor_value_info
     then = helper.make_graph(branch, "then", [], [value("u", TensorProto.FLOAT, [3])])
@@ -249,9 +249,9 @@ def test_a_node_inside_another_is_the_answer_and_its_owner_is_lit(tmp_path: Path
     check = check_script(tmp_path, "sys.exit(1 if b'Tanh' in bytes(whole) else 0)")
     run = winnow("reduce", str(tmp_path / "net.onnx"), *by_command(check), folder=tmp_path / "run")
     page = page_in(run.folder)
-    assert page["whole"] and [page["whole"]["names"][one] for one in page["whole"]["culprits"]] == ["IF"], run.output
+    assert page["whole"] and [page["whole"]["names"][one] for one in page["whole"]["culprits"]] == ["T"], run.output
     assert page["reduced"] and page["reduced"]["culprits"]
-    assert ["then_branch/T", "Tanh(t) -> u"] in page["whole"]["attributes"]["1"]
+    assert [one["path"] for one in page["whole"]["bodies"]] == ["IF.then_branch", "IF.else_branch"]
     assert any(one["label"].startswith("IF.then_branch: keep") for one in page["trials"])
     inside = [one for one in page["trials"] if not one["kept"] and one["size"]]
     assert inside, "what is asked inside a node is not of the original's nodes"
