@@ -18,13 +18,15 @@ from runner.files import inside
 from runner.report.sections.cause_section import told
 from runner.run_folder import MIXED
 from runner.status import ENDED_WELL, Status
-from runner.text import counted, listed, percent
+from runner.text import counted, listed, one_line, percent
 from strategies.search import Claim
 
 #: names on the first line, names in all, characters of those on the first line
 _FIRST_NAMES, _MOST_NAMES, _LONGEST_NAMES = 3, 10, 96
 _MOST_WARNINGS = 3
 _LONGEST_REASON = 200
+#: characters of a message in which reasons are looked for; a damaged file's may be megabytes long
+_LONGEST_MESSAGE = 20_000
 #: what a user has changed in a replay stands behind the other warnings
 _OF_LITTLE_NEWS = "not as recorded: "
 _MOST_FILES = 3
@@ -221,7 +223,10 @@ def _rate(statistics: Mapping[str, Any]) -> str:
 
 
 def _unknown(result: Mapping[str, Any]) -> str:
-    """Return why verdicts are not known: the most frequent reasons, more of them where that was the end."""
+    """Return why verdicts are not known: the most frequent reasons, more of them where that was the end.
+
+    A reason that the first line has given is not given again.
+    """
     reasons = section(result, "unresolved")
     total = sum(count(reasons, reason) for reason in reasons)
     outcomes = section(result, "outcomes")
@@ -229,7 +234,14 @@ def _unknown(result: Mapping[str, Any]) -> str:
     if not total or (text(result, "status") == Status.found and total < _MANY * judged):
         return ""
     most = 3 if text(result, "status") == Status.could_not_judge else 1
-    shown = [f"{count(reasons, reason)} x {short(str(reason), _LONGEST_REASON)}" for reason in list(reasons)[:most]]
+    message = one_line(text(result, "message"), _LONGEST_MESSAGE)
+    told = [reason for reason in reasons if str(reason) in message]
+    shown = [
+        f"{count(reasons, reason)} x {'the reason above' if reason in told else short(str(reason), _LONGEST_REASON)}"
+        for reason in list(reasons)[:most]
+    ]
+    if len(reasons) == len(told):
+        return f"{counted(total, 'verdict')}, for the reason{'s' * (len(told) > 1)} above"
     return f"{counted(total, 'verdict')}; most often:\n" + "\n".join(shown)
 
 

@@ -178,6 +178,17 @@ def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
         assert not rest and str(tmp_path) in first
 
 
+def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    why, other = "the check could not import what it needs: No module named 'x'", "the machine is busy"
+    for reasons, row in (
+        ({why: 2}, ["  unknown  2 verdicts, for the reason above"]),
+        ({why: 2, other: 1}, ["  unknown  3 verdicts; most often:", "2 x the reason above", f"1 x {other}"]),
+    ):
+        say_ended(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons), tmp_path, PROGRAM)
+        said = capsys.readouterr().err
+        assert said.count(why) == 1 and all(line in said for line in row), said
+
+
 def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
