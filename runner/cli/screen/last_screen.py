@@ -15,7 +15,7 @@ from runner.cli.screen.fields import count, is_number, number, section, sections
 from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
-from runner.report.sections.cause_section import told
+from runner.report.sections.cause_section import reservation, told
 from runner.run_folder import MIXED
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed, one_line, percent
@@ -62,6 +62,8 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     names = _names(result)
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
+    if answer and (reserved := reservation(section(result, "cause"))):
+        nodes = f"fails alone, but {reserved}: {nodes}"
     message = without_advice(message) if status == Status.interrupted else message
     what = "; ".join(part for part in (nodes, message) if part)
     return (f"{status}: {what}" if what else status).replace("\n", "\n  ")  # no line of it passes for the last word
@@ -107,6 +109,7 @@ def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Ite
         yield Row("also", listed(names[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
     yield from _rows_of("cause", _cause(result))
     yield from _rows_of("sure", "; ".join(_sure(result)))
+    yield from _rows_of("seen", text(result, "seen"))
     yield from _rows_of("looks", _looks(result, folder), most=4)
     yield from _rows_of("helps", _helps(result))
     yield from _rows_of("plan", _plan(section(result, "plan"), text(result, "strategy")), most=6)

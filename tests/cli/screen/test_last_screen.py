@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, save
 
 from runner.cli.screen.last_screen import duration, say_ended
 from runner.cli.task import _is_interrupted_there, _say
+from runner.jobs.summary import seen
 from runner.report.result import result_json, write_result
 from runner.report.summary import Checks, Summary
 from runner.status import Status
@@ -176,6 +177,25 @@ def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
         assert "  unknown  3 verdicts; most often:" in rest and any("strategy=repeat" in line for line in rest)
     if status is Status.usage:
         assert not rest and str(tmp_path) in first
+
+
+def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "replay.yaml").touch()
+    (tmp_path / "reduced.onnx").touch()
+    tested = {"outcome": "unresolved", "measure": None, "reason": "the reference has a NaN or Inf in 'y' as well"}
+    answer = {"culprits": ["n"], "is_cause": False, "instances": [], "good_outputs": tested, "good_inputs": None}
+    cause = {"status": "untested", "reason": "", "whole": None, "answers": [answer]}
+    told = seen({"output": "y", "not_finite": {"nan": 0, "inf": 20, "elements": 384, "type": TensorProto.FLOAT16}})
+    run = result(Status.found, "so", culprits=("n",), cause=cause, model="reduced.onnx", seen=told)
+    say_ended(run, tmp_path, PROGRAM)
+    lines = " ".join(capsys.readouterr().out.split())
+    assert "seen 20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)" in lines
+    assert "float32 at these nodes may help, or smaller values" in lines
+    assert f"strategy=workaround 'strategy.results=[{tmp_path}]' (tries what keeps the failure away)" in lines
+    for damaged in ({}, {"nan": "x"}, {"nan": 1, "inf": 1, "elements": 2, "type": 99}, 3):
+        assert seen({"output": "y", "not_finite": damaged}) == ""
 
 
 def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

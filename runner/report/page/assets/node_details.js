@@ -50,7 +50,7 @@ class NodeDetails {
       html("p", { class: "kind" }, graph.typeOf(node), item.culprits ? html("span", { class: "mark" }, "\u2605 culprit") : ""),
       html("h3", {}, html("bdi", {}, graph.names[node])),
       html("p", { class: "where" }, `node ${node} of ${graph.size} in ${this.where}`, item.parent?.name ? `, ${graph.path(item.parent)}` : ""),
-      ...(layer ? [html("h4", {}, "Error"), this.errors(layer)] : []),
+      ...(layer ? [html("h4", {}, "Error in the whole model"), this.errors(layer)] : []),
       ...(attributes.length ? [html("h4", {}, "Attributes"), table([], attributes)] : []),
       html("h4", {}, "Outputs"),
       ...this.outputs(node),
@@ -126,8 +126,8 @@ function tensorValues(tensor) {
   const ofFinite = (name, key) => [name, (values) => (values[key] === null ? "nothing finite" : figure(values[key]))];
   const rows = [
     ...(finite ? [ofFinite("lowest", "low"), ofFinite("highest", "high"), ofFinite("mean", "mean")] : [ofFinite("range", "low")]),
-    ["NaN", ({ nan }) => nan],
-    ["Inf", ({ inf }) => inf],
+    ["NaN elements", ({ nan }) => nan],
+    ["Inf elements", ({ inf }) => inf],
     ["first", ({ first }) => first.slice(0, 4).map(figure).join(", ")],
   ].map(([name, value]) => [name, ...known.map(([, values]) => value(values))]);
   const differences = tensor.differences.slice(0, MOST_SHOWN).map((one) => [`[${one.index.join(", ")}]`, figure(one.good), figure(one.wrong)]);

@@ -8,6 +8,7 @@ from typing import Any
 from runner.report.markup import cut
 from runner.report.page.data import Graph, Row
 from runner.report.repro.backends import rounds
+from runner.report.sections.cause_section import NOT_THE_CAUSE
 from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -24,7 +25,7 @@ SIMULATED = "+simulated"
 CAUSES: Mapping[str, str] = {
     "proven": "it is the cause",
     "joint": "it is part of the cause",
-    "not proven": "whether it is the cause was not shown",
+    "not proven": NOT_THE_CAUSE,
     "untested": "whether it is the cause could not be tested",
 }
 """Of a part that fails, by what the experiments on the whole model showed."""
