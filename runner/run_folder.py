@@ -49,6 +49,7 @@ OF_A_RUN = (
 OF_A_SWEEP = (
     "multirun.yaml",
     "multirun.before.yaml",
+    "multirun.before.[0-9]*.yaml",
     "sweep.json",
     "sweep.md",
     "report.html",

@@ -9,6 +9,8 @@ MOST = 3
 # names and shapes in a damaged file may be megabytes long
 LONGEST = 400
 _NEARLY = 0.99
+# how much less a second suggestion may be like what was typed; of two, ratios from 0 to 1
+_AS_CLOSE = 0.1
 
 
 def listed(names: Collection[str], most: int = MOST) -> str:
@@ -29,11 +31,16 @@ def percent(probability: float) -> str:
 
 
 def close(word: str, options: Iterable[str]) -> str:
-    """Return `` (did you mean x?)`` where an option is close to ``word``, else nothing."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+    """Return `` (did you mean x?)`` where an option is close to ``word``, else nothing.
+
+    A second one is named where it is about as close as the first.
+    """
+    from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415 - only a mistake needs it
 
     matches = get_close_matches(word, list(options), n=2, cutoff=0.6)
-    return f" (did you mean {' or '.join(matches)}?)" if matches else ""
+    ratios = [SequenceMatcher(None, one, word).ratio() for one in matches]
+    near = [one for one, ratio in zip(matches, ratios, strict=True) if ratio >= ratios[0] - _AS_CLOSE]
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 def one_line(text: object, longest: int = LONGEST) -> str:

@@ -22,6 +22,8 @@ INSIDE = "inside"
 """The key of a verdict's metrics for the tensors inside a model that were judged, and how bad each is."""
 TABLE = "table"
 """The key of a verdict's metrics for a row of numbers on each tensor that was compared."""
+NOT_FINITE = "not_finite"
+"""The key of a verdict's metrics for how many elements of the output that failed are NaN and Inf, of how many."""
 _OF_A_ROW: Mapping[str, tuple[type, ...]] = {
     "tensor": (str,),
     "kind": (str,),

@@ -21,7 +21,8 @@ from runner.candidate import Candidate
 from runner.checkers.backend_run import BackendRun, Side
 from runner.checkers.candidate_runs import Case
 from runner.checkers.checker import Tools
-from runner.checkers.compare.compare_outputs import PREFLIGHT, Comparison, looked_inside, non_finite
+from runner.checkers.compare.compare_outputs import PREFLIGHT, Comparison, looked_inside
+from runner.checkers.compare.non_finite_outputs import WORDS, Bad, failed_by, non_finite
 from runner.checkers.compare.tolerances import rules_of
 from runner.checkers.failure_measure import LARGEST
 from runner.errors import UsageError
@@ -37,11 +38,10 @@ log = logging.getLogger(__name__)
 
 RuntimeSettings = AutoChecker | BuildsChecker | CompareChecker | FiniteChecker | RunsChecker
 
-# phases whose builds a report may tell of
+# phases whose builds, and whose NaN and Inf, a report may tell of
 TOLD_PHASES = ("pre-flight", "re-check")
 KEPT = ("engine", "log", "layers")
 LONGEST_SAID = 4000
-_WORDS = {"nan": "a NaN", "inf": "an Inf"}
 _STAGES = {
     "runs": ("run",),
     "builds": ("run", "shapes"),
@@ -116,7 +116,7 @@ class RuntimeCheck:
         if self.name == "auto" and verdict.outcome is Outcome.FAIL and verdict.signature:
             # the comparison looks for NaN and Inf itself
             stage = "compare" if verdict.signature.stage == "compare" else "finite"
-            self._stages = ("run", stage) if stage == "compare" or verdict.signature.kind in _WORDS else ("run",)
+            self._stages = ("run", stage) if stage == "compare" or verdict.signature.kind in WORDS else ("run",)
 
     def reset(self) -> bool:
         """Look at all stages again; which of them were looked at, and within what tolerance, decided verdicts."""
@@ -206,30 +206,33 @@ class RuntimeCheck:
         if not bad:
             return None
         if self._harmless is not None:
-            found = _not_finite(bad)
+            found = self._failed_by(case, bad)
             if case.candidate.inside:
                 right = {name: 0.0 for held in case.target.outputs for name in held}
                 found = looked_inside(found, right | {name: LARGEST for _, name, _ in bad})
             return found
-        verdict = self._against_reference(case, _not_finite(bad))
+        verdict = self._against_reference(case, self._failed_by(case, bad))
         if verdict.outcome is not Outcome.FAIL or verdict.metrics.get("reference") != "ran":
             return verdict
         # a mask of -inf is right where the reference has it too
         theirs = self._non_finite(case.reference)
         if own := [one for one in bad if one not in theirs]:
-            return _noted(_not_finite(own), "ran")
+            return _noted(self._failed_by(case, own), "ran")
         if self._known == "non-finite" or (self._known is None and self._counts_anyway(bad)):
             return _noted(verdict, "non-finite")
         if "compare" in self._stages:
             return None
         return _noted(Verdict(Outcome.PASS, reason="not finite, but neither is the reference there"), "ran")
 
-    def _non_finite(self, ran: BackendRun) -> list[tuple[int, str, str]]:
+    def _non_finite(self, ran: BackendRun) -> list[Bad]:
         """Return sample, output and kind of what is looked for."""
         each = ((number, non_finite(held, nan=self._nan, inf=self._inf)) for number, held in enumerate(ran.outputs))
         return [(number, name, kind) for number, found in each for name, kind in found]
 
-    def _counts_anyway(self, bad: list[tuple[int, str, str]]) -> bool:
+    def _failed_by(self, case: Case, bad: list[Bad]) -> Verdict:
+        return failed_by(bad, case.target.outputs, told=case.candidate.phase in TOLD_PHASES)
+
+    def _counts_anyway(self, bad: list[Bad]) -> bool:
         """Whether the whole model fails though the reference is not finite either: auto lets Inf on both sides pass."""
         return self.name == "finite" or any(kind == "nan" for _, _, kind in bad)
 
@@ -264,12 +267,6 @@ def _said(case: Case) -> dict[str, str]:
 def _noted(verdict: Verdict, reference: str) -> Verdict:
     """Note what the reference did."""
     return dataclasses.replace(verdict, metrics={**verdict.metrics, "reference": reference})
-
-
-def _not_finite(bad: list[tuple[int, str, str]]) -> Verdict:
-    number, name, kind = min(bad, key=lambda one: one[2] != "nan")
-    numbers = {"output": name, "sample": number, "failing": len(bad)}
-    return Verdict(Outcome.FAIL, Signature("infer", kind), f"{name} has {_WORDS[kind]}", numbers)
 
 
 def _same_shape(shape: Sequence[int], wanted: Sequence[int]) -> bool:

@@ -14,6 +14,8 @@ from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
 from runner.jobs.course import course
 from runner.loading.load import Loaded
+from runner.model.values.dtype_ranges import range_of
+from runner.model.values.dtypes import BY_NUMBER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
@@ -24,8 +26,8 @@ from runner.session.result import Ending
 from runner.session.trust.check_counts import HANDED_OVER, REPEATS, Tally
 from runner.session.trust.sequential_test import WRONG, wilson
 from runner.status import Status
-from runner.text import one_line
-from runner.verdict import Signature, rows_of
+from runner.text import counted, one_line
+from runner.verdict import NOT_FINITE, Signature, rows_of
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -78,7 +80,8 @@ def summary_of(
         fused=fused(ending, judge),
         cause=cause_of(ending, judge),
         memory=memory_limit(settings.checker.memory_mb),
-        evidence=evidence(ending),
+        evidence=(shown := evidence(ending)),
+        seen=seen(shown),
         outputs=compared_outputs(judge),
     )
 
@@ -116,6 +119,24 @@ def evidence(ending: Ending) -> Mapping[str, Any]:
     verdicts = (standing.judge.journal.get(standing.trial, attempt) for attempt in (HANDED_OVER, 0))
     failed = next((one for one in verdicts if one and one.outcome is Outcome.FAIL), None)
     return {**failed.metrics, "reason": failed.reason, "log": failed.log} if failed else {}
+
+
+def seen(told: Mapping[str, Any]) -> str:
+    """Return how many elements of the output that failed are NaN and Inf, and what its type holds.
+
+    ``told``: see `evidence`; a journal may hold anything.
+    """
+    held, name = told.get(NOT_FINITE), told.get("output")
+    if not isinstance(held, dict) or not isinstance(name, str):
+        return ""
+    asked = ("nan", "inf", "elements", "type")
+    numbers = {key: number for key in asked if isinstance(number := held.get(key), int)}
+    if len(numbers) < len(asked) or numbers["type"] not in BY_NUMBER:
+        return ""
+    words = [f"{numbers[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if numbers[key]]
+    dtype, ends = BY_NUMBER[numbers["type"]].numpy_name, range_of(numbers["type"])
+    most = f", which holds numbers up to {ends[1]:.6g}" if ends and numbers["inf"] else ""
+    return f"{' and '.join(words)} among the {counted(numbers['elements'], 'element')} of {name} ({dtype}{most})"
 
 
 def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:

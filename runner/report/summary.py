@@ -61,6 +61,7 @@ class Summary:
     rate and its interval). ``reliability``: of a flaky check, its rates and repeats; of any other how many second
     verdicts agreed with the first, and with what probability a check that is often wrong would have been noticed.
     ``tried``: what was tried beyond 1-minimality. ``first_look``: what named the nodes that were asked about first.
+    ``seen``: how many elements of the output that failed are NaN and Inf.
     ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
@@ -105,6 +106,7 @@ class Summary:
     reliability: Mapping[str, Any] | None = None
     tried: str = ""
     first_look: str = ""
+    seen: str = ""
     suspects: tuple[Mapping[str, Any], ...] = ()
     passes: Mapping[str, Any] | None = None
     releases: Mapping[str, Any] | None = None

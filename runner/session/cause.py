@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from runner.text import counted
 from runner.verdict import MEASURE, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -109,3 +110,16 @@ class Cause:
     def said(self) -> str:
         """The status, and why it is no better."""
         return self.status.value + (f" ({self.reason})" if self.reason else "")
+
+
+def how_it_fails(size: int, drift: str, cause: Cause | None) -> str:
+    """Return in words how an answer of so many nodes fails, and what was shown of the cause; None: it was not asked.
+
+    ``drift``: how its message differs from the model's. That it is the model's own failure is not said where the
+    experiments on the whole model speak against it.
+    """
+    fail = "fails" if size == 1 else "fail"
+    doubted = cause is not None and cause.status is CauseStatus.NOT_PROVEN
+    said = f"{counted(size, 'node')} {f'{fail} alone' if doubted else f'still {fail}'}"
+    said += f"; {drift}" if drift else "" if doubted else " the same way"
+    return said + (f"; cause: {cause.said}" if cause else "")

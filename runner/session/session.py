@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from runner.errors import CannotJudge
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
+from runner.session.cause import how_it_fails
 from runner.session.handover import HandOver
 from runner.session.handover_recheck import Recheck, nearest
 from runner.session.inquiry import Inquiry, Means
@@ -194,11 +195,9 @@ class Session:
         free = self.find_min_good and self._space.closure is Closure.FREE
         rest = Trial(self.whole.elements - answer.main.elements) if free else NOTHING
         min_good = self.recheck.min_good(*self.passing(answer.searched), rest)
-        message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
-        message += (f"; {drift}" if drift else " the same way") + (f"; cause: {cause.said}" if cause else "")
-        message += self.cut_short + self.flakiness
+        message = how_it_fails(answer.standing.size, drift, cause) + self.cut_short + self.flakiness
         signature = verdict.signature or signature
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 

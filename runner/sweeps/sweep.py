@@ -37,7 +37,8 @@ class Sweep:
     ``asked``: whether one was asked for. ``folder``: where, once it has begun. ``before``: files of an earlier sweep
     there, with the times of their last change (ns). ``planned``: the overrides of each job, as far as Hydra's own
     sweeper makes them. ``silent``: the table is written and not shown. ``phase``: what signals do.
-    ``command``: what the user typed. ``record``: what the folder said of its settings before.
+    ``command``: what the user typed. ``record``: what the folder said of its settings before. ``latest``: where
+    `outputs/latest` led before.
     """
 
     asked: bool = False
@@ -49,6 +50,7 @@ class Sweep:
     memory: LauncherMemory | None = None
     command: tuple[str, ...] = ()
     record: HydraRecord = field(default_factory=HydraRecord)
+    latest: Path | None = None
     _lock: int | None = None
 
     def _begin(self, config: DictConfig) -> None:
@@ -74,7 +76,7 @@ class Sweep:
         ours = str(config.hydra.launcher.get("_target_")).startswith(f"{PACKAGE}.")
         self.phase = Phase.waiting if ours else Phase.working
         self.folder = folder
-        latest_link.point_to(folder)
+        self.latest = latest_link.point_to(folder)
 
     def finish(self) -> int:
         """Print the table, write sweep.md and sweep.json; return the exit code.
@@ -89,6 +91,8 @@ class Sweep:
         table = rows(self.folder, self.planned, self.before)
         self._keep_record(table)
         code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS
+        if table and all(row.exit_code == Status.usage.exit_code for row in table):
+            latest_link.lead_back(self.folder, self.latest)
         if not self.silent:
             show(table)
         try:

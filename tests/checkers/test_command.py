@@ -413,6 +413,21 @@ def test_whose_output_is_shown(
     assert [getattr(record, CHECK_OUTPUT) for record in caplog.records] == ["spoken"] * shown
 
 
+def test_the_same_traceback_is_shown_once(
+    tools: Tools, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture, relu: Path
+) -> None:
+    """And pointed to from then on, though the candidate's own path in it differs; a single line is shown each time."""
+    traced = build(tools, "-c", "import sys; raise ValueError(sys.argv[1])", "{dir}", show_output=ShowOutput.failing)
+    short = build(tools, "-c", "raise SystemExit('max diff 0.5')", show_output=ShowOutput.failing)
+    with caplog.at_level(logging.INFO):
+        for check in (traced, traced, short, short):
+            check.check(candidate(relu))
+    first, second, *short_ones = [record.getMessage() for record in caplog.records]
+    assert first.startswith("[1] the check printed:\n") and "Traceback" in first and "ValueError" in first
+    assert second == "[2] the check printed the same as in [1]"
+    assert short_ones == [f"[{number}] the check printed:\nmax diff 0.5" for number in (3, 4)]
+
+
 KILLED = """
 import os, pathlib, signal, sys
 with open("calls", "a") as file:

@@ -123,6 +123,11 @@ def test_choices_of_a_sweep(repository: Path, capsys: pytest.CaptureFixture[str]
     expected = {**given, "model": found.replace("'", "", 2), "target.model": found}
     expected["inputs.path"] = str(repository / "gone.npz")
     assert made == expected
+    (repository.parent / "models").mkdir()
+    above = repository.parent / "models" / "m.onnx"
+    above.touch()
+    made = parameters_from_file({"model": "../models/m.onnx", "target.model": "glob(../models/*.onnx)"}, file, set())
+    assert made == {"model": str(above), "target.model": f"'{above}'"}, "no .. in what a sweep's table shows"
     Path("old.onnx").touch()
     old = parameters_from_file({"model": "glob(ol*.onnx)"}, file, set())
     assert old == {"model": "'old.onnx'"} and "is taken from where you stand" in capsys.readouterr().err

@@ -130,15 +130,25 @@ def test_expected_and_actual_values_stand_beside_each_other() -> None:
     assert "`t0`" not in said.partition("## The reduced model")[0]
 
 
+def test_a_title_has_what_the_check_said() -> None:
+    told = {"reason": "max diff 0.5 at <y>"}
+    signature = {"stage": "check", "kind": "exit 1", "detail": "max diff #"}
+    said = report(found(signature=signature, evidence=told, context={}), shown=Shown(small("Mul")))
+    assert said.startswith('# a check fails (exit 1): "max diff 0.5 at &#60;y&#62;": `Mul`\n')
+    long = report(found(signature=signature, evidence={"reason": "word " * 90}, context={}), shown=Shown(small("Mul")))
+    assert len(long.splitlines()[0]) < 140
+    raised = {**signature, "raised": "ValueError at check.py:3"}
+    assert report(found(signature=raised, evidence=told), shown=Shown(small("Mul"))).startswith("# ValueError at")
+
+
 def test_what_is_not_finite_on_both_sides_is_counted() -> None:
     odd = {"dtype": "float16", "shape": [2, 3], "nan": 0, "inf": 4}
     said = report(found(), shown=Shown(small("Mul"), (tensor(differences=[], differing=0, good=odd, wrong=odd),)))
-    assert (
-        "`t1`, `float16[2, 3]`: 0 NaN and 4 Inf of 6 elements; the reference gives as many of the same values." in said
-    )
+    four = "4 Inf among 6 elements (float16 holds numbers up to 65504)"
+    assert f"`t1`, `float16[2, 3]`, in the reduced model: {four}; the reference gives as many." in said
     finite = {**odd, "inf": 0}
     said = report(found(), shown=Shown(small("Mul"), (tensor(differences=[], good=finite, wrong=odd),)))
-    assert "0 NaN and 4 Inf of 6 elements; expected: 0 NaN and 0 Inf." in said
+    assert f"{four}; expected: no NaN and no Inf." in said
 
 
 def test_the_first_sentence_says_that_the_reference_is_not_finite_either() -> None:

@@ -109,6 +109,22 @@ def test_a_sweep_of_which_jobs_are_refused_does_not_lose_its_settings(tmp_path: 
     assert [row["status"] for row in table(tmp_path / "out")] == ["planned", "usage"], done.stderr
     assert "gone.onnx" in record.read_text() and beside.read_text() == first
     assert f"the settings that this sweep had before: {beside}" in done.stderr
+    second = record.read_text()
+    done = sweep(tmp_path, "model=a.onnx,nowhere.onnx", "strategy.search=linear", *given[:3], "resume=out")
+    assert [row["status"] for row in table(tmp_path / "out")] == ["planned", "usage"], done.stderr
+    assert beside.read_text() == first and (tmp_path / "out" / "multirun.before.2.yaml").read_text() == second
+
+
+def test_a_sweep_that_is_refused_as_a_whole_is_not_the_latest(tmp_path: Path) -> None:
+    prepared(tmp_path, ["a"])
+    given = ["checker=python", "checker.file=check.py", "plan=true"]
+    latest = tmp_path / "outputs" / "latest"
+    assert sweep(tmp_path, "model=gone.onnx,nowhere.onnx", *given).returncode == 7
+    assert not latest.is_symlink()
+    assert sweep(tmp_path, "model=a.onnx,gone.onnx", *given).returncode == 7
+    partly = latest.readlink()
+    assert sweep(tmp_path, "model=gone.onnx,nowhere.onnx", *given).returncode == 7
+    assert latest.readlink() == partly
 
 
 def test_keys_that_only_the_choices_have(tmp_path: Path) -> None:

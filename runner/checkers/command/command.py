@@ -69,6 +69,8 @@ class CommandCheck(Checker):
         # a check that reads files at fixed paths can only run once at a time
         self._alone = threading.Lock()
         self._warned: set[str] = set()
+        # hashes of what was printed, with the number of the first check that printed it
+        self._printed: dict[int, int] = {}
 
     def _ours(self) -> set[Path]:
         """The files at fixed paths that are written before each check."""
@@ -262,8 +264,14 @@ class CommandCheck(Checker):
         ]
         if lines:
             text = "\n".join(shown)
+            first = self._first_to_print(text, candidate) if len(shown) > 1 else candidate.iteration
+            told = f":\n{text}" if first == candidate.iteration else f" the same as in [{first}]"
             # what is made of its exit code stands in the line of the same number that follows
-            log.info("[%d] the check printed:\n%s", candidate.iteration, text, extra={CHECK_OUTPUT: text})
+            log.info("[%d] the check printed%s", candidate.iteration, told, extra={CHECK_OUTPUT: text})
+
+    def _first_to_print(self, text: str, candidate: Candidate) -> int:
+        """Return the number of the first check that printed this, wherever its candidate lay."""
+        return self._printed.setdefault(hash(text.replace(str(candidate.folder), "")), candidate.iteration)
 
 
 def _read(path: Path) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from runner.checkers.candidate_runs import Case
 from runner.checkers.compare import auto_tolerance
-from runner.checkers.compare.compare_values import compare, has_inf
+from runner.checkers.compare.compare_values import compare
 from runner.checkers.compare.constant_outputs import CONSTANT, blank, said
 from runner.checkers.compare.tensor_table import Compared, table
 from runner.checkers.compare.tolerances import Rules
@@ -222,17 +222,6 @@ class Comparison:
 def looked_inside(verdict: Verdict, found: Mapping[str, float]) -> Verdict:
     """Note how bad each tensor inside a model is; 0: it is right."""
     return replace(verdict, metrics={**verdict.metrics, INSIDE: dict(found)})
-
-
-def non_finite(outputs: Mapping[str, TensorFile], *, nan: bool, inf: bool) -> Iterator[tuple[str, str]]:
-    """The outputs (name, kind) that hold what is looked for; NaN comes before Inf."""
-    for name, tensor in outputs.items():
-        if tensor.finite:
-            continue
-        if nan and tensor.nan:
-            yield name, "nan"
-        elif inf and (not tensor.nan or has_inf(tensor)):
-            yield name, "inf"
 
 
 def _outputs(compared: Sequence[Compared]) -> int:

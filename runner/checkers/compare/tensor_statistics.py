@@ -79,6 +79,12 @@ def agreement(target: Array, reference: Array) -> dict[str, float]:
     return {"top1": first / rows, **({"top5": several / rows} if width > TOP else {})}
 
 
+def not_finite(flat: Array, block: int = BLOCK) -> dict[str, int]:
+    """Return how many elements of a tensor are ``nan`` and ``inf``."""
+    side = _side(flat, block)
+    return {key: side[key] for key in ("nan", "inf")}
+
+
 def _distances(pair: Pair) -> Iterator[Array]:
     for a, b in pair.kept():
         yield np.abs(a - b)

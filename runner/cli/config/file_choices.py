@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hydra.core.override_parser.types import Glob
 
-from runner.cli.config.paths import use_of
+from runner.cli.config.paths import climbed, use_of
 from runner.cli.config.quoting import parse, quote
 from runner.errors import UsageError
 from runner.schema.settings import PathUse
@@ -72,7 +72,7 @@ def _found(key: str, pattern: Glob, folder: Path | None) -> set[str]:
         for name in glob(str(Path(one).expanduser()), root_dir=folder, recursive=True)  # noqa: PTH207 - also /..
         if not _any(name, pattern.exclude)
     }
-    paths = {str(folder / name) if folder else name for name in names}
+    paths = {str(Path(*climbed(folder, name))) if folder else name for name in names}
     return {path for path in paths if Path(path).is_file()} if PathUse.MODEL in use_of(key) else paths
 
 

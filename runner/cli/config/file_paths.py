@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.override_parser.types import ChoiceSweep, QuotedString
 
 from runner.cli.config import file_choices
-from runner.cli.config.paths import exists, is_by_name, use_of
+from runner.cli.config.paths import climbed, exists, is_by_name, use_of
 from runner.cli.config.quoting import means_itself, parse, quote
 from runner.cli.terminal import say
 from runner.errors import UsageError
@@ -42,6 +42,7 @@ def from_file(value: Any, key: str, file: Path, told: set[str] | None = None) ->
     folder = _folder_for(use, key, value, file, told)
     if folder is None:
         return escape_interpolation(value) if exists(value) else value
+    folder, value = climbed(folder, value)
     path = str(folder / value)
     return escape_interpolation(path) if exists(path) else f"{escape_interpolation(str(folder))}/{value}"
 

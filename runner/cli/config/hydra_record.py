@@ -14,8 +14,12 @@ from runner.files import write_text
 
 _OF_A_RUN = (".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml", "ended.json")
 _OF_A_SWEEP = ("multirun.yaml",)
-BEFORE = "multirun.before.yaml"
-"""What a sweep's folder said before, where a sweep of which some jobs were refused has written other settings."""
+BEFORE = "multirun.before.yaml", "multirun.before.{}.yaml"
+"""What a sweep's folder said before, where a sweep of which some jobs were refused has written other settings.
+
+The second and any later one are numbered from 2 on: none takes the place of another.
+"""
+_MOST = 1000
 
 
 @dataclass
@@ -43,6 +47,16 @@ class HydraRecord:
         """
         for path, content in self._before.items():
             if path.read_text(encoding="utf-8", errors="replace") != content:
-                write_text(folder / BEFORE, content)
-                return folder / BEFORE
+                first, later = BEFORE
+                places = (folder / name for name in (first, *map(later.format, range(2, _MOST))))
+                place = next((one for one in places if not one.exists() or _says(one, content)), folder / first)
+                write_text(place, content)
+                return place
         return None
+
+
+def _says(path: Path, content: str) -> bool:
+    """Whether a file holds just this."""
+    with suppress(OSError, ValueError):
+        return path.read_text(encoding="utf-8") == content
+    return False

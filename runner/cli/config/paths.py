@@ -64,6 +64,16 @@ def rooted(section: _Section, folder: Path) -> _Section:
     return map_paths(section, root)
 
 
+def climbed(folder: Path, path: str) -> tuple[Path, str]:
+    """Return the folder above ``folder`` where a relative path starts, and the path without its leading ``../``.
+
+    ``folder``: without links, so that what lies above it is what its path says.
+    """
+    while path.startswith("../"):
+        folder, path = folder.parent, path[3:].lstrip("/")
+    return folder, path
+
+
 def is_by_name(use: PathUse, path: str, folder: Path) -> bool:
     """Whether a plain name is looked up: an interpreter's on PATH, a library's among Python's packages."""
     if "/" in path:

@@ -15,16 +15,18 @@ from runner.cli.screen.fields import count, is_number, number, section, sections
 from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
-from runner.report.sections.cause_section import told
+from runner.report.sections.cause_section import reservation, told
 from runner.run_folder import MIXED
 from runner.status import ENDED_WELL, Status
-from runner.text import counted, listed, percent
+from runner.text import counted, listed, one_line, percent
 from strategies.search import Claim
 
 #: names on the first line, names in all, characters of those on the first line
 _FIRST_NAMES, _MOST_NAMES, _LONGEST_NAMES = 3, 10, 96
 _MOST_WARNINGS = 3
 _LONGEST_REASON = 200
+#: characters of a message in which reasons are looked for; a damaged file's may be megabytes long
+_LONGEST_MESSAGE = 20_000
 #: what a user has changed in a replay stands behind the other warnings
 _OF_LITTLE_NEWS = "not as recorded: "
 _MOST_FILES = 3
@@ -56,10 +58,13 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     """Return the status, the first names of the answer with their number, and the message: one line, or a few."""
     status, message = text(result, "status"), text(result, "message")
     after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")
-    nodes = f"{after} of {before} nodes" if after is not None else ""
+    # a precision run counts the nodes that were left in high precision, which is no finding
+    nodes = f"{after} of {before} nodes" if after is not None and status != Status.nothing_to_find else ""
     names = _names(result)
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
+    if answer and (reserved := reservation(section(result, "cause"))):
+        nodes = f"fails alone, but {reserved}: {nodes}"
     message = without_advice(message) if status == Status.interrupted else message
     what = "; ".join(part for part in (nodes, message) if part)
     return (f"{status}: {what}" if what else status).replace("\n", "\n  ")  # no line of it passes for the last word
@@ -105,6 +110,7 @@ def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Ite
         yield Row("also", listed(names[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
     yield from _rows_of("cause", _cause(result))
     yield from _rows_of("sure", "; ".join(_sure(result)))
+    yield from _rows_of("seen", text(result, "seen"))
     yield from _rows_of("looks", _looks(result, folder), most=4)
     yield from _rows_of("helps", _helps(result))
     yield from _rows_of("plan", _plan(section(result, "plan"), text(result, "strategy")), most=6)
@@ -176,10 +182,14 @@ def _looks(result: Mapping[str, Any], folder: Path) -> str:
 
 def _helps(result: Mapping[str, Any]) -> str:
     tried = sections(result, "workarounds")
-    passing = [text(one, "what") for one in tried if one.get("passes")]
+    passing = [one for one in tried if one.get("passes")]
     if not tried:
         return ""
-    return listed(passing) if passing else f"none of {counted(len(tried), 'workaround')} that were tried"
+    if not passing:
+        return f"none of {counted(len(tried), 'workaround')} that were tried"
+    where = next(filter(None, (text(one, "where") for one in passing)), "")
+    not_there = f"\n(seen {where}; target.rounding=on tries them as a GPU rounds, which was not done)" if where else ""
+    return listed([text(one, "what") for one in passing]) + not_there
 
 
 def _plan(plan: Mapping[str, Any], strategy: str) -> str:
@@ -221,7 +231,10 @@ def _rate(statistics: Mapping[str, Any]) -> str:
 
 
 def _unknown(result: Mapping[str, Any]) -> str:
-    """Return why verdicts are not known: the most frequent reasons, more of them where that was the end."""
+    """Return why verdicts are not known: the most frequent reasons, more of them where that was the end.
+
+    A reason that the first line has given is not given again.
+    """
     reasons = section(result, "unresolved")
     total = sum(count(reasons, reason) for reason in reasons)
     outcomes = section(result, "outcomes")
@@ -229,7 +242,14 @@ def _unknown(result: Mapping[str, Any]) -> str:
     if not total or (text(result, "status") == Status.found and total < _MANY * judged):
         return ""
     most = 3 if text(result, "status") == Status.could_not_judge else 1
-    shown = [f"{count(reasons, reason)} x {short(str(reason), _LONGEST_REASON)}" for reason in list(reasons)[:most]]
+    message = one_line(text(result, "message"), _LONGEST_MESSAGE)
+    told = [reason for reason in reasons if str(reason) in message]
+    shown = [
+        f"{count(reasons, reason)} x {'the reason above' if reason in told else short(str(reason), _LONGEST_REASON)}"
+        for reason in list(reasons)[:most]
+    ]
+    if len(reasons) == len(told):
+        return f"{counted(total, 'verdict')}, for the reason{'s' * (len(told) > 1)} above"
     return f"{counted(total, 'verdict')}; most often:\n" + "\n".join(shown)
 
 

@@ -41,14 +41,21 @@ def point_to(folder: Path) -> Path | None:
 @contextmanager
 def leading_to(folder: Path) -> Iterator[None]:
     """Let the link lead to ``folder``; back to where it led if the run there is refused, which shows nothing."""
-    here, before = Path.cwd(), point_to(folder)
+    before = point_to(folder)
     try:
         yield
     except UsageError:
-        link = here / OUTPUTS / NAME
-        if before and before.is_dir():
-            point_to(before)
-        elif link.is_symlink() and link.resolve() == folder.resolve():
-            with suppress(OSError):
-                link.unlink()
+        lead_back(folder, before)
         raise
+
+
+def lead_back(folder: Path, before: Path | None) -> None:
+    """Let the link that leads to ``folder`` lead where it did before, as `point_to` said; None: remove it."""
+    if before and before.is_dir():
+        point_to(before)
+        return
+    top = next((parent for parent in folder.parents if parent.name == OUTPUTS), folder)
+    link = top / NAME
+    if link.is_symlink() and link.resolve() == folder.resolve():
+        with suppress(OSError):
+            link.unlink()

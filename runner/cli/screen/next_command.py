@@ -13,6 +13,7 @@ from runner.cli.screen.fields import count, section, sections, text, texts
 from runner.errors import UsageError
 from runner.files import inside
 from runner.report.replay import REPLAY_NAME
+from runner.report.sections.cause_section import beyond_range
 from runner.run_folder import REDUCED
 from runner.status import Status
 
@@ -106,6 +107,8 @@ def _after_an_answer(result: Mapping[str, Any], folder: Path, program: Sequence[
     model = folder / text(result, "model")
     if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
         return "", ""
+    if beyond_range(section(result, "cause")) and model.parent == folder:
+        return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
     if text(result, "checker") not in _OWN_CODE and _by_optimizations(result) and model.parent == folder:
         run = shown_path(folder)
         data = ["inputs=files", f"inputs.path={run}/{_DATA}"] if (folder / _DATA).is_dir() else []

@@ -67,6 +67,8 @@ class Preflight:
             whole = session.judge.sure(session.judge.subject.space.whole, "pre-flight", session.question.whole)
             if whole.outcome is not Outcome.FAIL:
                 refuse(session.judge, seen, THE_FILE)
+            # a check may need more than a runtime does, such as shapes, which the rewritten model has
+            self._say(f"{THE_FILE} cannot be judged ({_short(seen)}); what is made of it fails, and that is studied")
         session.adopt(self.judged(session.judge))
         verdict = session.examine(surprise=self.flaky)
         failed, reliable = session.judge.studied.signature, session.reliability.rates is None
@@ -110,10 +112,7 @@ class Preflight:
         if verdict.outcome is Outcome.FAIL:
             study(judge, verdict, THE_FILE)
             log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied.signature)
-        elif verdict.outcome is Outcome.UNRESOLVED:
-            # a check may need more than a runtime does, such as shapes, which the rewritten model has
-            self._say(f"{THE_FILE} cannot be judged ({_short(verdict)}); if what is made of it fails, that is studied")
-        elif verdict.outcome is not Outcome.PASS:
+        elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):
             refuse(judge, verdict, THE_FILE)
         return verdict
 

@@ -86,6 +86,7 @@ def combined(
         layers=_placed(known, "layerwise", section(known.result("layerwise"), "layers")) or None,
         precision=section(known.result("precision"), "precision") or None,
         cause=section(known.result("reduce"), "cause") or None,
+        seen=_text(answer, "seen") or "",
         workarounds=tuple(
             _placed(known, "workaround", one) for one in mappings(known.result("workaround"), "workarounds")
         ),

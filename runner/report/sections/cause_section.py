@@ -28,18 +28,29 @@ SENTENCES: Mapping[str, str] = {
 REFERENCE_TOO = "the reference has a NaN or Inf in"
 """How a reason begins: no good value is known of what the failure may be."""
 _NO_GOOD_VALUE = (
-    "Cause: untested. These nodes fail alone, and make a NaN or Inf where good values are recorded from the reference "
-    "too: what they compute is beyond their type's range, for instance, on any runtime that rounds it"
+    "Cause: untested. These nodes fail alone, and the reference makes a NaN or Inf there as well, so no good value is "
+    "known to put in its place: what they compute may be beyond the range of their type on any runtime. float32 at "
+    "these nodes may help, or smaller values"
 )
 _MOST_INSTANCES = 20
+NOT_THE_CAUSE = "not shown to be the cause"
+"""What a first line says of nodes that fail alone, where the experiments on the whole model do not hold."""
+
+
+def reservation(cause: Mapping[str, Any] | None) -> str:
+    """Return what has to be said wherever nodes are named as the answer; "" where nothing speaks against them."""
+    return NOT_THE_CAUSE if cause and cause.get("status") == "not proven" else ""
 
 
 def told(cause: Mapping[str, Any]) -> str:
     """Return what was shown, without why not more. ``cause``: of a result that may come from anywhere."""
+    return _NO_GOOD_VALUE if beyond_range(cause) else SENTENCES.get(str(cause.get("status")), "")
+
+
+def beyond_range(cause: Mapping[str, Any]) -> bool:
+    """Whether it is untested since the reference makes a NaN or Inf there as well: no release will do without it."""
     status, answers = cause.get("status"), cause.get("answers")
-    if status == "untested" and isinstance(answers, list | tuple) and any(map(_made_by_the_reference_too, answers)):
-        return _NO_GOOD_VALUE
-    return SENTENCES.get(str(status), "")
+    return status == "untested" and isinstance(answers, list | tuple) and any(map(_made_by_the_reference_too, answers))
 
 
 def _made_by_the_reference_too(answer: Any) -> bool:
@@ -48,9 +59,10 @@ def _made_by_the_reference_too(answer: Any) -> bool:
 
 
 def sentence(cause: Mapping[str, Any]) -> str:
-    """Return what was shown, and why not more."""
+    """Return what was shown, and why not more, unless that is said already."""
     said = told(cause)
-    return f"{said}: {cause['reason']}." if cause["reason"] else said if said.endswith(".") else f"{said}."
+    why = "" if said == _NO_GOOD_VALUE and cause["reason"].startswith(REFERENCE_TOO) else cause["reason"]
+    return f"{said}: {why}." if why else said if said.endswith(".") else f"{said}."
 
 
 def experiments(cause: Mapping[str, Any]) -> str:

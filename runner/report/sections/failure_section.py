@@ -9,16 +9,21 @@ from typing import Any
 
 from onnx import ModelProto
 
+from runner.model.values.dtype_ranges import range_of
+from runner.model.values.dtypes import BY_NUMPY
 from runner.report.markup import block, code, section, some, table, text
 from runner.report.page.data import Tensor, Values
+from runner.report.sections.cause_section import reservation
 from runner.report.sections.model_section import operator_of
 from runner.report.sections.runtimes_section import runtime
 from runner.report.summary import Summary
 from runner.status import Status
-from runner.text import counted, listed
+from runner.text import counted, listed, one_line
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
+_LONGEST_SAID = 80
+"""Characters of a title that are what a check printed."""
 _NOT_FINITE = ("nan", "inf")
 _WHEN: Mapping[str, str] = {"load": "when it is loaded", "build": "when it is built", "infer": "when it runs"}
 _STAGES: Mapping[str, str] = {"infer": "run"}
@@ -40,10 +45,15 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 def title(summary: Summary, model: ModelProto | None) -> str:
     """Return the title of a report on a part of a model that fails: what happens, on what, with which operators."""
-    what = (summary.signature or {}).get("raised") or _words(summary.signature or {})[0]
+    signature = summary.signature or {}
+    what = signature.get("raised") or _words(signature)[0]
+    if signature.get("stage") == "check" and signature.get("detail") and not signature.get("raised"):
+        said = one_line(summary.evidence.get("reason") or "", _LONGEST_SAID)
+        what += f': "{said}"' if said else ""
     where = runtime(summary, "target")
     about = some(operators(model)) if model and len(model.graph.node) else some(summary.culprits)
-    return f"{text(what)}{f' with {text(where)}' if where else ''}: {about}"
+    reserved = f" ({said})" if (said := reservation(summary.cause)) else ""
+    return f"{text(what)}{f' with {text(where)}' if where else ''}: {about}{reserved}"
 
 
 def operators(model: ModelProto) -> list[str]:
@@ -184,11 +194,20 @@ def _not_finite(tensor: Tensor) -> str:
     good, wrong = tensor["good"], tensor["wrong"]
     if wrong is None:
         return ""
-    mine, theirs = (f"{side['nan']} NaN and {side['inf']} Inf" if side else "" for side in (wrong, good))
-    said = f"{code(tensor['name'])}, {code(_type(wrong))}: {mine} of {math.prod(wrong['shape'])} elements"
+    mine, theirs = (_counts(side) if side else "" for side in (wrong, good))
+    ends = range_of(BY_NUMPY[wrong["dtype"]].number) if wrong["inf"] and wrong["dtype"] in BY_NUMPY else None
+    said = f"{code(tensor['name'])}, {code(_type(wrong))}, in the reduced model: {mine} among "
+    said += counted(math.prod(wrong["shape"]), "element")
+    said += f" ({wrong['dtype']} holds numbers up to {ends[1]:.6g})" if ends else ""
     if theirs == mine:
-        return f"{said}; the reference gives as many of the same values."
+        return f"{said}; the reference gives as many."
     return f"{said}; expected: {theirs}." if theirs else f"{said}."
+
+
+def _counts(values: Values) -> str:
+    """Return how many elements are NaN and Inf, in words."""
+    kinds = ((values["nan"], "NaN"), (values["inf"], "Inf"))
+    return " and ".join(f"{count} {kind}" for count, kind in kinds if count) or "no NaN and no Inf"
 
 
 def _type(values: Values) -> str:

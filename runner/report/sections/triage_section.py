@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.program_name import without_values
 from runner.report.markup import block, bullets, code, folded, section, some, table, text
-from runner.report.sections.cause_section import sentence
+from runner.report.sections.cause_section import reservation, sentence
 from runner.report.sections.failure_section import called
 from runner.report.sections.passes_section import session_code
 from runner.report.sections.runtimes_section import runtime, versions_section
@@ -38,7 +38,8 @@ def title(summary: Summary) -> str:
     if not failure:
         return "triage: nothing fails here" if summary.exit_code != 0 else "triage"
     where = runtime(summary, "target")
-    about = f": {some(summary.culprits, _MOST_TITLE)}" if summary.culprits else ""
+    reserved = f" ({said})" if (said := reservation(summary.cause)) else ""
+    about = f": {some(summary.culprits, _MOST_TITLE)}{reserved}" if summary.culprits else ""
     return f"triage: {text(called(failure))}{f' with {text(where)}' if where else ''}{about}"
 
 

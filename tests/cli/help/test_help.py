@@ -57,8 +57,10 @@ def test_what_is_said_of_a_word(typed: list[str], parts: list[str]) -> None:
     ("word", "parts"),
     [
         ("checker=comand", ["no option comand", "did you mean command", "auto, builds"]),
-        ("chekcer", ["did you mean checker", "budget"]),
-        ("checker.timout", ["did you mean checker.timeout", "--help"]),
+        ("chekcer", ["(did you mean checker?)", "budget"]),
+        ("chekcer=command", ["(did you mean checker?)"]),
+        ("budgte=3", ["(did you mean budget?)"]),
+        ("checker.timout", ["(did you mean checker.timeout?)", "--help"]),
     ],
 )
 def test_a_word_that_nothing_is_called_by(word: str, parts: list[str]) -> None:

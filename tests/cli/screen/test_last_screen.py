@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper, save
 
+from runner.cli.screen.culprit_shapes import looks
 from runner.cli.screen.last_screen import duration, say_ended
 from runner.cli.task import _is_interrupted_there, _say
+from runner.jobs.summary import seen
+from runner.jobs.workaround.run import ON_THIS_CPU
 from runner.report.result import result_json, write_result
 from runner.report.summary import Checks, Summary
 from runner.status import Status
@@ -176,6 +179,61 @@ def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
         assert "  unknown  3 verdicts; most often:" in rest and any("strategy=repeat" in line for line in rest)
     if status is Status.usage:
         assert not rest and str(tmp_path) in first
+
+
+def test_what_stands_between_the_nodes_of_an_answer_has_a_type(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Transpose", ["r"], ["t"], name="transpose"),
+        helper.make_node("Custom", ["t"], ["c"], name="custom", domain="mine"),
+        helper.make_node("Shape", ["c"], ["y"], name="shape"),
+    ]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [2, 3])]
+    ends += [helper.make_tensor_value_info("y", TensorProto.INT64, [2])]
+    save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), tmp_path / "reduced.onnx")
+    said = looks(tmp_path / "reduced.onnx", ["relu", "transpose", "custom", "shape"])
+    assert said == ["Relu float16 [2, 3]", "Transpose float16", "mine.Custom float16", "Shape int64 [2]"]
+
+
+def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = {"what": "in float32: n", "kind": "precision", "passes": True, "where": ON_THIS_CPU}
+    for told, noted in ((one, True), ({**one, "where": ""}, False)):
+        say_ended(result(Status.found, "so", workarounds=(told,)), tmp_path, PROGRAM)
+        said = capsys.readouterr().out
+        assert "helps    in float32: n" in said
+        assert ("target.rounding=on tries them as a GPU rounds, which was not done" in said) is noted
+
+
+def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "replay.yaml").touch()
+    (tmp_path / "reduced.onnx").touch()
+    tested = {"outcome": "unresolved", "measure": None, "reason": "the reference has a NaN or Inf in 'y' as well"}
+    answer = {"culprits": ["n"], "is_cause": False, "instances": [], "good_outputs": tested, "good_inputs": None}
+    cause = {"status": "untested", "reason": "", "whole": None, "answers": [answer]}
+    told = seen({"output": "y", "not_finite": {"nan": 0, "inf": 20, "elements": 384, "type": TensorProto.FLOAT16}})
+    run = result(Status.found, "so", culprits=("n",), cause=cause, model="reduced.onnx", seen=told)
+    say_ended(run, tmp_path, PROGRAM)
+    lines = " ".join(capsys.readouterr().out.split())
+    assert "seen 20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)" in lines
+    assert "float32 at these nodes may help, or smaller values" in lines
+    assert f"strategy=workaround 'strategy.results=[{tmp_path}]' (tries what keeps the failure away)" in lines
+    for damaged in ({}, {"nan": "x"}, {"nan": 1, "inf": 1, "elements": 2, "type": 99}, 3):
+        assert seen({"output": "y", "not_finite": damaged}) == ""
+
+
+def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    why, other = "the check could not import what it needs: No module named 'x'", "the machine is busy"
+    for reasons, row in (
+        ({why: 2}, ["  unknown  2 verdicts, for the reason above"]),
+        ({why: 2, other: 1}, ["  unknown  3 verdicts; most often:", "2 x the reason above", f"1 x {other}"]),
+    ):
+        say_ended(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons), tmp_path, PROGRAM)
+        said = capsys.readouterr().err
+        assert said.count(why) == 1 and all(line in said for line in row), said
 
 
 def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(

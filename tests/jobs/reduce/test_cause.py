@@ -149,6 +149,12 @@ def test_noise_below_the_fault_is_not_proven_by_what_leaks_around_it(tmp_path: P
     assert "this may be another failure than the original's: its check said 'error " in warning
     assert "too tight for tensors inside it" in warning
     assert "checker.measure=" in warning
+    # what is read first says so: the screen, the report, the page, and the message of result.json
+    reserved = "not shown to be the cause"
+    assert run.screen[0].startswith(f"found: fails alone, but {reserved}: noise (1 of ")
+    assert run.result["message"].startswith("1 node fails alone; cause: not proven")
+    assert (run.folder / "REPORT.md").read_text().splitlines()[0].endswith(f": `Div` ({reserved})")
+    assert f"fails alone: Div noise; {reserved}" in (run.folder / "report.html").read_text()
 
 
 def test_every_instance_of_a_broken_pattern_is_healed_together(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class NodeDetails {
       html("p", { class: "where" }, `node ${node - level.node} of ${level.nodes} ${this.within(graph.places(graph.nodeBody[node]))}`, block ? `, ${block}` : ""),
       ...this.opener(item, toggle, item.body === graph.nodeBody[node] ? "its graphs" : `its ${graph.levels[item.body].name}`),
       ...(layer?.precision ? [html("h4", {}, "Precision"), this.precision(layer.precision)] : []),
-      ...(layer ? [html("h4", {}, "Error"), this.errors(layer)] : []),
+      ...(layer ? [html("h4", {}, "Error in the whole model"), this.errors(layer)] : []),
       ...(attributes.length ? [html("h4", {}, "Attributes"), table([], attributes)] : []),
       html("h4", {}, "Outputs"),
       ...this.outputs(node),
@@ -166,8 +166,8 @@ function tensorValues(tensor) {
   const ofFinite = (name, key) => [name, (values) => (values[key] === null ? "nothing finite" : figure(values[key]))];
   const rows = [
     ...(finite ? [ofFinite("lowest", "low"), ofFinite("highest", "high"), ofFinite("mean", "mean")] : [ofFinite("range", "low")]),
-    ["NaN", ({ nan }) => nan],
-    ["Inf", ({ inf }) => inf],
+    ["NaN elements", ({ nan }) => nan],
+    ["Inf elements", ({ inf }) => inf],
     ["first", ({ first }) => first.slice(0, 4).map(figure).join(", ")],
   ].map(([name, value]) => [name, ...known.map(([, values]) => value(values))]);
   const differences = tensor.differences.slice(0, MOST_SHOWN).map((one) => [`[${one.index.join(", ")}]`, figure(one.good), figure(one.wrong)]);

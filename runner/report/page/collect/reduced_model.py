@@ -26,7 +26,7 @@ from runner.report.summary import Summary
 from runner.text import counted
 
 log = logging.getLogger(__name__)
-WHERE = "the reduced model"
+WHERE = "the reduced model, on the inputs kept with it"
 MOST_INNER, LARGEST_MARKED = 48, 32 << 20
 """Tensors inside a reduced model, and bytes of its file, up to which these are looked at."""
 

@@ -8,6 +8,7 @@ from typing import Any
 from runner.report.markup import cut
 from runner.report.page.data import Graph, Row
 from runner.report.repro.backends import rounds
+from runner.report.sections.cause_section import NOT_THE_CAUSE
 from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -24,7 +25,7 @@ SIMULATED = "+simulated"
 CAUSES: Mapping[str, str] = {
     "proven": "it is the cause",
     "joint": "it is part of the cause",
-    "not proven": "whether it is the cause was not shown",
+    "not proven": NOT_THE_CAUSE,
     "untested": "whether it is the cause could not be tested",
 }
 """Of a part that fails, by what the experiments on the whole model showed."""
@@ -94,6 +95,7 @@ def _facts(summary: Summary) -> Iterator[tuple[str, Any]]:
     whole = (summary.triage or {}).get("reproduced", {}).get("failure")  # of the file: its smallest part's may differ
     told = ": ".join(signature[key] for key in ("stage", "kind", "raised", "detail") if signature.get(key))
     yield "failure", whole or told
+    yield "seen", summary.seen
     yield "check", summary.check
     yield "model", summary.input_model
     kept = "raised" if summary.precision and not summary.triage else "kept"  # a triage keeps the part that fails
