@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import onnx
 
 from runner.artifacts import engine_files, given_values
 from runner.artifacts.artifact_index import INDEX_NAME, append, failure_of, row_of, rows
-from runner.artifacts.folder import ArtifactFolder, reserve, safe
+from runner.artifacts.folder import ArtifactFolder, keep_file, reserve, safe
 from runner.artifacts.shared_weights import KEPT, POINTER, is_there, model_of, point
 from runner.artifacts.user_files import UserFiles
 from runner.candidate import Candidate
@@ -144,7 +143,7 @@ class Artifacts:
         if keep is Keep.best and (candidate.phase in _PROOFS or not self._is_better(class_, candidate.size)):
             return None
         try:
-            place = self._place_model(candidate.model, self._kept.of(outcome), name)
+            place = self._place_model(candidate.model, self._kept.of(outcome), name, spare=candidate.temporary)
             if place:
                 engine_files.keep(candidate.folder, place, name, self._kept)
         except (OSError, ValueError) as error:
@@ -194,20 +193,20 @@ class Artifacts:
             return best is None or elements < best.elements
         return class_[0] is Outcome.PASS and (best is None or elements > best.elements)
 
-    def _place_model(self, model: Path, folder: Path, name: str) -> Path | None:
-        """Copy a model that carries its weights; of a large one write down where it lies, or give it weights."""
+    def _place_model(self, model: Path, folder: Path, name: str, *, spare: bool) -> Path | None:
+        """Keep a model that carries its weights; of a large one write down where it lies, or give it weights.
+
+        ``spare``: the model's own file is removed next.
+        """
         if not (model.parent / WEIGHTS).exists():
             if not self._kept.afford(model.stat().st_size, model.name):
                 return None
-            place = reserve(folder, f"{name}.onnx")
-            shutil.copyfile(model, place)
-            return place
+            return keep_file(model, folder, f"{name}.onnx", spare=spare)
         if not self._settings.materialize:
             if not self._kept.afford(model.stat().st_size, model.name):
                 return None
             # a name of its own beside the weights: the candidate's may be gone when its check is over
-            held = reserve(model.parent, f"{KEPT}{name}.onnx")
-            shutil.copyfile(model, held)
+            held = keep_file(model, model.parent, f"{KEPT}{name}.onnx", spare=spare)
             place = reserve(folder, f"{name}{POINTER}")
             self._kept.give_back(-point(place, held, relative=inside(self.folder, self._run_folder)))
             return place

@@ -47,6 +47,7 @@ from runner.session.subject import Subject
 from runner.status import Status
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
+from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
@@ -172,12 +173,20 @@ class Job:
 
     @contextmanager
     def judge(
-        self, subject: Subject, loaded: Loaded | None, noun: str, size: Callable[[Trial], int] = len, *, tries: int = 0
+        self,
+        subject: Subject,
+        loaded: Loaded | None,
+        noun: str,
+        size: Callable[[Trial], int] = len,
+        *,
+        tries: int = 0,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Iterator[Judge]:
         """Judge candidates of ``subject``, and show each check.
 
         ``noun``: what the elements of a trial are called; ``size``: how many of those it has. ``tries``: candidates
-        that are tried one after the other, 0: elements are searched.
+        that are tried one after the other, 0: elements are searched. ``meanwhile``: what a run will need if its first
+        check fails; it is called in a thread then, while this process waits for other checks.
         """
         settings = self.settings
         context = contexts.context(settings, self.checker, self.pool, loaded, subject)
@@ -198,11 +207,12 @@ class Job:
             watcher.checked(told, size(told.nodes))
             if tell:
                 tell(CheckEvent.of(strategy, told, size(told.nodes)))
-
             if first.acquire(blocking=False):
-                threading.Thread(target=_load_what_writes_results, name="results", daemon=True).start()
+                steps = [meanwhile] if told.verdict.outcome is Outcome.FAIL else []
+                threads.append(threading.Thread(target=_prepare, args=(steps,), name="meanwhile", daemon=True))
+                threads[-1].start()
 
-        first = threading.Lock()
+        first, threads = threading.Lock(), list[threading.Thread]()
         studied = Studied(settings.checker.same_failure)
         place = self.folder / "checks"
         judge = Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
@@ -211,6 +221,8 @@ class Job:
             yield judge
         finally:
             watcher.finished()
+            for thread in threads:
+                thread.join()  # it may write into the run's folder
 
     def ended(self, session: Interruptible, question: Callable[[], E]) -> E | Ending:
         """Turn what stops a session into an ending of it, so that what was found is still reported."""
@@ -258,8 +270,9 @@ class Job:
         write_bundle(settings, folder or self.folder, summary, cwd, self.command, answer, self.pool, material)
 
 
-def _load_what_writes_results() -> None:
-    """Load it while checks run, for which this process only waits, and not when all have ended."""
-    with suppress(Exception):  # whoever writes results says what is wrong
-        for name in _WRITES_RESULTS:
-            import_module(name)
+def _prepare(steps: Sequence[Callable[[], object]]) -> None:
+    """Take these steps, and import what writes results, while checks run: this process only waits for them."""
+    imports: list[Callable[[], object]] = [partial(import_module, name) for name in _WRITES_RESULTS]
+    for step in [*steps, *imports]:
+        with suppress(Exception):  # whoever needs it says what is wrong
+            step()

@@ -1,6 +1,6 @@
 """A reduction: the smallest part of a model that still fails, and what is tried on that answer.
 
-The code of what comes after the search is loaded then: the first check need not wait for it.
+The code of what comes after the search is loaded while the first checks run: they need not wait for it.
 """
 
 # ruff: noqa: PLC0415
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,12 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
+_AFTER_THE_SEARCH = (
+    "runner.jobs.reduce.refinements",
+    "runner.jobs.reduce.nested.nested_stages",
+    "runner.jobs.reduce.shrink.passes",
+    "runner.jobs.reduce.cause.prove_cause",
+)
 NON_FINITE = (
     "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
     "checker=finite takes any for a failure"
@@ -91,7 +98,7 @@ def _reduce(job: Job) -> Summary:
         audited = Audited(job.checker, settings, job.tools, loaded.store.structure, drawing=bool(loaded.graph.drawing))
         job = replace(job, checker=audited)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
-    with job.judge(subject, loaded, "nodes") as judge:
+    with job.judge(subject, loaded, "nodes", meanwhile=partial(_prepare, subject)) as judge:
         judge.studied.names = frozenset(
             {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
         )
@@ -136,6 +143,13 @@ def _reduce(job: Job) -> Summary:
             summary = with_rest(told(ending, reliability), summary, rest)
         job.bundle(summary, files_of(ending))
     return summary
+
+
+def _prepare(subject: Subgraph) -> None:
+    """Read what cuts need, and load what comes after the search."""
+    subject.prepare()
+    for name in _AFTER_THE_SEARCH:
+        import_module(name)
 
 
 def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: FirstLook) -> Ending:

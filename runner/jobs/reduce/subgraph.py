@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -67,6 +68,7 @@ class Subgraph:
     declared: bool = False
     as_file: bool = False
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
+    _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     @cached_property
     def space(self) -> Space:
@@ -240,12 +242,22 @@ class Subgraph:
                     known.pop(name, None)
         return {**declared, **known}
 
-    @cached_property
+    @property
     def constants(self) -> dict[str, onnx.TensorProto]:
         """Values that become constants.
 
         Those that no data reaches, if all samples agree (or all, or none, if the user says so).
         """
+        with self._reading:  # `prepare` may be at it
+            return self._constants
+
+    def prepare(self) -> None:
+        """Read the constants in a thread of its own, before a cut asks for them; not those that a worker would make."""
+        if not self.recorded.on_demand:
+            _ = self.constants
+
+    @cached_property
+    def _constants(self) -> dict[str, onnx.TensorProto]:
         if self.cut_policy is CutPolicy.input:
             return {}
         values = self.recorded.values
@@ -258,6 +270,6 @@ class Subgraph:
 def same_in_all(tensors: Sequence[TensorFile | None], largest: int = LARGEST_CONSTANT) -> onnx.TensorProto | None:
     """Return the one tensor that all samples have; None where they differ, or it takes more than ``largest`` bytes."""
     found = [tensor.content() for tensor in tensors if tensor and tensor.structure is None and tensor.size <= largest]
-    if len(found) != len(tensors) or len(set(found)) != 1:
+    if not found or len(found) != len(tensors) or any(one != found[0] for one in found[1:]):
         return None
     return onnx.TensorProto.FromString(found[0])

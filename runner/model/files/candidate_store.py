@@ -264,7 +264,8 @@ def _references(model: ModelProto) -> Iterable[TensorProto]:
 
 def _large(tensor: TensorProto) -> bytes | None:
     """Return the bytes of a tensor that is worth a place outside protobuf."""
-    return tensor_bytes.raw_bytes(tensor) if len(tensor.raw_data) >= _LARGE else None
+    raw = tensor_bytes.raw_bytes(tensor) if tensor.HasField("raw_data") else None  # each look at it makes a copy
+    return raw if raw is not None and len(raw) >= _LARGE else None
 
 
 def _inline_bytes(model: ModelProto) -> int:

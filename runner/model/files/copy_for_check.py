@@ -9,6 +9,8 @@ from pathlib import Path
 
 LARGEST = 256 << 20
 """Bytes up to which a model is copied for each check of it."""
+_WALKED = 32 << 20
+"""Bytes of a model from which on to look at its structure alone is faster than to look at all of it."""
 # what a model has that reads files beside it: they are not copied, so a copy would be another model
 _BESIDE = (b"location", b"ep_cache_context")
 
@@ -23,7 +25,23 @@ def copy_for_check(file: Path, folder: Path) -> Path:
         if not 0 < size <= LARGEST:
             return file
         with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if any(content.find(word) >= 0 for word in _BESIDE):
+            if _reads_others(file, content):
                 return file
     folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copyfile(file, folder / "model.onnx"))
+
+
+def _reads_others(file: Path, content: mmap.mmap) -> bool:
+    """Whether a model may read files beside it; of a large one its weights are left out, which hold any bytes."""
+    if len(content) >= _WALKED:
+        # a first check of a small model begins before these are loaded
+        from runner.model.files.external_data import OWN_FILE  # noqa: PLC0415
+        from runner.model.files.parse_without_weights import parse_without_weights  # noqa: PLC0415
+        from runner.model.values.tensor_bytes import delimited  # noqa: PLC0415
+
+        model = parse_without_weights(file)
+        if model is not None:
+            text, (location, context) = model.SerializeToString(), _BESIDE
+            left = location + delimited(2, len(OWN_FILE)) + OWN_FILE.encode()  # stands in place of each weight
+            return context in text or text.count(location) > text.count(left)
+    return any(content.find(word) >= 0 for word in _BESIDE)
