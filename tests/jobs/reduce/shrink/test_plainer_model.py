@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -123,3 +126,27 @@ def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(tmp_path: Pat
         refined.append(done.result["checks"]["refine"])
     assert models[0] == models[1]
     assert refined == [2, 2]
+
+
+def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_path: Path) -> None:
+    """The same model, byte for byte, and the same values of its inputs and outputs."""
+    onnx.save(made(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
+    check = check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes))")
+    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    words = (*given, *by_command(check, "{inputs}"))
+    together = winnow(*words, folder=tmp_path / "together")
+    alone = tmp_path / "alone"
+    patched = (
+        "from runner.jobs.reduce.shrink.passes import Shrinking\n"
+        "Shrinking._together = lambda self, one: []\n"
+        "from runner.__main__ import main\n"
+        "main()"
+    )
+    argv = [sys.executable, "-c", patched, *words, f"hydra.run.dir={alone}"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "all at once (1 node)" not in done.stdout, done.stdout + done.stderr
+    paid = [json.loads((folder / "result.json").read_text())["checks"]["refine"] for folder in (together.folder, alone)]
+    assert paid == [2, 4], "a control, then one question, or one of each pass"
+    for name in ("reduced.onnx", "test_data_set_0/input_0.pb", "test_data_set_0/output_0.pb"):
+        assert (together.folder / name).read_bytes() == (alone / name).read_bytes(), name
