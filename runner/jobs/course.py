@@ -11,8 +11,8 @@ from runner.schema.root import Settings
 from runner.schema.strategy import Find, PrecisionSettings, ReduceSettings, RepeatSettings, TacticRepeatSettings
 from strategies.outcome import Outcome
 
-OWN_SIMPLER, OTHER_SIMPLER = 1, 2
-"""Checks that make an answer simpler: of a check of the user's own, which may know what it is given, and of others."""
+OWN_SIMPLER, OTHER_SIMPLER = 2, 1
+"""Checks that make an answer simpler, all at once. A check of the user's own is first asked what it knows of values."""
 EXPERIMENTS, ALONE, HELD_OUT, SEVERAL, DOUBTS = 2, 32, 2, 8, 2
 """Checks that show an answer to be the cause; of what a precision search has left out, at most, and on other samples;
 by which a search tries to remove several elements at once; of a whole before anything is tried on it."""

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TWICE = 2
-"""How often a smaller answer is checked before anything is tried on it."""
-
 
 @dataclass(frozen=True)
 class Refined:
@@ -91,12 +88,13 @@ class Refining:
             except ContradictionError as surprise:
                 if len(answers) == 1:
                     raise
-                self.refuse(surprise, answers[:-1])
+                answers.pop()
+                self.refuse(surprise, answers)
             else:
                 if again.answer is Answer.YES or len(answers) == 1:
                     return HandedOver(answers[-1].done, standing, first.standing.trial, searched, again)
+                answers.pop()
             recheck.withdraw(name)
-            answers.pop()
 
     def run(self, first: Refined) -> list[Refined]:
         """Return the answers, each made from the one before it; the last one is the smallest."""
@@ -113,11 +111,23 @@ class Refining:
         return answers
 
     def refuse(self, surprise: ContradictionError, answers: list[Refined]) -> None:
-        """Say that the last of these answers stands. Raises ``surprise`` where the check itself proves to be flaky."""
-        standing, first, reliability = answers[-1].standing, answers[0].standing.judge, self.session.reliability
+        """Leave those of these answers whose failure is reliable: the last one then stands.
+
+        None but the first is known to be: the others failed once. Raises ``surprise`` where not even that one's is, or
+        the control's: the check itself is flaky.
+        """
+        first, reliability = answers[0].standing.judge, self.session.reliability
         again, nothing, allowance = "the answer so far", self.session.question.nothing, reliability.allowance(first)
+        while True:
+            standing = answers[-1].standing
+            try:
+                reliability.repeat(standing.judge, standing.trial, again, MEASURED, allowance, failing=True)
+                break
+            except ContradictionError:
+                if len(answers) == 1:
+                    raise surprise from None
+                answers.pop()
         try:
-            reliability.repeat(standing.judge, standing.trial, again, MEASURED, allowance, failing=True)
             reliability.repeat(first, NOTHING, nothing, HEALTHY, allowance, failing=False)
         except ContradictionError:
             raise surprise from None
@@ -136,12 +146,12 @@ class Refining:
         reliability = self.session.reliability
         inquiry = Inquiry(stage.judge, reliability, stage.start, self.session.means, stage.purpose)
         inquiry.note(stage.whole, Answer.YES)
-        found = inquiry.settle()
+        searched = stage.purpose == "search"
+        # of any other stage nothing is claimed that what it was refused would prove
+        found = inquiry.settle() if searched or reliability.rates else inquiry.run()
         smallest = found.trial
         if not smallest:
             return None
-        if smallest != stage.whole or not stage.known:
-            reliability.repeat(stage.judge, smallest, f"{stage.label}, again", TWICE, failing=True)
         if stage.name == SHRINKING and self._is_milder(stage.judge, smallest, before.standing):
             log.info(
                 "%s: the failure is much milder than before, perhaps another one: nothing of it stands", stage.label
@@ -150,7 +160,7 @@ class Refining:
         if without is Answer.UNKNOWN and len(smallest) == 1 and found.claim is Claim.ONE_MINIMAL:
             found = replace(found, claim=Claim.UNPROVEN)
         standing = Standing(stage.judge, smallest, stage.origin)
-        searched = stage.purpose == "search"
+        reliability.second.follow(before.standing.trial, smallest)
         return Refined(found if searched else before.done, standing, inquiry if searched else None)
 
     def _is_milder(self, judge: Judge, smaller: Trial, before: Standing) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections import Counter
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -16,12 +17,12 @@ from runner.schema.checker import Flaky
 from runner.session.inquiry import SEARCHING, Budget
 from runner.session.reliability import Reliability
 from runner.session.stage import Stage
-from runner.session.trust.check_counts import HANDED_OVER
+from runner.session.trust.check_counts import HANDED_OVER, SHRINKING, Tally
 from runner.session.trust.second_verdicts import doubtful
 from runner.session.trust.sequential_test import Count, Rates
 from strategies.minimal import reduce
 from strategies.outcome import Answer
-from strategies.search import Search
+from strategies.search import Claim, Done, Search
 from strategies.trial import Trial
 from tests.session.test_session import FAIL, PASS, Numbers, needs, session
 
@@ -276,22 +277,71 @@ def near_a_limit(failures: int):
     return rule
 
 
-@pytest.mark.parametrize("failures", [1, 2, 3, 5])
+@pytest.mark.parametrize("failures", [1, 2, 3, 6, 7])
 @pytest.mark.parametrize("mode", [Flaky.auto, Flaky.never])
 def test_a_refinement_whose_failure_is_not_reliable_is_refused(tmp_path, failures, mode):
-    """The answer before it stands, and nothing else is asked again."""
+    """The answer before it stands, and nothing else is asked again. Made of a weak answer, it is repeated as often."""
     plain = session(tmp_path / "plain", needs(7, 20), reliability=Reliability(mode, 0.01))
     plain.preflight()
     plain.reduce()
     one = session(tmp_path, near_a_limit(failures), reliability=Reliability(mode, 0.01), refine=OneStage(tmp_path).next)
     assert one.preflight() is None
     ending = one.reduce()
-    refused = failures <= (1 if mode is Flaky.never else 3)
+    refused = failures <= (1 if mode is Flaky.never else 6)
     assert ending.status == "found"
     assert (ending.standing.judge is one.judge, ending.main) == (refused, Trial.of([7, 20]))
     assert one.reliability.rates is None
     assert (tmp_path / "reduced").read_text() == ("7,20" if refused else "0")
     assert one.judge.tally.paid["search"] <= plain.judge.tally.paid["search"] + 5
+
+
+class TwoStages:
+    """A refinement of the first answer into element 30, and one of that into element 31."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.left = folder, [30, 31]
+
+    def next(self, standing):
+        if not self.left:
+            return None
+        subject, smaller = Numbers(32), Trial.of([self.left.pop(0)])
+        judge = standing.judge.beside(subject, Journal(self.folder / f"{smaller.ranges}.jsonl", {"of": smaller.ranges}))
+        return Stage(
+            "shrink",
+            "smaller",
+            judge,
+            lambda known: Search(subject.space, Done(smaller, Claim.SMALLEST_SEEN), known),
+            (),
+            smaller,
+            purpose="refine",
+        )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_was_made_of_a_refinement_that_is_not_reliable_is_refused_with_it(tmp_path, workers):
+    """Only the last one is repeated; the one below it turns out to be as little reliable, the first answer is."""
+    asked = Counter[int]()
+
+    def rule(candidate):
+        refined = [element for element in (30, 31) if candidate.trial.elements == {element}]
+        if not refined:
+            return needs(7, 20)(candidate)
+        asked[refined[0]] += 1
+        return FAIL if asked[refined[0]] % 2 else PASS
+
+    one = session(
+        tmp_path,
+        rule,
+        reliability=Reliability(Flaky.auto, 0.01),
+        refine=TwoStages(tmp_path).next,
+        workers=workers,
+    )
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert (ending.status, ending.standing.judge is one.judge, ending.trial) == ("found", True, Trial.of([7, 20]))
+    assert one.reliability.rates is None
+    assert (tmp_path / "reduced").read_text() == "7,20"
+    assert asked[30] == 2, "one verdict made it an answer, and the next one contradicted that"
 
 
 def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):
@@ -349,3 +399,12 @@ def test_repeats_share_nothing_with_other_checks_and_no_check_does_that_is_flaky
             # the first check comes before anything is known of how reliable it is
             assert candidate.fresh is (again or (number > 0 and name == "flaky"))
             seen.add(place)
+
+
+def test_what_makes_an_answer_simpler_earns_no_repeats():
+    """A quarter of the search is a quarter of what looked for the answer."""
+    tally, second = Tally(), replace(PASS, seconds=2.0)
+    for purpose, phase in (("search", "earliest end"), ("refine", "several at once"), ("refine", SHRINKING)):
+        tally.pay(second, purpose, phase, 0)
+    tally.pay(second, "refine", "control", 0)
+    assert (tally.searched, tally.paid["refine"]) == ((2, 4.0), 3)

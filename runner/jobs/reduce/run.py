@@ -203,7 +203,7 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
         side,
         job.folder / "values" / "shrink",
         MOST_QUESTIONS if most is None else most,
-        job.means.budget,
+        job.means,
         subject,
         own=checker.runs_own_code,
         fed=job.checker.wants_feeds,

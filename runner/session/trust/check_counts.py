@@ -18,7 +18,10 @@ SHRINKING = "shrink"
 """The phase of checks of an answer with simpler values: many of these are no question, which is nobody's mistake."""
 NOT_SEARCHING = (*TRUST_PHASES, "cause", FIRST_LOOK, SHRINKING)
 """Phases in which an unknown verdict keeps no search from its answer."""
-SEARCHED = ("search", "refine")
+REFINE = "refine"
+OF_SIMPLER = (SHRINKING, "control")
+"""The phases of checks that refine an answer and make it simpler: one on harmless values comes first."""
+SEARCHED = ("search", REFINE)
 """The purposes of checks that look for an answer."""
 REPEATS = "repeats"
 """What a check counts as, in place of its phase, where one of the same candidate was made before."""
@@ -33,13 +36,15 @@ class Tally:
     Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
     that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
     known. ``parts``: the checks that are no part of a search, by phase or as `REPEATS`; ``spent``: seconds in checks of
-    each purpose and part. ``due``: checks of trust that are announced and not made, None: nothing was announced.
-    ``repeats``: how many checks an answer takes, None: one.
+    each purpose and part. ``simpler``: checks that made an answer simpler, and looked for none. ``due``: checks of
+    trust that are announced and not made, None: nothing was announced. ``repeats``: how many checks an answer takes,
+    None: one.
     """
 
     paid: Counter[str] = field(default_factory=Counter)
     parts: Counter[str] = field(default_factory=Counter)
     spent: dict[str, float] = field(default_factory=dict)
+    simpler: int = 0
     seen: set[tuple[Path, str, int]] = field(default_factory=set)
     reused: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -61,6 +66,9 @@ class Tally:
         self.seconds += verdict.seconds
         self.peak_rss_mb = max(self.peak_rss_mb, verdict.peak_rss_mb)
         part = purpose
+        if purpose == REFINE and phase in OF_SIMPLER:
+            self.simpler += 1
+            part = SHRINKING
         if phase in TRUST_PHASES:
             self.due = self.due and self.due - 1
             part = REPEATS if attempt % HANDED_OVER else phase
@@ -70,4 +78,5 @@ class Tally:
     @property
     def searched(self) -> tuple[int, float]:
         """How many checks looked for an answer, and how many seconds they took."""
-        return sum(self.paid[one] for one in SEARCHED), sum(self.spent.get(one, 0.0) for one in SEARCHED)
+        checks = sum(self.paid[one] for one in SEARCHED) - self.simpler
+        return checks, sum(self.spent.get(one, 0.0) for one in SEARCHED)

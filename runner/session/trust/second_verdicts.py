@@ -54,6 +54,10 @@ class SecondVerdicts:
         self.weak |= {found} if 1 + MOST in again.values() else set()
         return again
 
+    def follow(self, before: Trial, smaller: Trial) -> None:
+        """Note that an answer was made from another one: it is weak where that one is."""
+        self.weak |= {smaller} if before in self.weak else set()
+
     def afforded(self, judge: Judge, trial: Trial, workers: int) -> int:
         """Return how many more repeats an answer may have now, if all of them agree.
 

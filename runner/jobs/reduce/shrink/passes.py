@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,17 +17,20 @@ from runner.jobs.reduce.shrink.shrunk_subject import Shrunk, Simpler, Whole
 from runner.jobs.reduce.shrink.simpler_values import SimplerValues
 from runner.jobs.reduce.shrink.smaller_shapes import SmallerShapes
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.journal.journal import context_digest
 from runner.model.graph.control_model import Form
-from runner.model.graph.cut import Cut
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.protobuf_edits import copy_of
-from runner.session.inquiry import SEARCHING, Budget
+from runner.session.inquiry import SEARCHING, Means
 from runner.session.judge import Judge
+from runner.session.parallel import Expected
 from runner.session.question import NOTHING
 from runner.session.stage import Stage, Standing
 from runner.session.subject import Subject, cutting
 from runner.session.trust.check_counts import SHRINKING
-from strategies.outcome import Outcome
+from runner.text import listed
+from strategies.outcome import Answer, Outcome
+from strategies.search import Ask, Claim, Done, Search
 from strategies.search_space import Closure
 from strategies.trial import Trial
 
@@ -57,81 +60,128 @@ def simplified(subject: Subject, trial: Trial) -> tuple[str, ...]:
     return (*simplified(subject.base, subject.trial), *own)
 
 
+@dataclass(frozen=True)
+class Pass:
+    """A pass over an answer. ``first``: the question that it asks first, about all that it simplifies."""
+
+    shrunk: Shrunk
+    judge: Judge
+    first: Ask
+
+    @property
+    def title(self) -> str:
+        """What it makes of an answer."""
+        return PASSES[self.shrunk.number]
+
+
 @dataclass
 class Shrinking:
-    """Makes the stages.
+    """Makes the stages. What is left to do is tried in one candidate first; where that is no answer, pass by pass.
 
-    ``reference``: runs candidates. ``folder``: for values. ``most``: questions of a pass at most. ``budget``: of the
-    run. ``model``: the whole one. ``own``: the check is the user's, and may know the model's own outputs by name.
+    ``reference``: runs candidates. ``folder``: for values. ``most``: questions of a pass at most. ``means``: those of
+    the run. ``model``: the whole one. ``own``: the check is the user's, and may know the model's own outputs by name.
     ``fed``: it asks for values of the inputs.
     """
 
     reference: Side
     folder: Path
     most: int
-    budget: Budget
+    means: Means
     model: Subgraph
     own: bool = False
     fed: bool = True
-    _made: int = 0
     _able: dict[tuple[str, ...], bool] = field(default_factory=dict)
+    _made: dict[tuple[str, Trial, int], Pass | None] = field(default_factory=dict)
 
     def stages(self, standing: Standing) -> Iterator[Stage]:
         """Yield the passes that an answer has not been through."""
-        subject = cutting(standing.judge.subject)
-        if self._is_short(standing.judge):
+        judge, trial = standing.judge, standing.trial
+        subject = cutting(judge.subject)
+        if self._is_short(judge) or not self.most:
             return
         if subject.closure is Closure.DESCENDANTS:
             return  # the check knows what the model's own outputs should be
-        made = subject.cut(standing.trial)
-        hands_out = not set(made.outputs).isdisjoint(self.model.graph.outputs)
-        if self.own and not self._judges_other_values(standing.judge, made):
+        if self.own and not self._judges_other_values(judge, trial):
             return
-        whole = Whole(made.model, subject.samples(made))
-        first = VALUES
-        if isinstance(subject, Shrunk):
-            unchanged = standing.trial == subject.space.whole
-            first = (REST if subject.number == SHAPES and unchanged else subject.number) + 1
-        # a check of the user's own would trip over another shape of what it knows, and that may look like the failure
-        known = self.own and (hands_out or not self.fed)
-        # what the reference does not run, or makes a NaN or Inf of, it cannot tell from another failure
-        unguarded = not all(one.expected and all(v.finite for v in one.expected.values()) for one in whole.samples)
-        values = partial(SimplerValues.of, careful=unguarded)
-        array = subject.store.array
-        kinds: dict[int, Callable[[Path], Simpler]] = {
-            VALUES: lambda folder: values(whole, array, folder),
-            SHAPES: lambda folder: SmallerShapes.of(whole, array, folder),
-            REST: lambda folder: values(whole, array, folder),
-            ATTRIBUTES: lambda _: DefaultAttributes.of(whole),
-            DTYPES: lambda folder: PlainFloats.of(whole, array, folder),
-            NAMES: lambda folder: ShorterNames.of(whole, folder),
-        }
-        for number in (VALUES, NAMES) if known or unguarded else kinds:
-            if number < first:
-                continue
-            self._made += 1
-            folder = self.folder / str(self._made)
-            simpler = kinds[number](folder)
-            if not simpler.levels.tops:
-                continue
-            shrunk = Shrunk(subject, standing.trial, whole, simpler, number, self.reference, folder)
-            judge = standing.judge.stage(simpler.name, shrunk)
-            start = partial(simpler.levels.search, most=self.most)
+        one = self._next(judge, trial)
+        while one:
+            together = self._together(one)
+            if len(together) > 1:
+                last, found = together[-1], Done(together[-1].first.trial, Claim.SMALLEST_SEEN)
+                yield Stage(
+                    *(SHRINKING, _label(together), last.judge, partial(Search, last.shrunk.space, found)),
+                    *(standing.origin, last.first.trial),
+                    purpose="refine",
+                )
+            start, whole = partial(one.shrunk.simpler.levels.search, most=self.most), one.shrunk.space.whole
             yield Stage(
-                *(SHRINKING, PASSES[number], judge, start, standing.origin, shrunk.space.whole),
+                *(SHRINKING, one.title, one.judge, start, standing.origin, whole),
                 purpose="refine",
                 known=True,
             )
+            one = self._next(judge, trial, one.shrunk.number)
+
+    def _next(self, judge: Judge, trial: Trial, done: int = -1) -> Pass | None:
+        """Return the first pass after number ``done`` that has something to do on an answer; None: there is none."""
+        subject = cutting(judge.subject)
+        changed = isinstance(subject, Shrunk) and trial != subject.space.whole
+        done = max(done, subject.number) if isinstance(subject, Shrunk) else done
+        key = context_digest(subject.identity()), trial, done
+        if key not in self._made:
+            made = subject.cut(trial)
+            whole = Whole(made.model, subject.samples(made))
+            array, folder = subject.store.array, self.folder / str(len(self._made) + 1)
+            # a check of the user's own would trip over another shape of what it knows, like the failure perhaps
+            known = self.own and (not set(made.outputs).isdisjoint(self.model.graph.outputs) or not self.fed)
+            # what the reference does not run, or makes a NaN or Inf of, it cannot tell from another failure
+            unguarded = not all(one.expected and all(v.finite for v in one.expected.values()) for one in whole.samples)
+            values = partial(SimplerValues.of, whole, array, folder, careful=unguarded)
+            kinds: dict[int, Callable[[], Simpler]] = {
+                VALUES: values,
+                SHAPES: partial(SmallerShapes.of, whole, array, folder),
+                REST: values,
+                ATTRIBUTES: partial(DefaultAttributes.of, whole),
+                DTYPES: partial(PlainFloats.of, whole, array, folder),
+                NAMES: partial(ShorterNames.of, whole, folder),
+            }
+            numbers = [number for number in kinds if number > done and (changed or number != REST)]
+            self._made[key] = None
+            for number in numbers:
+                if (known or unguarded) and number not in (VALUES, NAMES):
+                    continue
+                simpler = kinds[number]()
+                if not simpler.levels.tops:
+                    continue
+                shrunk = Shrunk(subject, trial, whole, simpler, number, self.reference, folder)
+                first = simpler.levels.search({shrunk.space.whole: Answer.YES}, self.most).next
+                assert isinstance(first, Ask), "one question is allowed at least, and there is a lower level"
+                self._made[key] = Pass(shrunk, judge.stage(simpler.name, shrunk), first)
+                break
+        return self._made[key]
+
+    def _together(self, one: Pass | None) -> list[Pass]:
+        """Return a pass and those after it, each over what the first question of the one before it makes of an answer.
+
+        The last one's first question is then what all of them lead to, where each gets YES for its own. They end at one
+        whose own is none: that one has to look for what the reference runs.
+        """
+        found: list[Pass] = []
+        while one and not one.shrunk.unfit(one.first.trial):
+            found.append(one)
+            one = self._next(one.judge, one.first.trial)
+        return found
 
     def _is_short(self, judge: Judge) -> bool:
         """Whether half of the budget is spent: the rest is for the cause."""
-        checks, seconds = self.budget.checks, self.budget.seconds
+        budget = self.means.budget
         paid = sum(judge.tally.paid[purpose] for purpose in SEARCHING)
-        spent = time.monotonic() - self.budget.started
-        return (checks is not None and 2 * paid > checks) or (seconds is not None and 2 * spent > seconds)
+        spent = time.monotonic() - budget.started
+        short = budget.checks is not None and 2 * paid > budget.checks
+        return short or (budget.seconds is not None and 2 * spent > budget.seconds)
 
-    def _judges_other_values(self, judge: Judge, made: Cut) -> bool:
+    def _judges_other_values(self, judge: Judge, trial: Trial) -> bool:
         """Whether the check passes a model that hands out other values under the names of the answer's outputs."""
+        made = cutting(judge.subject).cut(trial)
         if made.outputs not in self._able:
             known = self.model.recorded.values
             unknown = tuple({name: one[name] for name in one if name not in made.outputs} for one in known)
@@ -139,8 +189,22 @@ class Shrinking:
             graph = Graph.of(copy_of(made.model))
             other = replace(self.model, graph=graph, recorded=recorded, control=Form(outputs=True))
             label = "an Identity with the answer's outputs, with other values"
-            verdict = judge.stage(label, other).sure(NOTHING, "control", label, "refine")
+            control = Expected(judge.stage(label, other), NOTHING, "control", label, "refine")
+            if self.means.workers > 1 and self.means.budget.checks is None:
+                together = self._together(self._next(judge, trial))
+                first = [
+                    Expected(one.judge, one.first.trial, SHRINKING, _label(together), "refine") for one in together[-1:]
+                ]
+                self.means.at_once.ahead([control, *first])
+            verdict = control.judge.sure(NOTHING, "control", label, "refine")
             self._able[made.outputs] = verdict.outcome is not Outcome.FAIL
             if verdict.outcome is Outcome.FAIL:
                 log.info("values stay: the check knows what the answer's outputs should be (%s)", verdict.said)
         return self._able[made.outputs]
+
+
+def _label(together: Sequence[Pass]) -> str:
+    """What the check of a candidate is called that several passes have made, or one."""
+    if len(together) == 1:
+        return together[0].first.label
+    return f"{listed([one.title for one in together], len(PASSES))}, all at once"

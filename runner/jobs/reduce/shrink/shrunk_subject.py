@@ -22,7 +22,7 @@ from runner.errors import NotTried
 from runner.jobs.reduce.shrink.levels import Levels
 from runner.journal.journal import context_digest
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import Cut
+from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import has_no_rank
@@ -143,6 +143,14 @@ class Shrunk:
         inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
         fed = tuple(name for name in inputs if any(name in sample.feeds for sample in samples))
         return ShrunkCut(model, fed, tuple(outputs), (), samples=samples)
+
+    def unfit(self, trial: Trial) -> str:
+        """Return why a candidate is no question; "" where it is one."""
+        try:
+            self.cut(trial)
+        except CutError as error:
+            return str(error)
+        return self._made[trial].unfit
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return what a cut is fed, and what the reference makes of that."""

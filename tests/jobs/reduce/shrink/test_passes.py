@@ -16,7 +16,7 @@ from runner.jobs.reduce.shrink.passes import Shrinking
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize
-from runner.session.inquiry import Budget
+from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge, Tally
 from runner.session.subject import Kept
 from runner.verdict import UNFIT, Verdict
@@ -88,7 +88,7 @@ def test_values_stay_where_the_check_knows_them_or_the_failure_gets_milder(tmp_p
 def test_the_second_half_of_a_budget_is_for_the_cause(tmp_path: Path) -> None:
     def is_short(budget: Budget) -> bool:
         judge: Any = SimpleNamespace(tally=Tally(Counter(search=4, refine=1, trust=90)))
-        return Shrinking(*[None] * 2, 8, budget, None)._is_short(judge)  # type: ignore[arg-type]
+        return Shrinking(*[None] * 2, 8, Means(budget=budget), None)._is_short(judge)  # type: ignore[arg-type]
 
     assert not is_short(Budget())
     assert [is_short(Budget(checks=checks)) for checks in (9, 10)] == [True, False]

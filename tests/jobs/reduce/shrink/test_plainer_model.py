@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -83,18 +87,66 @@ def test_long_names_of_tensors_get_short_but_for_outputs(tmp_path: Path) -> None
 
 
 def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
-    """A check that knows a tensor by its name keeps the names, and nothing else."""
+    """A check that knows a tensor by its name keeps the names, and nothing else.
+
+    All is tried in one candidate. Where that does not fail, the passes go one by one, and the last of them has asked
+    that very question: it is not paid for again. What they make of an answer is repeated as it is handed over only.
+    """
     onnx.save(made(), tmp_path / "m.onnx")
     np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
     given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
-    names = {}
+    names, paid = {}, {}
     for name, more in (("free", ""), ("by_name", f" and '{LONG}x' in inputs")):
         check = check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes{more}))", f"{name}.py")
-        done = winnow(*given, *by_command(check, "{inputs}"), folder=tmp_path / name)
+        done = winnow(*given, *by_command(check, "{inputs}"), "checker.flaky=auto", folder=tmp_path / name)
         assert done.result["culprits"] == [f"{LONG}Gemm"], done.output
         (node,) = done.model().graph.node
         names[name] = node.input[0]
         assert not node.attribute, "the failure needs none"
         assert done.model().graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
         assert ("shorter names" in done.result["message"]) is (name == "free")
+        paid[name] = done.result["checks"]["refine"]
+        assert (done.result["checks"]["repeats"], done.output.count(", all at once (1 node)")) == (2, 1), done.output
     assert names == {"free": "t0", "by_name": f"{LONG}x"}
+    control, together, attributes, dtypes = 1, 1, 1, 1
+    assert paid == {"free": control + together, "by_name": control + together + attributes + dtypes}
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(tmp_path: Path, workers: int) -> None:
+    onnx.save(made(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
+    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    check = check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes))")
+    models, refined = [], []
+    for count in (1, workers):
+        words = ("workers=parallel", f"workers.count={count}") if count > 1 else ()
+        done = winnow(*given, *by_command(check, "{inputs}"), *words, folder=tmp_path / str(count))
+        models.append(done.model())
+        refined.append(done.result["checks"]["refine"])
+    assert models[0] == models[1]
+    assert refined == [2, 2]
+
+
+def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_path: Path) -> None:
+    """The same model, byte for byte, and the same values of its inputs and outputs."""
+    onnx.save(made(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
+    check = check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes))")
+    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    words = (*given, *by_command(check, "{inputs}"))
+    together = winnow(*words, folder=tmp_path / "together")
+    alone = tmp_path / "alone"
+    patched = (
+        "from runner.jobs.reduce.shrink.passes import Shrinking\n"
+        "Shrinking._together = lambda self, one: []\n"
+        "from runner.__main__ import main\n"
+        "main()"
+    )
+    argv = [sys.executable, "-c", patched, *words, f"hydra.run.dir={alone}"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "all at once (1 node)" not in done.stdout, done.stdout + done.stderr
+    paid = [json.loads((folder / "result.json").read_text())["checks"]["refine"] for folder in (together.folder, alone)]
+    assert paid == [2, 4], "a control, then one question, or one of each pass"
+    for name in ("reduced.onnx", "test_data_set_0/input_0.pb", "test_data_set_0/output_0.pb"):
+        assert (together.folder / name).read_bytes() == (alone / name).read_bytes(), name
