@@ -104,7 +104,10 @@ class Refining:
             try:
                 smaller = self._tried(stage, answers[-1])
             except ContradictionError as surprise:
+                known = len(answers)
                 self.refuse(surprise, answers)
+                if len(answers) < known:
+                    break  # what is left would be made smaller in the way that was just refused
                 continue
             if smaller:
                 answers.append(smaller)

@@ -92,6 +92,7 @@ class Shrinking:
     fed: bool = True
     _able: dict[tuple[str, ...], bool] = field(default_factory=dict)
     _made: dict[tuple[str, Trial, int], Pass | None] = field(default_factory=dict)
+    _folders: int = 0
 
     def stages(self, standing: Standing) -> Iterator[Stage]:
         """Yield the passes that an answer has not been through."""
@@ -101,6 +102,8 @@ class Shrinking:
             return
         if subject.closure is Closure.DESCENDANTS:
             return  # the check knows what the model's own outputs should be
+        if not isinstance(subject, Shrunk):
+            self._made.clear()  # another answer: what was made of the one before is not asked for any more
         if self.own and not self._judges_other_values(judge, trial):
             return
         one = self._next(judge, trial)
@@ -130,7 +133,8 @@ class Shrinking:
         if key not in self._made:
             made = subject.cut(trial)
             whole = Whole(made.model, subject.samples(made))
-            array, folder = subject.store.array, self.folder / str(len(self._made) + 1)
+            self._folders += 1
+            array, folder = subject.store.array, self.folder / str(self._folders)
             # a check of the user's own would trip over another shape of what it knows, like the failure perhaps
             known = self.own and (not set(made.outputs).isdisjoint(self.model.graph.outputs) or not self.fed)
             # what the reference does not run, or makes a NaN or Inf of, it cannot tell from another failure
