@@ -23,8 +23,9 @@ from runner.report.page.data import Body, Graph
 STRETCH = 500
 """Nodes of a block where names have no scopes."""
 TOP = "(no scope)"
-MOST_NESTED, DEEPEST, LONGEST_PATH = 5000, 16, 1000
-"""Nodes of nested graphs that are drawn, graphs around one, and characters of its path.
+MOST_NESTED, MOST_TEXT, DEEPEST, LONGEST_PATH = 5000, 32 << 20, 16, 1000
+"""Nodes of nested graphs that are drawn and the bytes that they have in the file, graphs around one, and characters of
+its path.
 
 A function is told once for each call, and a function that calls another multiplies its nodes.
 """
@@ -75,6 +76,10 @@ class _Columns:
     bodies: list[Body] = field(default_factory=list)
     waiting: deque[_Owner] = field(default_factory=deque)
     undrawn: int = 0
+    text: int = 0
+
+    def __post_init__(self) -> None:
+        self.inside = frozenset(self.wanted).difference(self.index.names)
 
     def tensor(self, scope: Scope, name: str) -> int:
         """Return the number of a tensor; one that is defined nowhere is the graph's own."""
@@ -118,7 +123,8 @@ class _Columns:
             if any(_graphs(proto, self.index)):
                 owner = _Owner(node, proto, self.paths[node], scope, depth)
                 # where culprits are is told first: there may be no room for all
-                guilty = any(name.startswith(f"{owner.path}.") for name in self.wanted)
+                within = f"{owner.path}."
+                guilty = any(name.startswith(within) for name in self.inside)
                 (self.waiting.appendleft if guilty else self.waiting.append)(owner)
 
     def add_bodies(self, owner: _Owner) -> None:
@@ -126,9 +132,12 @@ class _Columns:
         graphs = [*_graphs(owner.proto, self.index)]
         nested = len(self.names) - len(self.index.nodes) + len(self.bodies)
         room = nested + sum(len(graph.node) + 1 for _, _, graph in graphs) <= MOST_NESTED
-        if not room or owner.depth >= DEEPEST or len(owner.path) > LONGEST_PATH:
+        text = self.text + sum(node.ByteSize() for _, _, graph in graphs for node in graph.node) if room else 0
+        longest = len(owner.path) + max(len(name) for name, _, _ in graphs)
+        if not room or text > MOST_TEXT or owner.depth >= DEEPEST or longest > LONGEST_PATH:
             self.undrawn += len(graphs)
             return
+        self.text = text
         for name, called, graph in graphs:
             self._add_body(owner, name, called, graph)
 

@@ -14,7 +14,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from benchmarks.page_values import nested_model
 from runner.model.graph.graph_index import Graph as Index
-from runner.report.page.collect.graph_columns import MOST_NESTED, TOP, columns, without_bodies
+from runner.report.page.collect.graph_columns import MOST_NESTED, MOST_TEXT, TOP, columns, without_bodies
 from runner.report.page.collect.run_material import Material
 from runner.report.page.collect.run_page import page_of
 from runner.report.page.collect.size_limit import MOST_BYTES, MOST_ROWS, fitted, size_of, surroundings
@@ -143,6 +143,11 @@ def test_nested_graphs_have_an_end_and_that_of_a_culprit_comes_first() -> None:
     deep = columns(Index.of(model_of([call], [], [], functions=[again])), {})
     whole_graph(deep)
     assert 1 < len(deep["names"]) < 100 and deep["undrawn"]
+    # a long name stands in the file once, and in a page for each call
+    long = helper.make_function("own", "F", ["v"], ["w"], [node("Relu", ["v"], ["w"], "n" * (MOST_TEXT // 8))], [])
+    calls = [node("F", ["x"], [f"y{at}"], f"f{at}", domain="own") for at in range(20)]
+    wide = columns(Index.of(model_of(calls, [], [], functions=[long])), {})
+    assert len(wide["bodies"]) == 7 and wide["undrawn"] == 13
     # nor are as many empty graphs as one likes
     empty = [
         node("If", ["x"], [f"y{at}"], then_branch=graph([], "g", [], []), else_branch=graph([], "e", [], []))
