@@ -71,6 +71,21 @@ class PythonCheck(Checker):
             )
         self._measure = Measure(settings.measure)
 
+    @property
+    def reads_expected(self) -> bool:
+        """Whether the function's own text reads its third argument; of one that is made otherwise nothing is known."""
+        import ast  # noqa: PLC0415 - only where the right values are in doubt
+
+        try:
+            tree = ast.parse(self._file.read_bytes())
+        except (OSError, ValueError, SyntaxError, RecursionError):
+            return False
+        named = (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
+        made = next((one for one in named if one.name == self._settings.function), None)
+        given = [*made.args.posonlyargs, *made.args.args][2:3] if made else []
+        inside = ast.walk(made) if made else ()
+        return any(isinstance(one, ast.Name) and one.id == arg.arg for one in inside for arg in given)
+
     def check(self, candidate: Candidate) -> Verdict:
         """Call the function once, with all samples.
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.candidate import Sample
+from runner.checkers.checker import Checker
 from runner.checkers.command.command import CommandCheck
+from runner.checkers.python import PythonCheck
 from runner.checkers.wrapping_checker import inner
 from runner.errors import UsageError, WinnowError
 from runner.jobs.job import Job
@@ -48,20 +50,25 @@ def load_recorded(job: Job) -> Loaded:
 
 
 def not_finite(job: Job, loaded: Loaded, values: Sequence[Mapping[str, TensorFile]]) -> tuple[str, ...]:
-    """Say where {references} cannot tell good from bad, as the reference's own outputs hold NaN or Inf."""
-    checker = inner(job.checker)
-    if not (isinstance(checker, CommandCheck) and checker.needs_expected):
-        return ()
+    """Say where a check compares with what is not right: the reference's own outputs hold NaN or Inf."""
     bad = [name for name in loaded.graph.outputs if any(name in one and not one[name].finite for one in values)]
-    if not bad:
+    asked = _compared_with(inner(job.checker)) if bad else ""
+    if not asked:
         return ()
     said = (
-        f"the reference itself gives NaN or Inf at {listed(bad)}, so {{references}} holds no right value there and a "
+        f"the reference itself gives NaN or Inf at {listed(bad)}, so {asked} holds no right value there and a "
         "check that compares with it may fail whatever the target does; reference.model=PATH takes the right values "
         "from a model that is good (an original in float32, say)"
     )
     log.warning("%s", said)
     return (said,)
+
+
+def _compared_with(checker: Checker) -> str:
+    """Return what a check of the user's calls the right values of outputs that it reads; "": it reads none."""
+    if isinstance(checker, CommandCheck):
+        return "{references}" if checker.needs_expected else ""
+    return "expected" if isinstance(checker, PythonCheck) and checker.reads_expected else ""
 
 
 def with_outputs(job: Job, loaded: Loaded, samples: Sequence[Sample], folder: Path) -> tuple[Sample, ...]:

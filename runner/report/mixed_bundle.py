@@ -68,6 +68,7 @@ def configuration(settings: Settings, summary: Summary, cwd: Path, held: bundle_
     said = [
         f"{SCRIPTS[0]} {bundle_zip.MIXED_YAML}",
         "makes the mixed-precision model of the original, and checks it; the raised nodes are in strategy.exclude",
+        "exit code 4 (nothing_to_find): no other node has to be raised, as is to be expected; the model is mixed.onnx",
         f"to be put beside this file first: {', '.join(missing)}" if missing else "",
         f"to be set in the environment first: {', '.join(checker.env)}"
         if isinstance(checker, CommandChecker) and checker.env

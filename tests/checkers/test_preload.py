@@ -84,10 +84,15 @@ def test_interpreters_are_known_by_their_names(tools: Tools, python: str) -> Non
     CommandCheck(CommandChecker(command=f"{python} dir/check.py {{model}}", preload=["json", "xml.dom"]), tools)
 
 
-def test_a_module_that_is_not_there_is_said_by_the_first_check(preloaded: Make, candidate: MakeCandidate) -> None:
-    check = preloaded(preload=["no_such_module"])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_module_that_is_not_there_is_said_by_the_first_check(
+    tools: Tools, preloaded: Make, candidate: MakeCandidate, fresh: bool
+) -> None:
+    """Also by one that is not forked, as that of the user's file is: before the script has run at all."""
+    check = preloaded("open('ran', 'w')", preload=["no_such_module"])
     with pytest.raises(UsageError, match="cannot import no_such_module: ModuleNotFoundError"):
-        check.check(candidate())
+        check.check(candidate(fresh=fresh))
+    assert not (tools.cwd / "ran").exists()
 
 
 def test_checks_have_one_parent_but_for_those_that_are_to_share_nothing(

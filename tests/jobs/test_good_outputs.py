@@ -98,6 +98,22 @@ def test_references_that_are_not_finite_are_told(good: Path, tmp_path: Path, str
     assert "reference.model=PATH" in told[0]
 
 
+@pytest.mark.parametrize(("read", "told"), [("np.allclose(1.0, expected[0]['y'])", 1), ("False", 0)])
+def test_a_function_that_compares_with_what_is_not_finite_is_told_too(
+    good: Path, tmp_path: Path, read: str, told: int
+) -> None:
+    model = onnx.load(good)
+    model.graph.node[1].op_type, model.graph.node[0].op_type = "Log", "Neg"
+    onnx.save(model, good)
+    np.savez(tmp_path / "in.npz", x=np.ones(4, np.float32))
+    text = f"import numpy as np\ndef check(model, inputs, expected):\n    return bool({read})\n"
+    (tmp_path / "check.py").write_text(text)
+    given = ("checker=python", "checker.file=check.py", "inputs=files", "inputs.path=in.npz", "strategy.until=1")
+    run = winnow("strategy=repeat", f"model={good}", *given, folder=tmp_path / "run")
+    said = "the reference itself gives NaN or Inf at y, so expected holds no right value there"
+    assert sum(one.startswith(said) for one in run.result["warnings"]) == told, run.output
+
+
 def test_references_of_a_run_that_records_nothing_are_refused(good: Path, tmp_path: Path) -> None:
     given = ("checker=command", COMMAND, "cut.record=off")
     run = winnow("strategy=reduce", f"model={good}", *given, folder=tmp_path / "run")

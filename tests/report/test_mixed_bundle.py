@@ -96,7 +96,7 @@ def test_a_command_is_run_on_its_copies_and_its_environment_is_the_readers(user:
         said = path.read_text().replace(CHECK, "")
         assert "hunter2" not in said and str(tmp_path) not in said and sys.executable not in said, path
     head = [line for line in (bundle / "mixed.yaml").read_text().splitlines() if line.startswith("#")]
-    assert head[2:] == [
+    assert head[3:] == [
         "# to be put beside this file first: net.onnx, sample.npz",
         "# to be set in the environment first: PYTHONPATH, MY_KEY",
     ]

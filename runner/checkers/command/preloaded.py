@@ -34,24 +34,30 @@ class Preloaded:
         self._cwd, self._env, self._guardian = cwd, env, guardian
         self._lock = threading.Lock()
         self._idle: list[ForkServer] = []
+        self._started = False
 
     @contextmanager
     def server(self, argv: Sequence[str], *, fresh: bool) -> Iterator[ForkServer | None]:
         """Lend a server for one check; None where there are none, or it is to share nothing with others (``fresh``).
 
-        Raises UsageError where the modules cannot be imported.
+        The first check has one started, whether it uses it or not: what is wrong with the modules is said before any
+        check counts. Raises UsageError where they cannot be imported.
         """
-        if fresh or not self._modules:
+        if not self._modules or (fresh and self._started):
             yield None
             return
         server = self._taken(argv[0], argv[1])
+        self._started = True
+        if fresh:
+            self._give_back(server)
+            yield None
+            return
         try:
             yield server
         except BaseException:
             server.close()
             raise
-        with self._lock:
-            self._idle.append(server)
+        self._give_back(server)
 
     def close(self) -> None:
         """End those that are idle; one that is at work ends with its check's error."""
@@ -59,6 +65,10 @@ class Preloaded:
             idle, self._idle = self._idle, []
         for server in idle:
             server.close()
+
+    def _give_back(self, server: ForkServer) -> None:
+        with self._lock:
+            self._idle.append(server)
 
     def _taken(self, python: str, script: str) -> ForkServer:
         while True:

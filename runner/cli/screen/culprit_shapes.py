@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, defs
 
 from runner.cli.screen.layout import short
 from runner.files import is_plain
@@ -38,10 +38,28 @@ def looks(path: Path, names: Collection[str]) -> list[str]:
     nodes = [node for node in model.graph.node if {node.name or "", *node.output[:1]} & {*names}] or [*model.graph.node]
     if len(nodes) > 2 * len(names) + _MOST_INPUTS:  # not the answer's alone
         return []
+    _infer(model.graph.node, known, {one.domain: one.version for one in model.opset_import})
     found = Counter(_look(node, known) for node in nodes if node.op_type != "Constant").most_common()
     most = len(found) if len(found) == _MOST + 1 else _MOST  # that there is one more takes as much room as that one
     shown = [short(look, _LONGEST) + (f" ({times} times)" if times > 1 else "") for look, times in found[:most]]
     return [*shown, f"and {counted(len(found) - most, 'other kind')}"] if len(found) > most else shown
+
+
+def _infer(nodes: Iterable[NodeProto], known: dict[str, tuple[str, str]], versions: Mapping[str, int]) -> None:
+    """Add the dtypes of what nodes give, where their operators say that it is that of what they read.
+
+    A reduced model has no types for tensors inside it.
+    """
+    for node in nodes:
+        try:
+            schema = defs.get_schema(node.op_type, versions.get(node.domain, 1), node.domain)
+        except (defs.SchemaError, ValueError):
+            continue
+        read = zip(schema.inputs, node.input, strict=False)
+        dtypes = {formal.type_str: known[name][0] for formal, name in read if name in known}
+        for formal, name in zip(schema.outputs, node.output, strict=False):
+            if name not in known and (dtype := dtypes.get(formal.type_str)):
+                known[name] = dtype, "?"
 
 
 def _look(node: NodeProto, known: dict[str, tuple[str, str]]) -> str:

@@ -58,7 +58,8 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     """Return the status, the first names of the answer with their number, and the message: one line, or a few."""
     status, message = text(result, "status"), text(result, "message")
     after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")
-    nodes = f"{after} of {before} nodes" if after is not None else ""
+    # a precision run counts the nodes that were left in high precision, which is no finding
+    nodes = f"{after} of {before} nodes" if after is not None and status != Status.nothing_to_find else ""
     names = _names(result)
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes

@@ -105,6 +105,7 @@ class Mixing:
         """Say that nothing has to be raised."""
         question, stays = self.question, self.question.stays_high
         held = f" ({question.emulation})" if question.emulation else ""
-        but = f" but {counted(stays, 'node')} that {'stay' if stays > 1 else 'stays'} high unsearched" if stays else ""
-        no = "no other node has" if stays else "no node has"
-        return f"everything{but} passes in {question.low}{held}: {no} to be in {question.high}"
+        if not stays:
+            return f"everything passes in {question.low}{held}: no node has to be in {question.high}"
+        kept = f"{counted(stays, 'node')}, which {'stay' if stays > 1 else 'stays'} in {question.high} unsearched"
+        return f"all but {kept}, can be in {question.low}{held}: no other node has to be in {question.high}"

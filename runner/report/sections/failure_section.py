@@ -18,10 +18,12 @@ from runner.report.sections.model_section import operator_of
 from runner.report.sections.runtimes_section import runtime
 from runner.report.summary import Summary
 from runner.status import Status
-from runner.text import counted, listed
+from runner.text import counted, listed, one_line
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
+_LONGEST_SAID = 80
+"""Characters of a title that are what a check printed."""
 _NOT_FINITE = ("nan", "inf")
 _WHEN: Mapping[str, str] = {"load": "when it is loaded", "build": "when it is built", "infer": "when it runs"}
 _STAGES: Mapping[str, str] = {"infer": "run"}
@@ -43,7 +45,11 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 def title(summary: Summary, model: ModelProto | None) -> str:
     """Return the title of a report on a part of a model that fails: what happens, on what, with which operators."""
-    what = (summary.signature or {}).get("raised") or _words(summary.signature or {})[0]
+    signature = summary.signature or {}
+    what = signature.get("raised") or _words(signature)[0]
+    if signature.get("stage") == "check" and signature.get("detail") and not signature.get("raised"):
+        said = one_line(summary.evidence.get("reason") or "", _LONGEST_SAID)
+        what += f': "{said}"' if said else ""
     where = runtime(summary, "target")
     about = some(operators(model)) if model and len(model.graph.node) else some(summary.culprits)
     reserved = f" ({said})" if (said := reservation(summary.cause)) else ""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper, save
 
+from runner.cli.screen.culprit_shapes import looks
 from runner.cli.screen.last_screen import duration, say_ended
 from runner.cli.task import _is_interrupted_there, _say
 from runner.jobs.summary import seen
@@ -177,6 +178,20 @@ def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
         assert "  unknown  3 verdicts; most often:" in rest and any("strategy=repeat" in line for line in rest)
     if status is Status.usage:
         assert not rest and str(tmp_path) in first
+
+
+def test_what_stands_between_the_nodes_of_an_answer_has_a_type(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Transpose", ["r"], ["t"], name="transpose"),
+        helper.make_node("Custom", ["t"], ["c"], name="custom", domain="mine"),
+        helper.make_node("Shape", ["c"], ["y"], name="shape"),
+    ]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [2, 3])]
+    ends += [helper.make_tensor_value_info("y", TensorProto.INT64, [2])]
+    save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), tmp_path / "reduced.onnx")
+    said = looks(tmp_path / "reduced.onnx", ["relu", "transpose", "custom", "shape"])
+    assert said == ["Relu float16 [2, 3]", "Transpose float16", "mine.Custom float16", "Shape int64 [2]"]
 
 
 def test_an_overflow_says_in_what_of_how_many_and_what_to_try(

@@ -54,7 +54,7 @@ def test_what_stays_high_is_no_part_of_what_can_be_low(tmp_path: Path) -> None:
     assert run.code == 4, run.output
     message = run.result["message"]
     assert message.startswith(
-        "everything but 10 nodes that stay high unsearched passes in float16 (emulated: tensors are"
+        "all but 10 nodes, which stay in float32 unsearched, can be in float16 (emulated: tensors are"
     )
     assert "no other node has to be in float32" in message
     assert (run.folder / "REPORT.md").read_text().startswith("# all but 10 of 30 nodes can be in float16\n")

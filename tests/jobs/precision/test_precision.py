@@ -289,8 +289,9 @@ def test_the_curve_of_error_against_raised_nodes(tmp_path: Path) -> None:
 def test_nodes_that_stay_high_are_no_nodes_that_can_be_low(tmp_path: Path) -> None:
     run = search(tmp_path, network(3, 7), "strategy.exclude=[up3,down3,up7,down7]")
     assert run.code == 4, run.output
-    assert "everything but 4 nodes that stay high unsearched passes in float16" in run.result["message"]
+    assert "all but 4 nodes, which stay in float32 unsearched, can be in float16" in run.result["message"]
     assert "no other node has to be in float32" in run.result["message"]
+    assert run.screen[0].startswith("nothing_to_find: all but 4 nodes"), "and no count of nodes as if that were found"
     assert (run.folder / "REPORT.md").read_text().startswith("# all but 4 of ")
 
 
