@@ -182,10 +182,14 @@ def _looks(result: Mapping[str, Any], folder: Path) -> str:
 
 def _helps(result: Mapping[str, Any]) -> str:
     tried = sections(result, "workarounds")
-    passing = [text(one, "what") for one in tried if one.get("passes")]
+    passing = [one for one in tried if one.get("passes")]
     if not tried:
         return ""
-    return listed(passing) if passing else f"none of {counted(len(tried), 'workaround')} that were tried"
+    if not passing:
+        return f"none of {counted(len(tried), 'workaround')} that were tried"
+    where = next(filter(None, (text(one, "where") for one in passing)), "")
+    not_there = f"\n(seen {where}; target.rounding=on tries them as a GPU rounds, which was not done)" if where else ""
+    return listed([text(one, "what") for one in passing]) + not_there
 
 
 def _plan(plan: Mapping[str, Any], strategy: str) -> str:

@@ -59,9 +59,10 @@ def _made_by_the_reference_too(answer: Any) -> bool:
 
 
 def sentence(cause: Mapping[str, Any]) -> str:
-    """Return what was shown, and why not more."""
+    """Return what was shown, and why not more, unless that is said already."""
     said = told(cause)
-    return f"{said}: {cause['reason']}." if cause["reason"] else said if said.endswith(".") else f"{said}."
+    why = "" if said == _NO_GOOD_VALUE and cause["reason"].startswith(REFERENCE_TOO) else cause["reason"]
+    return f"{said}: {why}." if why else said if said.endswith(".") else f"{said}."
 
 
 def experiments(cause: Mapping[str, Any]) -> str:

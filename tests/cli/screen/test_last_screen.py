@@ -21,6 +21,7 @@ from runner.cli.screen.culprit_shapes import looks
 from runner.cli.screen.last_screen import duration, say_ended
 from runner.cli.task import _is_interrupted_there, _say
 from runner.jobs.summary import seen
+from runner.jobs.workaround.run import ON_THIS_CPU
 from runner.report.result import result_json, write_result
 from runner.report.summary import Checks, Summary
 from runner.status import Status
@@ -192,6 +193,17 @@ def test_what_stands_between_the_nodes_of_an_answer_has_a_type(tmp_path: Path) -
     save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), tmp_path / "reduced.onnx")
     said = looks(tmp_path / "reduced.onnx", ["relu", "transpose", "custom", "shape"])
     assert said == ["Relu float16 [2, 3]", "Transpose float16", "mine.Custom float16", "Shape int64 [2]"]
+
+
+def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = {"what": "in float32: n", "kind": "precision", "passes": True, "where": ON_THIS_CPU}
+    for told, noted in ((one, True), ({**one, "where": ""}, False)):
+        say_ended(result(Status.found, "so", workarounds=(told,)), tmp_path, PROGRAM)
+        said = capsys.readouterr().out
+        assert "helps    in float32: n" in said
+        assert ("target.rounding=on tries them as a GPU rounds, which was not done" in said) is noted
 
 
 def test_an_overflow_says_in_what_of_how_many_and_what_to_try(

@@ -95,6 +95,7 @@ def _facts(summary: Summary) -> Iterator[tuple[str, Any]]:
     whole = (summary.triage or {}).get("reproduced", {}).get("failure")  # of the file: its smallest part's may differ
     told = ": ".join(signature[key] for key in ("stage", "kind", "raised", "detail") if signature.get(key))
     yield "failure", whole or told
+    yield "seen", summary.seen
     yield "check", summary.check
     yield "model", summary.input_model
     kept = "raised" if summary.precision and not summary.triage else "kept"  # a triage keeps the part that fails

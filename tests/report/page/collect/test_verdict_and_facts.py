@@ -47,6 +47,12 @@ def test_what_is_not_shown_to_be_the_cause_is_not_called_so() -> None:
     assert verdict_of(doubted, GRAPH).endswith("; not shown to be the cause")
 
 
+def test_how_many_elements_are_not_finite_is_a_fact() -> None:
+    told = "20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)"
+    assert dict(facts_of(replace(FOUND, seen=told)))["seen"] == told
+    assert "seen" not in dict(facts_of(FOUND))
+
+
 def test_of_many_culprits_three_are_named_at_first() -> None:
     many = replace(FOUND, culprits=tuple(f"node{number}" for number in range(96)), nodes_after=96, cause=None)
     assert verdict_of(many, GRAPH).endswith("node0, node1, node2 and 93 more")
