@@ -27,7 +27,7 @@ def text(value: object) -> str:
     line = cut(str(value), _LONGEST_TEXT)
     plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in line)
     # HTML entities show as the character in text, in a table and in a heading alike, and in no context as markup
-    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", one_line(plain))
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", one_line(plain, _LONGEST_TEXT))
 
 
 def code(value: str) -> str:

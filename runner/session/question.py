@@ -114,6 +114,10 @@ def study(judge: Judge, verdict: Verdict, label: str) -> None:
 
 def refuse(judge: Judge, verdict: Verdict, label: str) -> NoReturn:
     """Raise CannotJudge: this is no failure that can be studied."""
+    if verdict.outcome is Outcome.UNRESOLVED:
+        raise CannotJudge(
+            f"the check gave no answer about {label}: {verdict.reason}\ncheck: {judge.checker.describe()}"
+        )
     raise CannotJudge(
         f"{label} does not fail in a way that can be studied: "
         f"{verdict.outcome.value}, {verdict.reason}\ncheck: {judge.checker.describe()}"

@@ -34,6 +34,12 @@ NASTY = [
 ]
 
 
+def test_a_long_text_is_read_to_its_end() -> None:
+    said = " ".join(f"part {number};" for number in range(300))
+    assert text(said) == said, "also what a triage says of all its steps, with no middle left out"
+    assert len(text("x" * 5000)) == 4000
+
+
 def test_a_colon_is_escaped_where_it_would_make_a_link_or_an_emoji() -> None:
     assert text("E at a.py:3, Foo::Bar, 10:30: no") == "E at a.py:3, Foo::Bar, 10:30: no"
     assert [text(one).count("&#58;") for one in ("http://x", "a :tada: b", "mailto:x", "XMPP:x", ":+1:")] == [1] * 5

@@ -25,6 +25,7 @@ from runner.errors import UsageError
 from runner.files import json_of
 from runner.program_name import program_name, program_words
 from runner.report.result import read_result
+from runner.report.sections.cause_section import reservation
 from runner.status import ENDED_WELL, Status
 
 WHERE = "outputs"
@@ -125,7 +126,9 @@ def _run(one: Found) -> tuple[str, ...]:
 
 def _answer(result: Mapping[str, Any]) -> str:
     if names := texts(result, "culprits"):
-        return names[0] if len(names) == 1 else f"{len(names)} nodes: {names[0]}"
+        named = names[0] if len(names) == 1 else f"{len(names)} nodes: {names[0]}"
+        reserved = reservation(section(result, "cause"))
+        return f"{reserved}: {named}" if reserved else named
     after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")
     return text(result, "message")[:_LONGEST_MESSAGE] or (f"{after} of {before} nodes" if after is not None else "")
 

@@ -115,7 +115,7 @@ def _extract(known: Known) -> tuple[bool, str]:
     found = bool(known.first_bad)
     if found and known.hidden_by_marks:
         return False, "marking tensors as outputs hides the failure: it is not in single nodes, but in what is fused"
-    return found, f"{listed(known.first_bad)} make the first bad tensor: do they fail alone?" if found else ""
+    return found, f"the first bad tensor is made by {listed(known.first_bad)}: does that fail alone?" if found else ""
 
 
 def _reduce(known: Known) -> tuple[bool, str]:

@@ -185,14 +185,15 @@ def test_what_stands_between_the_nodes_of_an_answer_has_a_type(tmp_path: Path) -
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], name="relu"),
         helper.make_node("Transpose", ["r"], ["t"], name="transpose"),
-        helper.make_node("Custom", ["t"], ["c"], name="custom", domain="mine"),
-        helper.make_node("Shape", ["c"], ["y"], name="shape"),
+        helper.make_node("Shape", ["t"], ["y"], name="shape"),
+        helper.make_node("Abs", ["t"], ["z"], name="abs"),
     ]
     ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [2, 3])]
     ends += [helper.make_tensor_value_info("y", TensorProto.INT64, [2])]
+    ends += [helper.make_tensor_value_info("z", TensorProto.FLOAT16, [3, 2])]
     save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), tmp_path / "reduced.onnx")
-    said = looks(tmp_path / "reduced.onnx", ["relu", "transpose", "custom", "shape"])
-    assert said == ["Relu float16 [2, 3]", "Transpose float16", "mine.Custom float16", "Shape int64 [2]"]
+    said = looks(tmp_path / "reduced.onnx", ["relu", "transpose", "shape", "abs"])
+    assert said == ["Relu float16 [2, 3]", "Transpose float16", "Shape int64 [2]", "Abs float16 [3, 2]"]
 
 
 def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,14 @@ def test_the_newest_stand_first_and_sweeps_are_one_row(
     assert "\x1b" not in told["day/second"] and "wrong there" in told["day/second"]
     assert "reduce" in told["day/first"] and "net.onnx" in told["day/first"] and "found" in told["day/first"]
     assert "2 nodes: /layer.0/MatMul" in told["day/first"] and " 17  2 min 5 s  " in told["day/first"]
+
+
+def test_what_is_not_shown_to_be_the_cause_is_not_listed_as_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path / "first", 1, replace(FOUND, cause={"status": "not proven"}))
+    list_runs([str(tmp_path)])
+    assert "not shown to be the cause: 2 nodes: /layer.0/MatMul" in capsys.readouterr().out
 
 
 def test_twenty_are_shown_unless_all_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
