@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -119,9 +120,10 @@ def write_bundle(
     made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
     shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
     attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
-    if held:
-        attempt(bundle_zip.BUNDLE_NAME, lambda: _write_zip(folder, held, shown))
-    attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, made, told))
+    with ThreadPoolExecutor(1) as beside:  # compressing takes as long as the page, and needs none of the interpreter
+        if held:
+            beside.submit(attempt, bundle_zip.BUNDLE_NAME, partial(_write_zip, folder, held, shown))
+        attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, made, told))
     ran = made.seconds if made else 0.0
     if lost or ran:
         seconds = replace(summary.seconds, total=summary.seconds.total + ran)
