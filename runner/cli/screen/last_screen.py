@@ -64,7 +64,7 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
     if answer and (reserved := reservation(section(result, "cause"))):
-        nodes = f"fails alone, but {reserved}: {nodes}"
+        nodes = f"{'fails' if len(names) == 1 else 'fail'} alone, but {reserved}: {nodes}"
     message = without_advice(message) if status == Status.interrupted else message
     what = "; ".join(part for part in (nodes, message) if part)
     return (f"{status}: {what}" if what else status).replace("\n", "\n  ")  # no line of it passes for the last word

@@ -40,9 +40,12 @@ def title(summary: Summary) -> str:
         return f"all{but or ' of it'} can be in {low}"
     if summary.status != Status.found or not summary.culprits:
         return ""
-    count = f"{summary.nodes_after} of {summary.nodes_before} nodes"
+    # what stays high by request, or for want of a sample, was not searched: nothing was shown of it
+    found = len(summary.culprits)
+    count = f"{found} of {summary.nodes_before} nodes"
     proven = (summary.minimality or "").startswith("1-minimal")
-    return f"{count} {'have to be' if proven else 'are'} in {high}: {some(summary.culprits)}"
+    verb = ("has to be" if found == 1 else "have to be") if proven else "is" if found == 1 else "are"
+    return f"{count} {verb} in {high}: {some(summary.culprits)}"
 
 
 def raised(summary: Summary, told: Mapping[str, Any]) -> str:
