@@ -261,6 +261,9 @@ def test_what_names_a_nested_graph_may_be_long_and_what_holds_nothing_is_not_to_
         # branches that are a constant each: nothing is in them
         empty = seen.page.locator(".box.block", has_text="branch")
         assert [text.startswith("\u25b8") for text in empty.locator(".first").all_text_contents()] == [False, False]
+        empty.first.dispatch_event("click")
+        told = seen.page.inner_text(".details")
+        assert "no nodes but constants" in told and "Operators" not in told
         quiet(seen)
 
 
