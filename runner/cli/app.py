@@ -92,6 +92,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
         with _hydra_argv([sys.argv[0], *argv]), standing_in(stand), loading(sweep.begins):
             hydra_main(HydraTask(command, words, ended, arrived, sweep.record))()
     except WinnowError as error:
+        sweep.withdraw()
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:
         return _interrupted(error, sweep, ended, words)
@@ -100,6 +101,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
     except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
         if full_error:
             traceback.print_exc()
+        sweep.withdraw()
         said = re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked or memory is not None))
         return _complain(said, exit_code_of(error), mark)
     except Exception as error:  # noqa: BLE001 - a launcher's error may be of any kind

@@ -109,6 +109,16 @@ class Sweep:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return code
 
+    def withdraw(self) -> None:
+        """Leave the link and the settings as they were, where the sweep is refused before a job of it has begun."""
+        if self.folder is None:
+            return
+        from runner.sweeps.table import traces  # noqa: PLC0415 - as above
+
+        if self.before == {path: path.stat().st_mtime_ns for path in traces(self.folder)}:
+            latest_link.lead_back(self.folder, self.latest)
+            self.record.restore()
+
     def _keep_record(self, table: Sequence[Row]) -> None:
         """Of settings that were refused: put back what was there if no job has run by them; else keep it beside."""
         from runner.sweeps.log import NAME, read_ledger  # noqa: PLC0415 - as above

@@ -155,3 +155,9 @@ def test_the_exception_that_ended_it_is_in_the_signature(output, settings, raise
     )
     assert judgment.outcome is FAIL and judgment.signature
     assert judgment.signature.raised == raised
+
+
+def test_a_check_that_cannot_judge_and_says_nothing_has_a_whole_reason() -> None:
+    rules = ExitRules(CommandChecker(command="c", invalid_codes=[3]))
+    judgment = rules.judge(CommandEnd(3, None, None, 1.0, 1.0), "", "c {model}")
+    assert judgment.reason == "exit 3 is one of invalid_codes"

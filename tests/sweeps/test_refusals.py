@@ -125,6 +125,13 @@ def test_a_sweep_that_is_refused_as_a_whole_is_not_the_latest(tmp_path: Path) ->
     partly = latest.readlink()
     assert sweep(tmp_path, "model=gone.onnx,nowhere.onnx", *given).returncode == 7
     assert latest.readlink() == partly
+    # also before any job: the second value is no number
+    said = refused(tmp_path, "model=a.onnx", "budget.checks=5,many", *given)
+    assert "budget.checks=many" in said and latest.readlink() == partly
+    settings = tmp_path / "outputs" / partly / "multirun.yaml"
+    before = settings.read_text()
+    refused(tmp_path, "model=a.onnx", "budget.checks=5,many", f"resume={settings.parent}")
+    assert settings.read_text() == before
 
 
 def test_keys_that_only_the_choices_have(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ class ExitRules:
         if death in {"timeout", "memory"}:
             return self._fails(death, normalize(output), output)
         if code in self._invalid:
-            return Verdict(Outcome.UNRESOLVED, None, f"exit {code} is one of invalid_codes; {last_line(output)}")
+            said = "; ".join(filter(None, (f"exit {code} is one of invalid_codes", last_line(output))))
+            return Verdict(Outcome.UNRESOLVED, None, said)
         if code in self._different:
             return Verdict(Outcome.DIFFERENT, Signature("check", f"exit {code}", detail), last_line(output))
         hit = self._hit(output)

@@ -64,7 +64,7 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
     if answer and (reserved := reservation(section(result, "cause"))):
-        nodes = f"fails alone, but {reserved}: {nodes}"
+        nodes = f"{'fails' if len(names) == 1 else 'fail'} alone, but {reserved}: {nodes}"
     message = without_advice(message) if status == Status.interrupted else message
     what = "; ".join(part for part in (nodes, message) if part)
     return (f"{status}: {what}" if what else status).replace("\n", "\n  ")  # no line of it passes for the last word
@@ -108,7 +108,7 @@ def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Ite
     names = _names(result)
     if text(result, "status") in _NAMED and len(names) > _FIRST_NAMES + 1:
         yield Row("also", listed(names[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
-    yield from _rows_of("cause", _cause(result))
+    yield from _rows_of("cause", _cause(result), most=5)
     yield from _rows_of("sure", "; ".join(_sure(result)))
     yield from _rows_of("seen", text(result, "seen"))
     yield from _rows_of("looks", _looks(result, folder), most=4)
@@ -244,11 +244,12 @@ def _unknown(result: Mapping[str, Any]) -> str:
     most = 3 if text(result, "status") == Status.could_not_judge else 1
     message = one_line(text(result, "message"), _LONGEST_MESSAGE)
     told = [reason for reason in reasons if str(reason) in message]
-    shown = [
-        f"{count(reasons, reason)} x {'the reason above' if reason in told else short(str(reason), _LONGEST_REASON)}"
-        for reason in list(reasons)[:most]
-    ]
-    if len(reasons) == len(told):
+    new = [reason for reason in reasons if reason not in told]
+    shown = (
+        [f"{sum(count(reasons, reason) for reason in told)} x the reason{'s' * (len(told) > 1)} above"] if told else []
+    )
+    shown += [f"{count(reasons, reason)} x {short(str(reason), _LONGEST_REASON)}" for reason in new[:most]]
+    if not new:
         return f"{counted(total, 'verdict')}, for the reason{'s' * (len(told) > 1)} above"
     return f"{counted(total, 'verdict')}; most often:\n" + "\n".join(shown)
 

@@ -50,12 +50,16 @@ def leading_to(folder: Path) -> Iterator[None]:
 
 
 def lead_back(folder: Path, before: Path | None) -> None:
-    """Let the link that leads to ``folder`` lead where it did before, as `point_to` said; None: remove it."""
+    """Let the link that leads to ``folder`` lead where it did before, as `point_to` said; None: remove it.
+
+    Where another run has taken the link since, it stays that one's.
+    """
+    top = next((parent for parent in folder.parents if parent.name == OUTPUTS), folder)
+    link = top / NAME
+    if not link.is_symlink() or link.resolve() != folder.resolve():
+        return
     if before and before.is_dir():
         point_to(before)
         return
-    top = next((parent for parent in folder.parents if parent.name == OUTPUTS), folder)
-    link = top / NAME
-    if link.is_symlink() and link.resolve() == folder.resolve():
-        with suppress(OSError):
-            link.unlink()
+    with suppress(OSError):
+        link.unlink()

@@ -94,7 +94,8 @@ class Mixing:
             message = f"the answer ({count}) passed once and did not when checked again ({why})"
             return replace(ending, status=Status.could_not_judge, message=message)
         budget = " (the budget was reached: fewer may do)" if session.inquiry.stopped else ""
-        besides = f" besides {counted(question.stays_high, 'node')} that stay so" if question.stays_high else ""
+        stays = question.stays_high
+        besides = f" besides {counted(stays, 'node')} that {'stay' if stays > 1 else 'stays'} so" if stays else ""
         message = f"{count} in {question.high}{besides}, the rest in {question.low}, and the check passes{budget}"
         message += f"; {UNSURE}" if session.reliability.unsure and not session.inquiry.stopped else ""
         message += f"; {done.note}" if done.note else ""

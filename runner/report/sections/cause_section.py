@@ -29,8 +29,8 @@ REFERENCE_TOO = "the reference has a NaN or Inf in"
 """How a reason begins: no good value is known of what the failure may be."""
 _NO_GOOD_VALUE = (
     "Cause: untested. These nodes fail alone, and the reference makes a NaN or Inf there as well, so no good value is "
-    "known to put in its place: what they compute may be beyond the range of their type on any runtime. float32 at "
-    "these nodes may help, or smaller values"
+    "known to put in its place: what they compute may be beyond the range of their type on any runtime. A wider type "
+    "there may help, or smaller values"
 )
 _MOST_INSTANCES = 20
 NOT_THE_CAUSE = "not shown to be the cause"

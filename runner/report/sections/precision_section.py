@@ -40,9 +40,12 @@ def title(summary: Summary) -> str:
         return f"all{but or ' of it'} can be in {low}"
     if summary.status != Status.found or not summary.culprits:
         return ""
-    count = f"{summary.nodes_after} of {summary.nodes_before} nodes"
-    proven = (summary.minimality or "").startswith("1-minimal")
-    return f"{count} {'have to be' if proven else 'are'} in {high}: {some(summary.culprits)}"
+    if not (summary.minimality or "").startswith("1-minimal"):
+        return f"{summary.nodes_after} of {summary.nodes_before} nodes are in {high}: {some(summary.culprits)}"
+    # nothing was shown of what stays high by request, or for want of a sample
+    needed = len(summary.culprits)
+    verb = "has" if needed == 1 else "have"
+    return f"{needed} of {summary.nodes_before} nodes {verb} to be in {high}: {some(summary.culprits)}"
 
 
 def raised(summary: Summary, told: Mapping[str, Any]) -> str:

@@ -220,7 +220,8 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
     say_ended(run, tmp_path, PROGRAM)
     lines = " ".join(capsys.readouterr().out.split())
     assert "seen 20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)" in lines
-    assert "float32 at these nodes may help, or smaller values" in lines
+    # the type of these nodes may be float32 already
+    assert "A wider type there may help, or smaller values." in lines
     assert f"strategy=workaround 'strategy.results=[{tmp_path}]' (tries what keeps the failure away)" in lines
     for damaged in ({}, {"nan": "x"}, {"nan": 1, "inf": 1, "elements": 2, "type": 99}, 3):
         assert seen({"output": "y", "not_finite": damaged}) == ""
@@ -235,6 +236,19 @@ def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: p
         say_ended(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons), tmp_path, PROGRAM)
         said = capsys.readouterr().err
         assert said.count(why) == 1 and all(line in said for line in row), said
+    # with room for a single reason that is the one which is not known yet
+    told = result(Status.found, f"cause: untested ({why})", unresolved={why: 2, other: 1}, outcomes={"unresolved": 3})
+    say_ended(told, tmp_path, PROGRAM)
+    assert f"1 x {other}" in capsys.readouterr().out
+
+
+def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.cli.screen.layout.width", lambda **_: 80)
+    answer = {"good_outputs": {"reason": "the reference has a NaN or Inf in 'y' as well"}}
+    say_ended(result(Status.found, "so", cause={"status": "untested", "answers": [answer]}), tmp_path, PROGRAM)
+    assert "may help, or smaller values." in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(

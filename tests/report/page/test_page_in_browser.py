@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from onnx import TensorProto, helper
 from playwright.sync_api import Browser, Page
 
 from benchmarks.page_values import HOSTILE, KINDS, reduced
+from benchmarks.page_values import page as page_of_values
 from benchmarks.pages import SCHEMES, WIDTHS, Loaded, browser, loaded, serious
+from runner.model.graph.graph_index import Graph as Index
 from runner.report.page import html
+from runner.report.page.collect.graph_columns import columns
 from runner.report.page.html import page_text, write_page
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
@@ -228,6 +232,38 @@ def test_the_head_of_what_is_open_lies_within_it(one: Browser, tmp_path: Path) -
     with loaded(one, tmp_path / "report.html") as seen:
         seen.page.locator(".box.owner", has_text="Swish").last.dblclick()
         assert seen.page.locator(".box.open").count() == 4 and seen.page.evaluate(beyond) == 0
+        quiet(seen)
+
+
+def test_what_names_a_nested_graph_may_be_long_and_what_holds_nothing_is_not_to_be_opened(
+    one: Browser, tmp_path: Path
+) -> None:
+    value, node, graph = helper.make_tensor_value_info, helper.make_node, helper.make_graph
+    swish = "torch_nn_modules_activation_" * 20
+    results = [value("b", TensorProto.FLOAT, None)]
+    branches = {
+        name: graph([node("Constant", [], ["b"], value_float=1.0)], name, [], results)
+        for name in ("then_branch", "else_branch")
+    }
+    nodes = [node("If", ["yes"], ["a"], "gate", **branches), node(swish, ["a"], ["y"], "call", domain="own")]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    body = helper.make_function("own", swish, ["v"], ["w"], [node("Sigmoid", ["v"], ["w"], "s")], imports[:1])
+    ends = value("yes", TensorProto.BOOL, []), value("y", TensorProto.FLOAT, None)
+    model = helper.make_model(graph(nodes, "g", ends[:1], ends[1:]), opset_imports=imports, functions=[body])
+    write_page(tmp_path, page_of_values(title="names", whole=columns(Index.of(model), {}), elements="nodes"))
+    with loaded(one, tmp_path / "report.html") as seen:
+        for owner in ("gate", "call"):
+            seen.page.fill(".nodes input", owner)
+            seen.page.press(".nodes input", "Enter")
+            seen.page.locator(".details button", has_text="Open its").click()
+        widths = seen.page.locator(".box > rect").evaluate_all("(all) => all.map((one) => one.width.baseVal.value)")
+        assert max(widths) < 1000
+        # branches that are a constant each: nothing is in them
+        empty = seen.page.locator(".box.block", has_text="branch")
+        assert [text.startswith("\u25b8") for text in empty.locator(".first").all_text_contents()] == [False, False]
+        empty.first.dispatch_event("click")
+        told = seen.page.inner_text(".details")
+        assert "no nodes but constants" in told and "Operators" not in told
         quiet(seen)
 
 

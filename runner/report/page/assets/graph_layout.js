@@ -13,7 +13,8 @@ function boxSize(graph, item) {
 function boxText(graph, item) {
   if (item.node < 0) {
     const more = item.culprits ? `, ${counted(item.culprits, "culprit")}` : "";
-    return [`\u25b8 ${tail(plain(item.name), 26)}`, `${counted(item.nodes.length, "node")}${more}`];
+    const mark = item.children.length ? "\u25b8 " : "";
+    return [`${mark}${tail(plain(item.name), 26)}`, `${counted(item.nodes.length, "node")}${more}`];
   }
   const error = graph.errors.get(item.node)?.error;
   if (item.children.length) {
@@ -27,8 +28,8 @@ function boxText(graph, item) {
 
 // The head of an open block or owner.
 function openText(graph, item) {
-  const type = item.node < 0 ? "" : `${graph.typeOf(item.node)} `;
-  const only = item.node >= 0 && item.body !== graph.nodeBody[item.node] ? `, ${graph.levels[item.body].name}` : "";
+  const type = item.node < 0 ? "" : `${tail(graph.typeOf(item.node), 26)} `;
+  const only = item.node >= 0 && item.body !== graph.nodeBody[item.node] ? `, ${tail(graph.levels[item.body].name, 34)}` : "";
   return `\u25be ${plain(`${type}${tail(item.name, 40)}${only}`)}`;
 }
 

@@ -34,10 +34,9 @@ class NodeDetails {
       html("p", { class: "kind" }, item.isGraph ? "Nested graph" : "Block"),
       html("h3", {}, html("bdi", {}, item.isGraph ? this.graph.places(item.body)[0] : this.graph.path(item))),
       html("p", { class: "where" }, this.within(around)),
-      html("p", {}, counted(item.nodes.length, "node")),
+      html("p", {}, item.nodes.length ? counted(item.nodes.length, "node") : "no nodes but constants"),
       ...this.opener(item, toggle, "block"),
-      html("h4", {}, "Operators"),
-      table(["operator", "nodes"], rows.map(([type, count]) => [type, count])),
+      ...(rows.length ? [html("h4", {}, "Operators"), table(["operator", "nodes"], rows.map(([type, count]) => [type, count]))] : []),
     ];
   }
 

@@ -59,9 +59,8 @@ def page_of(
     layers, fewer = layers_of(folder, summary, material.graph)
     facts = facts_of(summary)
     undrawn = whole["undrawn"] if whole else 0
-    crowded = (
-        [f"{counted(undrawn, 'nested graph')} of the model cannot be opened: there are too many"] if undrawn else []
-    )
+    why = "there are too many, they are too deep, or their names are too long"
+    crowded = [f"{counted(undrawn, 'nested graph')} of the model cannot be opened: {why}"] if undrawn else []
     warnings = (*summary.warnings, *left, *fewer, *crowded, *(reduced.left if reduced else ()))
     if reduced and reduced.seconds:
         took = f"{reduced.seconds:.2f} s" if reduced.seconds >= SHORTEST else f"less than {SHORTEST} s"

@@ -40,11 +40,18 @@ def verdict_of(summary: Summary, reduced: Graph | None = None) -> str:
         cause = CAUSES.get((summary.cause or {}).get("status", ""), "")
         return "; ".join(filter(None, (f"{part}: {names}", cause)))
     said = summary.message.replace("\n", "; ")
-    said = said if len(said) <= LONGEST_SENTENCE else cut(said.partition("; ")[0], LONGEST)
+    said = said if len(said) <= LONGEST_SENTENCE else cut(_first_part(said), LONGEST)
     if summary.status == Status.found:
         return said or "found"
     ended = words(summary.status)
     return said if said.startswith(ended) else ": ".join(filter(None, (ended, said)))
+
+
+def _first_part(said: str) -> str:
+    """Return what stands before the first semicolon that is not in brackets; before the first where none is closed."""
+    parts = said.split("; ")
+    heads = ("; ".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return next((head for head in heads if head.count("(") <= head.count(")")), parts[0])
 
 
 def words(status: object) -> str:

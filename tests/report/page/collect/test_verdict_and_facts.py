@@ -59,6 +59,16 @@ def test_of_many_culprits_three_are_named_at_first() -> None:
     assert any(row[0] == "culprits" and "node9 and 86 more" in row[1] for row in facts_of(many))
 
 
+def test_a_verdict_is_not_cut_inside_its_brackets() -> None:
+    low = (
+        "all of it can be in float16 (emulated: it is rounded; strict also rounds inside norms): no node has to be high"
+    )
+    ended = replace(FOUND, status=Status.nothing_to_find, culprits=(), message=f"{low}; the model is mixed.onnx")
+    assert verdict_of(ended) == f"nothing to find: {low}"
+    open_ended = replace(ended, message=f"it says ( and no more; {'and so on; ' * 12}")
+    assert verdict_of(open_ended) == "nothing to find: it says ( and no more"
+
+
 @pytest.mark.parametrize("status", [Status.nothing_to_find, Status.not_as_expected])
 def test_how_a_run_ended_is_said_in_words(status: Status) -> None:
     ended = replace(FOUND, status=status, message="the whole model passes; " + "try other inputs; " * 10, culprits=())
