@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.report.unresolved import kept_for_the_check
@@ -39,6 +40,11 @@ class Refined:
     done: Done
     standing: Standing
     inquiry: Inquiry | None
+
+    @property
+    def key(self) -> tuple[Path, Trial]:
+        """What it is, whichever stage made it."""
+        return self.standing.judge.journal.path, self.standing.trial
 
 
 @dataclass(frozen=True)
@@ -98,15 +104,18 @@ class Refining:
 
     def run(self, first: Refined) -> list[Refined]:
         """Return the answers, each made from the one before it; the last one is the smallest."""
-        answers = [first]
+        answers, refused = [first], set[tuple[Path, Trial]]()
         refine, spent = self.session.refine, self.session.spent
         while refine and not spent() and (stage := refine(answers[-1].standing)):
             try:
                 smaller = self._tried(stage, answers[-1])
             except ContradictionError as surprise:
+                before = list(answers)
                 self.refuse(surprise, answers)
+                refused |= {one.key for one in before[len(answers) :]}
                 continue
-            if smaller:
+            # what stands now is asked for its stages again, and the first verdicts on those are recorded
+            if smaller and smaller.key not in refused:
                 answers.append(smaller)
         return answers
 

@@ -344,6 +344,58 @@ def test_what_was_made_of_a_refinement_that_is_not_reliable_is_refused_with_it(t
     assert asked[30] == 2, "one verdict made it an answer, and the next one contradicted that"
 
 
+class StagesOfEach:
+    """Of the first answer one that makes it element 30, and of that one inside it: asked for anew of each answer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.at, self.left, self.begun = folder, None, iter(()), 0
+
+    def next(self, standing):
+        if standing is not self.at:
+            self.at, self.left, self.begun = standing, self._stages(standing), self.begun + 1
+            assert self.begun <= 3, "of the first answer, of the one made of it, and of the first one again"
+        return next(self.left, None)
+
+    def _stages(self, standing):
+        subject, last = Numbers(44), standing.trial.elements
+        if last == {7, 20}:
+            smaller = Trial.of([30])
+            judge = standing.judge.beside(subject, Journal(self.folder / "sinks.jsonl", {"of": "sinks"}))
+            done = Done(smaller, Claim.SMALLEST_SEEN)
+            yield Stage(
+                *("sinks", "smaller", judge, lambda known: Search(subject.space, done, known), (), smaller),
+                purpose="refine",
+            )
+        elif last == {30}:
+            space = replace(subject.space, order=(40, 41, 42, 43))
+            judge = standing.judge.beside(subject, Journal(self.folder / "inside.jsonl", {"of": "inside"}))
+            yield Stage(
+                "inside", "inside", judge, lambda known: Search(space, reduce(space, None), known), (), space.whole
+            )
+
+
+def test_a_refinement_that_is_refused_with_what_was_made_of_it_is_not_taken_up_again(tmp_path):
+    """What is refused inside it shows that it is not reliable either; its first verdict is recorded, and failed."""
+    asked = Counter[frozenset[int]]()
+
+    def rule(candidate):
+        held = candidate.trial.elements
+        if held != {30} and not held & {40, 41, 42, 43}:
+            return needs(7, 20)(candidate)
+        if held >= {40, 41}:
+            return FAIL
+        asked[held] += 1
+        return FAIL if asked[held] == (1 if held == {30} else 2) else PASS
+
+    one = session(
+        tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), refine=StagesOfEach(tmp_path).next, count=24
+    )
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert (ending.standing.judge is one.judge, ending.trial) == (True, Trial.of([7, 20]))
+    assert asked[frozenset({30})] == 2
+
+
 def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):
     """What was reliable so far fails only now and then from the refinement on: it is not the refinement."""
     late = []
