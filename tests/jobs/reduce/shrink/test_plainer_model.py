@@ -86,6 +86,19 @@ def test_long_names_of_tensors_get_short_but_for_outputs(tmp_path: Path) -> None
     assert simpler.apply((1,)) == (made(), (whole(tmp_path).samples[0].feeds,))
 
 
+def test_what_a_model_is_fed_is_not_written_again_while_a_check_may_read_it(tmp_path: Path) -> None:
+    """Repeats of one candidate are made at once: each of them asks for it."""
+    for simpler in (
+        ShorterNames.of(whole(tmp_path), tmp_path / "names"),
+        PlainFloats.of(whole(tmp_path), recorded.to_array, tmp_path / "floats"),
+    ):
+        _, (fed,) = simpler.apply((0,))
+        (file,) = fed.values()
+        file.path.write_bytes(b"as it was")
+        assert simpler.apply((0,))[1] == (fed,)
+        assert file.path.read_bytes() == b"as it was", simpler.name
+
+
 def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
     """A check that knows a tensor by its name keeps the names, and nothing else.
 
