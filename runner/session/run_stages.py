@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Key = tuple[Path, Trial]
+"""The journal of an answer's verdicts, and its trial there."""
+
 
 @dataclass(frozen=True)
 class Refined:
@@ -42,7 +45,7 @@ class Refined:
     inquiry: Inquiry | None
 
     @property
-    def key(self) -> tuple[Path, Trial]:
+    def key(self) -> Key:
         """What it is, whichever stage made it."""
         return self.standing.judge.journal.path, self.standing.trial
 
@@ -85,8 +88,10 @@ class Refining:
 
     def hand_over(self, first: Refined) -> HandedOver:
         """Refine an answer as far as its failure is reliable; the last one is handed over and checked again."""
-        answers, recheck, name = self.run(first), self.session.recheck, self.session.question.name
+        answers, refused = [first], set[Key]()
+        recheck, name = self.session.recheck, self.session.question.name
         while True:
+            self.run(answers, refused)
             standing = answers[-1].standing
             try:
                 searched = tuple(one.inquiry for one in answers if one.inquiry)
@@ -94,39 +99,39 @@ class Refining:
             except ContradictionError as surprise:
                 if len(answers) == 1:
                     raise
-                answers.pop()
-                self.refuse(surprise, answers)
+                refused.add(answers.pop().key)
+                refused |= self.refuse(surprise, answers)
             else:
                 if again.answer is Answer.YES or len(answers) == 1:
                     return HandedOver(answers[-1].done, standing, first.standing.trial, searched, again)
-                answers.pop()
+                refused.add(answers.pop().key)
             recheck.withdraw(name)
 
-    def run(self, first: Refined) -> list[Refined]:
-        """Return the answers, each made from the one before it; the last one is the smallest."""
-        answers, refused = [first], set[tuple[Path, Trial]]()
+    def run(self, answers: list[Refined], refused: set[Key]) -> None:
+        """Add answers, each made from the one before it; the last one is the smallest.
+
+        ``refused``: what is no answer. Whatever it was made of is asked for its stages again, which the journal
+        answers: what was made in one step may be made in part.
+        """
         refine, spent = self.session.refine, self.session.spent
         while refine and not spent() and (stage := refine(answers[-1].standing)):
             try:
                 smaller = self._tried(stage, answers[-1])
             except ContradictionError as surprise:
-                before = list(answers)
-                self.refuse(surprise, answers)
-                refused |= {one.key for one in before[len(answers) :]}
+                refused |= self.refuse(surprise, answers)
                 continue
-            # what stands now is asked for its stages again, and the first verdicts on those are recorded
             if smaller and smaller.key not in refused:
                 answers.append(smaller)
-        return answers
 
-    def refuse(self, surprise: ContradictionError, answers: list[Refined]) -> None:
-        """Leave those of these answers whose failure is reliable: the last one then stands.
+    def refuse(self, surprise: ContradictionError, answers: list[Refined]) -> set[Key]:
+        """Leave those of these answers whose failure is reliable, and return the others: the last one then stands.
 
         None but the first is known to be: the others failed once. Raises ``surprise`` where not even that one's is, or
         the control's: the check itself is flaky.
         """
         first, reliability = answers[0].standing.judge, self.session.reliability
         again, nothing, allowance = "the answer so far", self.session.question.nothing, reliability.allowance(first)
+        refused = set[Key]()
         while True:
             standing = answers[-1].standing
             try:
@@ -135,12 +140,13 @@ class Refining:
             except ContradictionError:
                 if len(answers) == 1:
                     raise surprise from None
-                answers.pop()
+                refused.add(answers.pop().key)
         try:
             reliability.repeat(first, NOTHING, nothing, HEALTHY, allowance, failing=False)
         except ContradictionError:
             raise surprise from None
         log.warning("%s: its failure is not reliable, so the answer before it stands", surprise)
+        return refused
 
     def _tried(self, stage: Stage, before: Refined) -> Refined | None:
         without = None

@@ -298,8 +298,8 @@ def test_a_refinement_whose_failure_is_not_reliable_is_refused(tmp_path, failure
 class TwoStages:
     """A refinement of the first answer into element 30, and one of that into element 31."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.left = folder, [30, 31]
+    def __init__(self, folder: Path, *elements: int) -> None:
+        self.folder, self.left = folder, [*elements] or [30, 31]
 
     def next(self, standing):
         if not self.left:
@@ -342,6 +342,40 @@ def test_what_was_made_of_a_refinement_that_is_not_reliable_is_refused_with_it(t
     assert one.reliability.rates is None
     assert (tmp_path / "reduced").read_text() == "7,20"
     assert asked[30] == 2, "one verdict made it an answer, and the next one contradicted that"
+
+
+class AllAtOnce:
+    """Makes element 31 of the first answer in one step, else element 30, and 31 of that one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.at, self.left = folder, None, iter(())
+
+    def next(self, standing):
+        if standing is not self.at:
+            after = {frozenset({7, 20}): (31, 30), frozenset({30}): (31,)}
+            self.at, self.left = standing, iter(after.get(standing.trial.elements, ()))
+        made = next(self.left, None)
+        return made and TwoStages(self.folder, made).next(standing)
+
+
+@pytest.mark.parametrize(("failures", "left"), [(1, "30"), (9, "31")])
+@pytest.mark.parametrize("mode", [Flaky.auto, Flaky.never])
+def test_what_was_made_in_one_step_and_is_not_reliable_is_made_in_part(tmp_path, mode, failures, left):
+    """As if the steps had been taken one by one; what they ask again is in the journal."""
+    asked = Counter[frozenset[int]]()
+
+    def rule(candidate):
+        asked[held := candidate.trial.elements] += 1
+        if held in ({30}, {31}):
+            return PASS if held == {31} and asked[held] > failures else FAIL
+        return needs(7, 20)(candidate)
+
+    one = session(tmp_path, rule, reliability=Reliability(mode, 0.01), refine=AllAtOnce(tmp_path).next, count=24)
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert (ending.status, (tmp_path / "reduced").read_text()) == ("found", left)
+    assert one.reliability.rates is None
+    assert asked[frozenset({31})] <= (2 if failures == 1 else 6)
 
 
 class StagesOfEach:

@@ -125,6 +125,25 @@ def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
     assert paid == {"free": control + together, "by_name": control + together + attributes + dtypes}
 
 
+def test_a_check_that_is_flaky_with_short_names_keeps_these_alone(tmp_path: Path) -> None:
+    """What all passes lead to fails once and then no more: the others are not given up for it."""
+    onnx.save(made(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
+    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    seen = tmp_path / "seen"
+    body = f"""
+import pathlib
+again = 't0' in inputs and pathlib.Path({str(seen)!r}).exists()
+if 't0' in inputs:
+    pathlib.Path({str(seen)!r}).touch()
+sys.exit(int('{LONG}Gemm' in nodes and not again))"""
+    check = check_script(tmp_path, body)
+    done = winnow(*given, *by_command(check, "{inputs}"), "checker.flaky=auto", folder=tmp_path / "run")
+    assert done.result["culprits"] == [f"{LONG}Gemm"], done.output
+    assert "has fewer attributes and float32 in place of other floats than" in done.result["message"]
+    assert done.model().graph.node[0].input[0] == f"{LONG}x"
+
+
 @pytest.mark.parametrize("workers", [2, 4])
 def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(tmp_path: Path, workers: int) -> None:
     onnx.save(made(), tmp_path / "m.onnx")
