@@ -65,8 +65,11 @@ def _infer(nodes: Iterable[NodeProto], known: dict[str, tuple[str, str]], versio
 def _look(node: NodeProto, known: dict[str, tuple[str, str]]) -> str:
     operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
     inputs = [known.get(name, ("", "?")) for name in node.input if name]
-    if not any(dtype for dtype, _ in inputs):
-        inputs = [known[name] for name in node.output if name in known]
+    made = [known[name] for name in node.output if name in known]
+    if not any(dtype for dtype, _ in inputs) or (
+        all(shape == "?" for _, shape in inputs) and any(shape != "?" for _, shape in made)
+    ):
+        inputs = made  # an inferred dtype alone says less
     shown = inputs[:_MOST_INPUTS]
     dtypes = list(dict.fromkeys(dtype for dtype, _ in shown if dtype))
     if any(shape == "?" for _, shape in shown):
