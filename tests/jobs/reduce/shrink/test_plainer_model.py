@@ -125,6 +125,18 @@ def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
     assert paid == {"free": control + together, "by_name": control + together + attributes + dtypes}
 
 
+@pytest.mark.parametrize("most", [0, 1])
+def test_one_question_of_each_pass_is_enough_where_all_hold_and_none_asks_nothing(tmp_path: Path, most: int) -> None:
+    onnx.save(made(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
+    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    check = by_command(check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes))"), "{inputs}")
+    done = winnow(*given, *check, f"strategy.shrink_checks={most}", folder=tmp_path / "run")
+    assert done.result["status"] == "found", done.output
+    assert ("shorter names" in done.result["message"]) is (most == 1)
+    assert done.result["checks"]["refine"] == 2 * most, "whether values may change, and all at once"
+
+
 def test_a_check_that_is_flaky_with_short_names_keeps_these_alone(tmp_path: Path) -> None:
     """What all passes lead to fails once and then no more: the others are not given up for it."""
     onnx.save(made(), tmp_path / "m.onnx")
