@@ -115,6 +115,8 @@ class Refining:
         """
         refine, spent = self.session.refine, self.session.spent
         while refine and not spent() and (stage := refine(answers[-1].standing)):
+            if spent():  # by a check that says what may be tried
+                return
             try:
                 smaller = self._tried(stage, answers[-1])
             except ContradictionError as surprise:

@@ -430,6 +430,24 @@ def test_a_refinement_that_is_refused_with_what_was_made_of_it_is_not_taken_up_a
     assert asked[frozenset({30})] == 2
 
 
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_a_check_that_says_what_may_be_tried_may_be_the_last_one_of_a_budget(tmp_path, more):
+    plain = session(tmp_path / "plain", needs(7, 20))
+    plain.preflight()
+    plain.reduce()
+
+    def asks_first(standing):
+        if stage := two.next(standing):
+            standing.judge.sure(Trial.of([30]), "control", "what may be tried", "refine")
+        return stage
+
+    two, checks = TwoStages(tmp_path, 31), bought(plain) + more
+    one = session(tmp_path, needs(7, 20), refine=asks_first, budget=Budget(checks))
+    one.preflight()
+    assert one.reduce().trial == Trial.of([7, 20])
+    assert bought(one) == checks
+
+
 def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):
     """What was reliable so far fails only now and then from the refinement on: it is not the refinement."""
     late = []
