@@ -155,6 +155,6 @@ def test_a_nan_that_the_reference_makes_as_well_is_why_a_cause_is_untested() -> 
     """Only where the nodes make it: of one that they read nothing is said."""
     reason = f"{REFERENCE_TOO} 'c' as well: no good value is known to put there"
     made = {"status": "untested", "reason": reason, "answers": [{"good_outputs": {"reason": reason}}]}
-    assert "fail alone, and make a NaN or Inf where good values are recorded" in sentence(made)
+    assert "fail alone, and the reference makes a NaN or Inf there as well" in sentence(made)
     assert "could not be tested" in sentence({**made, "answers": [{"good_outputs": None}]})
     assert "could not be tested" in told({**made, "answers": 3}) and not told({"answers": [1]})
