@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.report.unresolved import kept_for_the_check
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Key = tuple[Path, Trial]
+"""The journal of an answer's verdicts, and its trial there."""
+
 
 @dataclass(frozen=True)
 class Refined:
@@ -39,6 +43,11 @@ class Refined:
     done: Done
     standing: Standing
     inquiry: Inquiry | None
+
+    @property
+    def key(self) -> Key:
+        """What it is, whichever stage made it."""
+        return self.standing.judge.journal.path, self.standing.trial
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,10 @@ class Refining:
 
     def hand_over(self, first: Refined) -> HandedOver:
         """Refine an answer as far as its failure is reliable; the last one is handed over and checked again."""
-        answers, recheck, name = self.run(first), self.session.recheck, self.session.question.name
+        answers, refused = [first], set[Key]()
+        recheck, name = self.session.recheck, self.session.question.name
         while True:
+            self.run(answers, refused)
             standing = answers[-1].standing
             try:
                 searched = tuple(one.inquiry for one in answers if one.inquiry)
@@ -88,39 +99,41 @@ class Refining:
             except ContradictionError as surprise:
                 if len(answers) == 1:
                     raise
-                answers.pop()
-                self.refuse(surprise, answers)
+                refused.add(answers.pop().key)
+                refused |= self.refuse(surprise, answers)
             else:
                 if again.answer is Answer.YES or len(answers) == 1:
                     return HandedOver(answers[-1].done, standing, first.standing.trial, searched, again)
-                answers.pop()
+                refused.add(answers.pop().key)
             recheck.withdraw(name)
 
-    def run(self, first: Refined) -> list[Refined]:
-        """Return the answers, each made from the one before it; the last one is the smallest."""
-        answers = [first]
+    def run(self, answers: list[Refined], refused: set[Key]) -> None:
+        """Add answers, each made from the one before it; the last one is the smallest.
+
+        ``refused``: what is no answer. Whatever it was made of is asked for its stages again, which the journal
+        answers: what was made in one step may be made in part.
+        """
         refine, spent = self.session.refine, self.session.spent
         while refine and not spent() and (stage := refine(answers[-1].standing)):
+            if spent():  # by a check that says what may be tried
+                return
             try:
                 smaller = self._tried(stage, answers[-1])
             except ContradictionError as surprise:
-                known = len(answers)
-                self.refuse(surprise, answers)
-                if len(answers) < known:
-                    break  # what is left would be made smaller in the way that was just refused
+                refused |= self.refuse(surprise, answers)
                 continue
-            if smaller:
+            if smaller and smaller.key not in refused:
                 answers.append(smaller)
-        return answers
 
-    def refuse(self, surprise: ContradictionError, answers: list[Refined]) -> None:
-        """Leave those of these answers whose failure is reliable: the last one then stands.
+    def refuse(self, surprise: ContradictionError, answers: list[Refined]) -> set[Key]:
+        """Leave those of these answers whose failure is reliable, and return the others: the last one then stands.
 
         None but the first is known to be: the others failed once. Raises ``surprise`` where not even that one's is, or
         the control's: the check itself is flaky.
         """
         first, reliability = answers[0].standing.judge, self.session.reliability
         again, nothing, allowance = "the answer so far", self.session.question.nothing, reliability.allowance(first)
+        refused = set[Key]()
         while True:
             standing = answers[-1].standing
             try:
@@ -129,12 +142,13 @@ class Refining:
             except ContradictionError:
                 if len(answers) == 1:
                     raise surprise from None
-                answers.pop()
+                refused.add(answers.pop().key)
         try:
             reliability.repeat(first, NOTHING, nothing, HEALTHY, allowance, failing=False)
         except ContradictionError:
             raise surprise from None
         log.warning("%s: its failure is not reliable, so the answer before it stands", surprise)
+        return refused
 
     def _tried(self, stage: Stage, before: Refined) -> Refined | None:
         without = None

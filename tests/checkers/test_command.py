@@ -419,10 +419,12 @@ def test_the_same_traceback_is_shown_once(
     """And pointed to from then on, though the candidate's own path in it differs; a single line is shown each time."""
     traced = build(tools, "-c", "import sys; raise ValueError(sys.argv[1])", "{dir}", show_output=ShowOutput.failing)
     short = build(tools, "-c", "raise SystemExit('max diff 0.5')", show_output=ShowOutput.failing)
+    long = build(tools, "-c", "print('line\\n' * 200); raise SystemExit(1)", show_output=ShowOutput.failing)
     with caplog.at_level(logging.INFO):
-        for check in (traced, traced, short, short):
+        for check in (traced, traced, short, short, long, long):
             check.check(candidate(relu))
-    first, second, *short_ones = [record.getMessage() for record in caplog.records]
+    first, second, *short_ones, cut, cut_again = [record.getMessage() for record in caplog.records]
+    assert "lines more in" in cut and cut_again == "[6] the check printed the same as in [5]"
     assert first.startswith("[1] the check printed:\n") and "Traceback" in first and "ValueError" in first
     assert second == "[2] the check printed the same as in [1]"
     assert short_ones == [f"[{number}] the check printed:\nmax diff 0.5" for number in (3, 4)]

@@ -298,8 +298,8 @@ def test_a_refinement_whose_failure_is_not_reliable_is_refused(tmp_path, failure
 class TwoStages:
     """A refinement of the first answer into element 30, and one of that into element 31."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.left = folder, [30, 31]
+    def __init__(self, folder: Path, *elements: int) -> None:
+        self.folder, self.left = folder, [*elements] or [30, 31]
 
     def next(self, standing):
         if not self.left:
@@ -378,6 +378,110 @@ def test_a_refinement_that_is_refused_later_is_not_tried_again(tmp_path):
     assert one.preflight() is None
     ending = one.reduce()
     assert (ending.status, ending.trial, one.reliability.rates) == ("found", Trial.of([7, 20]), None)
+
+
+class AllAtOnce:
+    """Makes element 31 of the first answer in one step, else element 30, and 31 of that one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.at, self.left = folder, None, iter(())
+
+    def next(self, standing):
+        if standing is not self.at:
+            after = {frozenset({7, 20}): (31, 30), frozenset({30}): (31,)}
+            self.at, self.left = standing, iter(after.get(standing.trial.elements, ()))
+        made = next(self.left, None)
+        return made and TwoStages(self.folder, made).next(standing)
+
+
+@pytest.mark.parametrize(("failures", "left"), [(1, "30"), (9, "31")])
+@pytest.mark.parametrize("mode", [Flaky.auto, Flaky.never])
+def test_what_was_made_in_one_step_and_is_not_reliable_is_made_in_part(tmp_path, mode, failures, left):
+    """As if the steps had been taken one by one; what they ask again is in the journal."""
+    asked = Counter[frozenset[int]]()
+
+    def rule(candidate):
+        asked[held := candidate.trial.elements] += 1
+        if held in ({30}, {31}):
+            return PASS if held == {31} and asked[held] > failures else FAIL
+        return needs(7, 20)(candidate)
+
+    one = session(tmp_path, rule, reliability=Reliability(mode, 0.01), refine=AllAtOnce(tmp_path).next, count=24)
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert (ending.status, (tmp_path / "reduced").read_text()) == ("found", left)
+    assert one.reliability.rates is None
+    assert asked[frozenset({31})] <= (2 if failures == 1 else 6)
+
+
+class StagesOfEach:
+    """Of the first answer one that makes it element 30, and of that one inside it: asked for anew of each answer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.at, self.left, self.begun = folder, None, iter(()), 0
+
+    def next(self, standing):
+        if standing is not self.at:
+            self.at, self.left, self.begun = standing, self._stages(standing), self.begun + 1
+            assert self.begun <= 3, "of the first answer, of the one made of it, and of the first one again"
+        return next(self.left, None)
+
+    def _stages(self, standing):
+        subject, last = Numbers(44), standing.trial.elements
+        if last == {7, 20}:
+            smaller = Trial.of([30])
+            judge = standing.judge.beside(subject, Journal(self.folder / "sinks.jsonl", {"of": "sinks"}))
+            done = Done(smaller, Claim.SMALLEST_SEEN)
+            yield Stage(
+                *("sinks", "smaller", judge, lambda known: Search(subject.space, done, known), (), smaller),
+                purpose="refine",
+            )
+        elif last == {30}:
+            space = replace(subject.space, order=(40, 41, 42, 43))
+            judge = standing.judge.beside(subject, Journal(self.folder / "inside.jsonl", {"of": "inside"}))
+            yield Stage(
+                "inside", "inside", judge, lambda known: Search(space, reduce(space, None), known), (), space.whole
+            )
+
+
+def test_a_refinement_that_is_refused_with_what_was_made_of_it_is_not_taken_up_again(tmp_path):
+    """What is refused inside it shows that it is not reliable either; its first verdict is recorded, and failed."""
+    asked = Counter[frozenset[int]]()
+
+    def rule(candidate):
+        held = candidate.trial.elements
+        if held != {30} and not held & {40, 41, 42, 43}:
+            return needs(7, 20)(candidate)
+        if held >= {40, 41}:
+            return FAIL
+        asked[held] += 1
+        return FAIL if asked[held] == (1 if held == {30} else 2) else PASS
+
+    one = session(
+        tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), refine=StagesOfEach(tmp_path).next, count=24
+    )
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert (ending.standing.judge is one.judge, ending.trial) == (True, Trial.of([7, 20]))
+    assert asked[frozenset({30})] == 2
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_a_check_that_says_what_may_be_tried_may_be_the_last_one_of_a_budget(tmp_path, more):
+    plain = session(tmp_path / "plain", needs(7, 20))
+    plain.preflight()
+    plain.reduce()
+
+    def asks_first(standing):
+        if stage := two.next(standing):
+            standing.judge.sure(Trial.of([30]), "control", "what may be tried", "refine")
+        return stage
+
+    two, checks = TwoStages(tmp_path, 31), bought(plain) + more
+    one = session(tmp_path, needs(7, 20), refine=asks_first, budget=Budget(checks))
+    one.preflight()
+    assert one.reduce().trial == Trial.of([7, 20])
+    assert bought(one) == checks
 
 
 def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):

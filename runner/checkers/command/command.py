@@ -264,7 +264,7 @@ class CommandCheck(Checker):
         ]
         if lines:
             text = "\n".join(shown)
-            first = self._first_to_print(text, candidate) if len(shown) > 1 else candidate.iteration
+            first = self._first_to_print("\n".join(lines), candidate) if len(shown) > 1 else candidate.iteration
             told = f":\n{text}" if first == candidate.iteration else f" the same as in [{first}]"
             # what is made of its exit code stands in the line of the same number that follows
             log.info("[%d] the check printed%s", candidate.iteration, told, extra={CHECK_OUTPUT: text})

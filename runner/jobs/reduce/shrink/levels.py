@@ -51,7 +51,8 @@ class Levels:
             yes = [trial for trial, answer in asked if answer is Answer.YES]
             return Done(yes[-1] if yes else self.space.whole, Claim.BUDGET)
 
-        first = limited(self._together(1), most, lambda _, done: done or Look(best))
+        # where all parts have two levels, level 1 is the answer itself
+        first = limited(self._together(int(max(self.tops, default=0) > 1)), most, lambda _, done: done or Look(best))
         return Search(self.space, first, known)
 
     @cached_property

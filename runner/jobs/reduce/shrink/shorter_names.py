@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from onnx import ModelProto
@@ -20,12 +20,16 @@ SHORT = 12
 
 @dataclass(frozen=True)
 class ShorterNames:
-    """Gives all tensors with long names short ones. ``names``: the new ones; ``folder``: for values of inputs."""
+    """Gives all tensors with long names short ones. ``names``: the new ones; ``folder``: for values of inputs.
+
+    What the model is fed is written once: a check may read it while a repeat of it is made.
+    """
 
     whole: Whole
     names: dict[str, str]
     folder: Path
     name: str = "names"
+    _fed: list[Feeds] = field(default_factory=list, compare=False)
 
     @staticmethod
     def of(whole: Whole, folder: Path) -> ShorterNames:
@@ -47,13 +51,15 @@ class ShorterNames:
 
     def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
         """Return the model with these names, and what it is fed."""
-        model, feeds = copy_of(self.whole.model), tuple(sample.feeds for sample in self.whole.samples)
+        model = copy_of(self.whole.model)
         if levels[0]:
-            return model, feeds
+            return model, tuple(sample.feeds for sample in self.whole.samples)
         rename_graph(model.graph, self.names, NameSupply(names_of(model)))
-        return model, tuple(self._fed(number) for number in range(len(feeds)))
+        if not self._fed:
+            self._fed.append(tuple(self._feeds(number) for number in range(len(self.whole.samples))))
+        return model, self._fed[0]
 
-    def _fed(self, number: int) -> dict[str, recorded.TensorFile]:
+    def _feeds(self, number: int) -> dict[str, recorded.TensorFile]:
         self.folder.mkdir(parents=True, exist_ok=True)
         fed = {}
         for place, (name, file) in enumerate(self.whole.samples[number].feeds.items()):

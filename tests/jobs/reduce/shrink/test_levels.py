@@ -38,7 +38,7 @@ def test_a_trial_says_the_levels_and_is_closed() -> None:
 
 def test_what_works_for_all_costs_one_question_or_two() -> None:
     assert found((2, 2, 2), failing(0, 0, 0))[:2] == ((1, 1, 1), [(1, 1, 1)])
-    assert found((1, 1), failing(0, 0))[:2] == ((0, 0), [(1, 1), (0, 0)])
+    assert found((1, 1), failing(0, 0))[:2] == ((0, 0), [(0, 0)]), "(1, 1) is the answer itself"
 
     def fits(levels):
         return UNKNOWN if 1 in levels else YES
@@ -74,3 +74,4 @@ def test_a_budget_leaves_the_best_so_far() -> None:
     assert levels == (1, 1, 1, 1, 2, 2, 2, 2)
     assert claim is Claim.BUDGET
     assert found((2, 2), failing(0, 0), most=0)[:2] == ((2, 2), [])
+    assert found((1, 1), failing(0, 0), most=1)[:2] == ((0, 0), [(0, 0)])

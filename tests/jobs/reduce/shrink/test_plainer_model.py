@@ -86,6 +86,19 @@ def test_long_names_of_tensors_get_short_but_for_outputs(tmp_path: Path) -> None
     assert simpler.apply((1,)) == (made(), (whole(tmp_path).samples[0].feeds,))
 
 
+def test_what_a_model_is_fed_is_not_written_again_while_a_check_may_read_it(tmp_path: Path) -> None:
+    """Repeats of one candidate are made at once: each of them asks for it."""
+    for simpler in (
+        ShorterNames.of(whole(tmp_path), tmp_path / "names"),
+        PlainFloats.of(whole(tmp_path), recorded.to_array, tmp_path / "floats"),
+    ):
+        _, (fed,) = simpler.apply((0,))
+        (file,) = fed.values()
+        file.path.write_bytes(b"as it was")
+        assert simpler.apply((0,))[1] == (fed,)
+        assert file.path.read_bytes() == b"as it was", simpler.name
+
+
 def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
     """A check that knows a tensor by its name keeps the names, and nothing else.
 
@@ -110,6 +123,37 @@ def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
     assert names == {"free": "t0", "by_name": f"{LONG}x"}
     control, together, attributes, dtypes = 1, 1, 1, 1
     assert paid == {"free": control + together, "by_name": control + together + attributes + dtypes}
+
+
+@pytest.mark.parametrize("most", [0, 1])
+def test_one_question_of_each_pass_is_enough_where_all_hold_and_none_asks_nothing(tmp_path: Path, most: int) -> None:
+    onnx.save(made(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
+    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    check = by_command(check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes))"), "{inputs}")
+    done = winnow(*given, *check, f"strategy.shrink_checks={most}", folder=tmp_path / "run")
+    assert done.result["status"] == "found", done.output
+    assert ("shorter names" in done.result["message"]) is (most == 1)
+    assert done.result["checks"]["refine"] == 2 * most, "whether values may change, and all at once"
+
+
+def test_a_check_that_is_flaky_with_short_names_keeps_these_alone(tmp_path: Path) -> None:
+    """What all passes lead to fails once and then no more: the others are not given up for it."""
+    onnx.save(made(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
+    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    seen = tmp_path / "seen"
+    body = f"""
+import pathlib
+again = 't0' in inputs and pathlib.Path({str(seen)!r}).exists()
+if 't0' in inputs:
+    pathlib.Path({str(seen)!r}).touch()
+sys.exit(int('{LONG}Gemm' in nodes and not again))"""
+    check = check_script(tmp_path, body)
+    done = winnow(*given, *by_command(check, "{inputs}"), "checker.flaky=auto", folder=tmp_path / "run")
+    assert done.result["culprits"] == [f"{LONG}Gemm"], done.output
+    assert "has fewer attributes and float32 in place of other floats than" in done.result["message"]
+    assert done.model().graph.node[0].input[0] == f"{LONG}x"
 
 
 @pytest.mark.parametrize("workers", [2, 4])
