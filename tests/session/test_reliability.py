@@ -344,42 +344,6 @@ def test_what_was_made_of_a_refinement_that_is_not_reliable_is_refused_with_it(t
     assert asked[30] == 2, "one verdict made it an answer, and the next one contradicted that"
 
 
-def test_a_refinement_that_is_refused_later_is_not_tried_again(tmp_path):
-    """A search inside a refinement contradicts itself; the refinement proves to be as little reliable."""
-    asked = Counter[Trial]()
-
-    class Inside(TwoStages):
-        """It starts anew for every answer that it is asked about."""
-
-        def next(self, standing):
-            subject = Numbers(3)
-            if standing.judge.journal.path.name == "journal.jsonl":
-                self.left = [30]
-                return super().next(standing)
-            judge = standing.judge.beside(subject, Journal(tmp_path / "inside.jsonl", {"stage": "inside"}))
-            whole = subject.space.whole
-            return Stage(
-                "nested",
-                "inside",
-                judge,
-                lambda known: Search(subject.space, reduce(subject.space, None), known),
-                (),
-                whole,
-            )
-
-    def rule(candidate):
-        elements = candidate.trial.elements
-        if elements in ({30}, {0}):  # one is the refinement, one a removal inside it
-            asked[candidate.trial] += 1
-            return FAIL if (asked[candidate.trial] % 2) == (elements == {30}) else PASS
-        return FAIL if elements in ({0, 1, 2}, {0, 1}) else needs(7, 20)(candidate)
-
-    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), refine=Inside(tmp_path).next)
-    assert one.preflight() is None
-    ending = one.reduce()
-    assert (ending.status, ending.trial, one.reliability.rates) == ("found", Trial.of([7, 20]), None)
-
-
 class AllAtOnce:
     """Makes element 31 of the first answer in one step, else element 30, and 31 of that one."""
 
