@@ -265,3 +265,10 @@ def test_an_input_with_the_name_of_an_argument(tmp_path: Path) -> None:
         asks, inputs={"file": np.ones(2, np.float32)}, nodes=[helper.make_node("Abs", ["file"], ["y"])]
     )
     assert written(named, tmp_path / "run") is None
+
+
+@pytest.mark.parametrize(("name", "needs"), [("a_b", "onnx (which needs numpy)"), ("/a/b", "onnx >= 1.18 (which")])
+def test_names_that_an_older_onnx_does_not_read_are_told(name: str, needs: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Abs", ["x"], [name]), helper.make_node("Neg", [name], ["y"])]
+    script = written(dataclasses.replace(cases()["command, asks for values"], nodes=nodes), tmp_path / "run")
+    assert script is not None and needs in script.read_text() and fits(script)

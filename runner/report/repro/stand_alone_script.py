@@ -20,6 +20,7 @@ from runner.checkers.command.exit_rules import REFUSALS
 from runner.model.files.external_data import locations
 from runner.model.files.onnx_text import ModelText
 from runner.model.files.parse_without_weights import LARGE_FILE, parse
+from runner.model.graph.scopes import all_nodes
 from runner.model.values import tensor_file
 from runner.model.values.recipes import Kind, Recipe, recognize
 from runner.model.values.write_npz_and_data_sets import fits_npz
@@ -78,7 +79,9 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
     }
     if command:
         values |= _rules(given)
-    needs = ["onnx (which needs numpy)", "the command with what that needs"] if command else []
+    # the parser of an older one takes no name in quotes, such as a path of scopes
+    release = "" if all(map(str.isidentifier, _names(model))) else " >= 1.18"
+    needs = [f"onnx{release} (which needs numpy)", "the command with what that needs"] if command else []
     return _glance(compose([*sources, _template("program")], values, needs, alone=True))
 
 
@@ -243,6 +246,12 @@ def _dictionary(before: str, sources: Mapping[str, str], after: str) -> list[str
             else:
                 lines.append(" " * 8 + word)
     return [*lines, f"    }}{after}"]
+
+
+def _names(model: ModelProto) -> Iterator[str]:
+    nodes = list(all_nodes(list(model.graph.node)))
+    yield from (name for node in nodes for name in (*node.input, *node.output) if name)
+    yield from (one.name for one in (*model.graph.input, *model.graph.output))
 
 
 def _glance(source: str) -> str:
