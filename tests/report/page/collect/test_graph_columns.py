@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
-from benchmarks.page_values import nested_model
+from benchmarks.page_parts import nested_model
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.page.collect.graph_columns import MOST_NESTED, MOST_TEXT, TOP, columns, without_bodies
 from runner.report.page.collect.run_material import Material

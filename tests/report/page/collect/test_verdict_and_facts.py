@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.page_values import transformer
+from benchmarks.page_parts import transformer
 from runner.report.page.collect.commands import commands_of
 from runner.report.page.collect.verdict_and_facts import facts_of, labels_of, verdict_of
 from runner.report.summary import Summary
