@@ -8,8 +8,10 @@ to 10,000) and weights (10 MB to 1 GB); with --big also 100,000 nodes, 1.9 GB in
 stack of 3.2 GB. With workers (1, 2, 4) each check sleeps for a second. The peer is installed into a folder of its own
 (--cache) unless --peer-python names an interpreter that has it; --pip-option is handed to pip as it is. Models that
 the folder of results has already, and that this run does not measure anew, stay in its tables. The peer has one check
-at a time, a command; Winnow has further lines for what is the user's choice: the same script with onnx imported ahead
-(checker.preload), the same check as a function (checker=python), and two checks at once, which may not bear each other.
+at a time, a command, and so has Winnow: most of its checks are forked from a process that has imported onnx already
+(checker.preload=auto). It has further lines for what is the user's choice: each check an interpreter of its own
+(checker.preload=[]), the same check as a function (checker=python), and two checks at once, which may not bear each
+other.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ GROUPS = {
 NOTE = """
 Medians. `times the first`: wall time beside the first line of the same model (of workers: beside one). `beside checks`:
 CPU of all processes that is not the checks' own, with start and recording (a command's own CPU has the start of its
-interpreter and its imports in it, unless they were made ahead). `winnow, a function`: checker=python. `search + trust`:
+interpreter and its imports in it, unless it was forked from a process that has made them). `winnow`: checks are forked
+where that says as much; `checker.preload=[]`: each is an interpreter of its own, as all were before that was the
+default. `winnow, a function`: checker=python. `search + trust`:
 checks; the peer has none but those of its search. `left`: nodes of the answer (Constants are none). `job`, `tree`: peak
 memory of the tool's own process, and of all processes together (shared pages count in each). `disk`: what the run
 leaves. `measured`: commit and the load average of the last 15 minutes: beyond the number of CPUs only CPU time says
@@ -145,7 +149,7 @@ def main() -> None:
         else:
             tools = [
                 *(*peers, Tool("winnow", options=options)),
-                Tool("winnow, checker.preload=[onnx]", options=("checker.preload=[onnx]", *options)),
+                Tool("winnow, checker.preload=[]", options=("checker.preload=[]", *options)),
                 Tool("winnow, a function", options=options, function=True),
             ]
             if model.group == "models":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -9,6 +10,8 @@ from runner.errors import UsageError
 from runner.program_name import program_name
 from runner.schema.settings import PathUse, setting, settings
 
+AUTO = "auto"
+"""`checker.preload`: what a script itself imports first, as far as that is known to bear a fork."""
 _RUNTIME = "runner.checkers.runtime:RuntimeCheck"
 
 
@@ -155,7 +158,15 @@ class CommandChecker(CheckerSettings):
     keep_placed: bool = setting(False, in_context=False)
     iteration_info: str | None = setting(None, path=PathUse.FOR_CHECK, in_context=False)
     env: dict[str, str] = setting({})
-    preload: list[str] = setting([], in_context=False)  # how a process is started, not what it is asked
+    preload: Any = setting(AUTO, in_context=False)  # how a process is started, not what it is asked
+
+    def __post_init__(self) -> None:
+        given = self.preload
+        if given != AUTO and not (isinstance(given, Sequence) and not isinstance(given, str)):
+            raise UsageError(
+                f"checker.preload={given}: it is {AUTO}, [] (no check is forked) or a list of modules: "
+                "checker.preload=[onnx,numpy]"
+            )
 
 
 @settings

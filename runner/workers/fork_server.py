@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from runner.errors import CannotJudge, UsageError
 from runner.workers.guardian import MARK, Guardian
@@ -34,7 +35,9 @@ class ForkServer:
     """Forks one process at a time for ``script``. Not thread-safe: it is lent to one check at a time.
 
     ``python``: the interpreter, as a command names it. ``env``: the environment in which ``modules`` are imported.
-    Raises UsageError where they cannot be, Stopped where it was killed with all checks meanwhile.
+    ``unasked``: nobody has named them, so each has to be the installed one, as the script finds it too, and to print
+    nothing when it is imported. ``patience``: seconds that the imports may take. Raises UsageError where they cannot be
+    imported, Stopped where it was killed with all checks meanwhile.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class ForkServer:
         cwd: Path,
         env: Mapping[str, str],
         guardian: Guardian,
+        unasked: bool = False,
+        patience: float = PREPARE_SECONDS,
     ) -> None:
         self.python, self.script = python, script
         self._guardian = guardian
@@ -53,7 +58,11 @@ class ForkServer:
         self._control, theirs = socket.socketpair()
         marked = guardian.marked(env)
         self._mark, kills = marked[MARK], guardian.kills
-        words = [python, str(_CHILD), str(theirs.fileno()), json.dumps(list(modules)), script]
+        # what an interpreter and its imports change in their environment when they start (LC_CTYPE, where none is set)
+        self._changed: dict[str, str] = {}
+        self._removed: frozenset[str] = frozenset()
+        told = json.dumps(list(modules))
+        words = [python, str(_CHILD), str(theirs.fileno()), told, script, "unasked" if unasked else ""]
         with theirs, tempfile.TemporaryFile() as log:
             try:
                 self._process = subprocess.Popen(
@@ -73,7 +82,7 @@ class ForkServer:
             guardian.add(self.pid)
             try:
                 try:
-                    wrong = self._greeting()
+                    wrong = self._greeting(marked, patience)
                 finally:
                     # from now on it is idle most of the time: when checks are killed, it may stay
                     guardian.remove(self.pid)
@@ -82,6 +91,8 @@ class ForkServer:
                 raise
             log.seek(0)
             said = log.read()[-_LAST_WORDS:].decode("utf-8", "replace").strip()
+        if unasked and said:
+            wrong = wrong or "prints something when it imports them, as each check would"
         if wrong:
             self.close()
             if guardian.kills != kills:
@@ -111,7 +122,8 @@ class ForkServer:
         if any("\0" in text for text in (*argv, *env, *env.values())):
             raise ValueError("embedded null byte")
         held = lease.fds if lease else ()
-        request = {"argv": list(argv), "cwd": str(cwd), "env": dict(env), "lease": held, "chain": CHAIN}
+        own = {name: text for name, text in {**env, **self._changed}.items() if name not in self._removed}
+        request = {"argv": list(argv), "cwd": str(cwd), "env": own, "lease": held, "chain": CHAIN}
         body = json.dumps(request).encode()
         head = struct.pack(">I", len(body))
         with contextlib.suppress(OSError):  # the answer says that it is gone
@@ -124,7 +136,7 @@ class ForkServer:
             raise self.ended()
         return ForkedCheck(self, int(answer["pid"]))
 
-    def answer(self) -> dict[str, int | str]:
+    def answer(self) -> dict[str, Any]:
         """Wait for an answer and return it; empty where the server has ended, or says nothing in time."""
         with contextlib.suppress(OSError, ValueError):
             size = struct.unpack(">I", self._exactly(4))[0]
@@ -171,12 +183,15 @@ class ForkServer:
         self._guardian.sweep(self._mark, self.pid, math.inf)
         self._process.wait()
 
-    def _greeting(self) -> str:
-        """Wait until it is ready; return what is wrong, or ""."""
-        self._control.settimeout(PREPARE_SECONDS)
+    def _greeting(self, env: Mapping[str, str], patience: float) -> str:
+        """Wait until it is ready; return what is wrong, or "". ``env``: what it was started with."""
+        self._control.settimeout(patience)
         answer = self.answer()
         self._control.settimeout(None)
         if "ready" in answer:
+            there = dict(answer["ready"])
+            self._changed = {name: text for name, text in there.items() if env.get(name) != text}
+            self._removed = frozenset(env) - frozenset(there)
             return ""
         if "wrong" in answer:
             return str(answer["wrong"])
@@ -185,7 +200,7 @@ class ForkServer:
                 self._process.wait(1.0)  # its socket closes a moment before it ends
         code = self._process.returncode
         if code is None:
-            return f"did not import them within {PREPARE_SECONDS:g} s"
+            return f"did not import them within {patience:g} s"
         return f"ended while it imported them ({death_of(code) or f'exit {code}'})"
 
     def _exactly(self, size: int) -> bytes:

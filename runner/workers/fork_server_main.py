@@ -248,7 +248,23 @@ def _end_of_a_fork() -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def start(fd: int, modules: list[str], script: str) -> socket.socket:
+def _import_installed(modules: list[str]) -> str:
+    """Import modules, but none that a script finds elsewhere (beside it, in PYTHONPATH) or that is not installed."""
+    library = os.path.dirname(os.__file__)
+    at = sys.path.index(library) if library in sys.path else len(sys.path)
+    ahead, sys.path[:] = sys.path[:at], sys.path[at:]
+    wrong = _import(modules)
+    sys.path[:0] = ahead
+    for name in sorted({name.partition(".")[0] for name in sys.modules} - {"__main__", *sys.builtin_module_names}):
+        spec = importlib.machinery.PathFinder.find_spec(name, ahead)
+        if spec is not None and spec.has_location:  # a folder without __init__.py hides nothing
+            return f"finds {name} in {spec.origin} first"
+    places = [getattr(sys.modules.get(name), "__file__", None) or library for name in modules]
+    strange = [one for one in places if not one.startswith(library) and f"-packages{os.sep}" not in one]
+    return wrong or (f"finds {strange[0]}, which is not installed" if strange else "")
+
+
+def start(fd: int, modules: list[str], script: str, *, installed: bool) -> socket.socket:
     """Import the modules, say how that went, and return the socket on which requests come."""
     control = socket.socket(fileno=fd)
     control.set_inheritable(False)
@@ -256,7 +272,7 @@ def start(fd: int, modules: list[str], script: str) -> socket.socket:
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     sys.argv[:] = [script]
     _find_modules_beside(script)
-    wrong = _import(modules)
+    wrong = _import_installed(modules) if installed else _import(modules)
     # what is left in a buffer would be printed by each forked process
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -267,13 +283,13 @@ def start(fd: int, modules: list[str], script: str) -> socket.socket:
     if not wrong and (status := _end_of_a_fork()):
         how = f"is killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exits with {status >> 8}"
         wrong = f"imports them, but a process that is forked from there does not end as it should: it {how}"
-    _send(control, {"wrong": wrong} if wrong else {"ready": os.getpid()})
+    _send(control, {"wrong": wrong} if wrong else {"ready": dict(os.environ)})
     return control
 
 
 if __name__ == "__main__":
     _OURS = sys.modules["__main__"]  # this file's module lives on when the script's takes its place
-    _REQUEST, _FDS = serve(start(int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3]))
+    _REQUEST, _FDS = serve(start(int(sys.argv[1]), json.loads(sys.argv[2]), sys.argv[3], installed=bool(sys.argv[4])))
     try:
         _CODE = become(_REQUEST, _FDS)
         exec(_CODE, sys.modules["__main__"].__dict__)  # noqa: S102 - the user's script

@@ -134,7 +134,7 @@ def test_room_on_the_disk_counts_a_file_once(tmp_path: Path) -> None:
 @linux
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "tool", [Tool("winnow"), Tool("ahead", options=("checker.preload=[onnx]",)), Tool("a function", function=True)]
+    "tool", [Tool("winnow"), Tool("plain", options=("checker.preload=[]",)), Tool("a function", function=True)]
 )
 def test_winnow_is_measured(tmp_path: Path, tool: Tool) -> None:
     by_nodes(8, tmp_path / "model.onnx")

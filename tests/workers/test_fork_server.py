@@ -126,6 +126,22 @@ def test_it_ends_and_prints_as_a_plain_run(forked: Forked, code: str) -> None:
     assert forked.server and forked.server.alive
 
 
+def test_what_an_interpreter_changes_in_its_environment_is_changed_for_each_check(forked: Forked) -> None:
+    """Without a locale it sets LC_CTYPE for itself and for what it starts; what is imported may set more."""
+    (forked.folder / "heavy.py").write_text("import os\nos.environ['SET'] = 'yes'\nos.environ.pop('TAKEN', None)\n")
+    bare = {name: text for name, text in ENVIRONMENT.items() if not name.startswith(("LC_", "LANG"))}
+    env = {**bare, "TAKEN": "1", "SET": "no"}
+    settings: dict[str, Any] = {"cwd": forked.folder, "env": env, "guardian": forked.guardian}
+    forked.server = ForkServer(sys.executable, "check.py", ["heavy"], **settings)
+    said = []
+    for plain in (True, False):
+        code = "import heavy, os\nprint([(n, os.environ.get(n)) for n in ('LC_CTYPE', 'SET', 'TAKEN', 'OWN')])"
+        assert forked(code, plain=plain, env={**env, "OWN": "2"}).returncode == 0
+        said.append(forked.said)
+    assert said[0] == said[1]
+    assert "('SET', 'yes'), ('TAKEN', None), ('OWN', '2')" in said[0]
+
+
 def test_a_script_that_is_not_there(forked: Forked) -> None:
     ends = []
     forked.start()

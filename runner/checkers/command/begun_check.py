@@ -75,10 +75,11 @@ class BegunCheck:
                 self.candidate.folder.parent.rmdir()
 
     def _run(self) -> None:
-        try:
-            self._ended.set_result(self.checker.answer(self.candidate))
-        except BaseException as error:  # noqa: BLE001 - for whoever takes the check
-            self._ended.set_exception(error)
+        with self.checker.starts_server_after():
+            try:
+                self._ended.set_result(self.checker.answer(self.candidate))
+            except BaseException as error:  # noqa: BLE001 - for whoever takes the check
+                self._ended.set_exception(error)
 
     def _stop(self) -> None:
         while not self._ended.done():  # again and again: it may be about to be started

@@ -9,26 +9,23 @@ import shlex
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command.exit_rules import SHELL_KILLED, ExitRules
+from runner.checkers.command.command_runs import CommandRuns
+from runner.checkers.command.exit_rules import ExitRules
 from runner.checkers.command.fixed_path import IterationInfo, placing
-from runner.checkers.command.preloaded import Preloaded, common_environment
 from runner.checkers.command.template import VALUES, Template, variable
 from runner.checkers.command.tracebacks import BY_LINE, NOT_IN_NPZ
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
-from runner.schema.checker import CommandChecker, Flaky, ShowOutput
+from runner.schema.checker import CommandChecker, ShowOutput
 from runner.schema.settings import context_of
 from runner.verdict import CHECK_OUTPUT, MEASURE, Verdict
-from runner.workers.outside_kills import Kills
-from runner.workers.reply import KILLED, OUT_OF_MEMORY
-from runner.workers.run_command import CommandEnd, run_command
 from strategies.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -55,12 +52,7 @@ class CommandCheck(Checker):
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
-        environment = common_environment(settings.env)
-        self._preloaded = Preloaded(
-            self._template.words, settings.preload, cwd=tools.cwd, env=environment, guardian=tools.guardian
-        )
-        tools.ending.callback(self._preloaded.close)
-        self._never_forked = settings.flaky is Flaky.always
+        self._runs = CommandRuns(settings, self._template.words, tools)
         self._measure = Measure(settings.measure)
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
         self._watched = Watched(files, tools.run_folder, self._template.data(files))
@@ -114,6 +106,10 @@ class CommandCheck(Checker):
         self._watched.confirm(verdict.outcome)
         return verdict
 
+    def starts_server_after(self) -> AbstractContextManager[None]:
+        """A block that is the first check: what later ones are forked from is started after it, where nobody waits."""
+        return self._runs.preloaded.ahead()
+
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
         files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
@@ -155,9 +151,8 @@ class CommandCheck(Checker):
     def _run(self, candidate: Candidate, number: int, sample: Sample | None) -> Verdict:
         given = self._values(candidate, number, sample)
         own = {variable(name): text for name, text in given.items()}
-        environment = {**common_environment(self._settings.env), **own}
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
-        end = self._ended(given, environment, path, fresh=candidate.fresh or self._never_forked)
+        end = self._runs.run(self._template.fill(given), own, path, fresh=candidate.fresh)
         output = _read(path)
         if not output:  # nothing to look at later; a run may have thousands of these
             with suppress(OSError):
@@ -176,39 +171,6 @@ class CommandCheck(Checker):
             returncode=end.returncode,
             peak_rss_mb=end.peak_rss_mb,
         )
-
-    def _ended(
-        self, given: Mapping[str, str], environment: Mapping[str, str], path: Path, *, fresh: bool
-    ) -> CommandEnd:
-        """Run the command; where it is killed, twice: the kernel may have meant a neighbor.
-
-        A check that is forked and does not end by itself runs again in a process of its own, and that counts: what was
-        imported before the fork may be why. ``fresh``: none is forked.
-        """
-        kills, seconds = Kills(self._tools.guardian), 0.0
-        argv = self._template.fill(given)
-        while True:
-            with self._preloaded.server(argv, fresh=fresh) as server, self._tools.pool.user_lease() as lease:
-                end = run_command(
-                    argv,
-                    cwd=self._tools.cwd,
-                    env=environment,
-                    timeout=self._settings.timeout,
-                    memory_mb=self._settings.memory_mb,
-                    log=path,
-                    guardian=self._tools.guardian,
-                    lease=lease,
-                    server=server,
-                )
-            seconds += end.seconds
-            end = dataclasses.replace(end, seconds=seconds)
-            if server and end.death and kills.foreign:
-                fresh = True
-                continue
-            if not (end.death == KILLED or end.returncode == SHELL_KILLED) or not kills.foreign:
-                return end
-            if not kills.again():
-                return dataclasses.replace(end, death=OUT_OF_MEMORY) if kills.for_memory else end
 
     def _values(self, candidate: Candidate, number: int, sample: Sample | None) -> dict[str, str]:
         """What the placeholders stand for; npz files and data sets are written only if the command asks for them."""

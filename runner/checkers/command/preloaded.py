@@ -2,52 +2,91 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from runner.checkers.command.leading_imports import leading_imports
 from runner.errors import UsageError
+from runner.schema.checker import AUTO
 from runner.workers.fork_server import ForkServer
 from runner.workers.guardian import Guardian
+from runner.workers.leases.lease import Stopped
+from runner.workers.worker import PREPARE_SECONDS
+
+log = logging.getLogger(__name__)
 
 _PYTHON = re.compile(r"python[\d.]*[a-z]?|\{python\}")
+
+
+# seconds after which what nobody has asked for is not waited for any more
+_PATIENCE = 20.0
+_SOON = 0.01
+# by these an interpreter says more than the script does, when it imports something
+_TALKATIVE = frozenset(
+    {
+        "PYTHONDEVMODE",
+        "PYTHONINSPECT",
+        "PYTHONPROFILEIMPORTTIME",
+        "PYTHONTRACEMALLOC",
+        "PYTHONVERBOSE",
+        "PYTHONWARNINGS",
+    }
+)
 
 
 class Preloaded:
     """As many servers as there are checks at once. Safe for threads.
 
-    ``words``: the command's, with placeholders. ``modules``: to be imported, in this order; none: there are no servers.
-    ``env``: the environment that all checks have in common. Raises UsageError for a command that is not `PYTHON
-    SCRIPT.py ...`, and for a module that has no name of one.
+    ``words``: the command's, with placeholders. ``wanted``: modules to be imported, in this order (none: there are no
+    servers), or `AUTO`: what the script itself imports first. ``env``: the environment that all checks have in common.
+    ``unasked``: whether `AUTO` may mean any: not where a check may measure time, or where none is forked. Raises
+    UsageError for modules that are named beside a command that is not `PYTHON SCRIPT.py ...`, and for one that has no
+    name of a module.
+
+    With `AUTO` nothing is refused: where something is not as it should be there are no servers, or no more.
     """
 
     def __init__(
-        self, words: Sequence[str], modules: Sequence[str], *, cwd: Path, env: Mapping[str, str], guardian: Guardian
+        self,
+        words: Sequence[str],
+        wanted: str | Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        guardian: Guardian,
+        unasked: bool,
     ) -> None:
-        if modules:
-            _confirm(words, modules)
-        self._modules = tuple(modules)
+        self._auto = wanted == AUTO
+        if wanted and not self._auto:
+            _confirm(words, wanted)
+        self._words = words
+        self._modules = tuple(wanted)
+        if self._auto:
+            self._modules = _known_modules(words, cwd) if unasked and not _TALKATIVE & env.keys() else ()
         self._cwd, self._env, self._guardian = cwd, env, guardian
         self._lock = threading.Lock()
         self._idle: list[ForkServer] = []
-        self._started = False
+        self._started = self._ended = False
+        # no server is being started ahead
+        self._settled = threading.Event()
+        self._settled.set()
 
     @contextmanager
     def server(self, argv: Sequence[str], *, fresh: bool) -> Iterator[ForkServer | None]:
         """Lend a server for one check; None where there are none, or it is to share nothing with others (``fresh``).
 
-        The first check has one started, whether it uses it or not: what is wrong with the modules is said before any
-        check counts. Raises UsageError where they cannot be imported.
+        Modules that were named: the first check has one started, whether it uses it or not: what is wrong with them is
+        said before any check counts. Raises UsageError where they cannot be imported.
         """
-        if not self._modules or (fresh and self._started):
+        server = self._lent(argv, fresh=fresh)
+        if server is None:
             yield None
             return
-        server = self._taken(argv[0], argv[1])
-        self._started = True
         if fresh:
             self._give_back(server)
             yield None
@@ -59,8 +98,37 @@ class Preloaded:
             raise
         self._give_back(server)
 
+    @contextmanager
+    def ahead(self) -> Iterator[None]:
+        """With `AUTO`: start a server after the block, a check of its own; whoever asks for one waits for it."""
+        if not (self._auto and self._modules):
+            yield
+            return
+        self._settled.clear()
+        try:
+            yield
+            with suppress(Stopped):  # the run ends
+                if server := self._unasked(self._words[:2]):
+                    self._give_back(server)
+        finally:
+            self._settled.set()
+
+    def given_up(self, why: str) -> bool:
+        """Return whether these modules were nobody's wish; then there are no more servers."""
+        if self._auto and self._modules:
+            log.debug("checker.preload=auto: no more checks are forked: %s", why)
+            self._modules = ()
+            self._end_idle()
+        return self._auto
+
     def close(self) -> None:
         """End those that are idle; one that is at work ends with its check's error."""
+        self._ended = True
+        while not self._settled.wait(_SOON):
+            self._guardian.kill()  # one that is being started: no check runs any more
+        self._end_idle()
+
+    def _end_idle(self) -> None:
         with self._lock:
             idle, self._idle = self._idle, []
         for server in idle:
@@ -68,7 +136,38 @@ class Preloaded:
 
     def _give_back(self, server: ForkServer) -> None:
         with self._lock:
-            self._idle.append(server)
+            kept = bool(self._modules) and not self._ended
+            if kept:
+                self._idle.append(server)
+        if not kept:
+            server.close()
+
+    def _lent(self, argv: Sequence[str], *, fresh: bool) -> ForkServer | None:
+        if not self._modules or (fresh and (self._auto or self._started)):
+            return None
+        if self._auto:
+            self._settled.wait()
+            return self._unasked(argv)
+        server = self._taken(argv[0], argv[1])
+        self._started = True
+        return server
+
+    def _unasked(self, argv: Sequence[str]) -> ForkServer | None:
+        """Return a server for modules that nobody has named; None where there is none any more.
+
+        Raises Stopped where all checks were killed meanwhile: this one is given up.
+        """
+        if not self._modules or self._ended:
+            return None
+        try:
+            server = self._taken(argv[0], argv[1])
+        except (UsageError, OSError) as error:
+            self.given_up(str(error))
+            return None
+        if not self._started:
+            log.debug("checker.preload=auto: checks are forked from a process that has %s", ", ".join(self._modules))
+        self._started = True
+        return server
 
     def _taken(self, python: str, script: str) -> ForkServer:
         while True:
@@ -77,13 +176,36 @@ class Preloaded:
             if found and found.alive and (found.python, found.script) == (python, script):
                 return found
             if not found:
-                return ForkServer(python, script, self._modules, cwd=self._cwd, env=self._env, guardian=self._guardian)
+                return ForkServer(
+                    python,
+                    script,
+                    self._modules,
+                    cwd=self._cwd,
+                    env=self._env,
+                    guardian=self._guardian,
+                    unasked=self._auto,
+                    patience=_PATIENCE if self._auto else PREPARE_SECONDS,
+                )
             found.close()  # of another interpreter, which holds memory for nothing
 
 
+def _known_modules(words: Sequence[str], cwd: Path) -> tuple[str, ...]:
+    """Return what the script of a command imports first, as far as that is known to bear a fork."""
+    if not _fits(words) or sys.platform != "linux" or "{" in words[0] + words[1]:
+        return ()
+    found = leading_imports(cwd / words[1])
+    if not found:
+        log.debug("checker.preload=auto: %s begins with no import of a module that is known to bear a fork", words[1])
+    return found
+
+
+def _fits(words: Sequence[str]) -> bool:
+    """Whether a command is `PYTHON SCRIPT.py ...`."""
+    return bool(len(words) > 1 and _PYTHON.fullmatch(Path(words[0]).name) and re.fullmatch(r"[^-].*\.py", words[1]))
+
+
 def _confirm(words: Sequence[str], modules: Sequence[str]) -> None:
-    fitting = len(words) > 1 and _PYTHON.fullmatch(Path(words[0]).name) and re.fullmatch(r"[^-].*\.py", words[1])
-    if not fitting:
+    if not _fits(words):
         raise UsageError(
             f"checker.preload={list(modules)}: it needs a command that runs a script, checker.command='python check.py "
             f"{{model}}', and this one is {' '.join(words[:2])!r} ... . Write it so, without options of Python, or "
@@ -100,9 +222,3 @@ def _confirm(words: Sequence[str], modules: Sequence[str]) -> None:
             "checker.preload works on Linux only: what forked checks leave behind cannot be found elsewhere. Leave it "
             "out, or write the check as a function: checker=python checker.file=check.py"
         )
-
-
-def common_environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return what all checks have in their environment; ``own``: ``checker.env``."""
-    # what a check prints and what it raises come in the order in which they happened
-    return {"PYTHONUNBUFFERED": "1", **os.environ, **own}

@@ -1,0 +1,465 @@
+"""``checker.preload=auto``: what of a script is imported ahead, where nothing is, and that answers are the same."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import venv
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx import helper
+
+from runner.candidate import Candidate
+from runner.checkers.checker import Tools
+from runner.checkers.command.begun_check import BegunCheck
+from runner.checkers.command.command import CommandCheck
+from runner.checkers.command.leading_imports import HEAVY, STANDARD, leading_imports
+from runner.checkers.file_integrity import Seal
+from runner.errors import CannotJudge, UsageError
+from runner.schema.checker import CommandChecker, Flaky
+from runner.workers import Guardian
+from runner.workers.fork_server import ForkServer
+from strategies.outcome import Outcome
+from tests.checkers.conftest import MakeCandidate
+from tests.harness import winnow
+from tests.model.models import model_of
+from tests.workers.test_command import guardian as own_guardian
+from tests.workers.test_fork_server import SAME, Forked
+
+__all__ = ["own_guardian"]
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="works on Linux only")
+
+FORKED = "'fork_server_main' in open(f'/proc/{os.getppid()}/cmdline').read()"
+WHO = f"import os\nimport numpy\nprint({FORKED})\n"
+Make = Callable[..., CommandCheck]
+
+
+@pytest.fixture
+def automatic(tools: Tools) -> Iterator[Make]:
+    def make(text: str = WHO, *words: str, **settings: Any) -> CommandCheck:
+        (tools.cwd / "check.py").write_text(text)
+        return CommandCheck(
+            CommandChecker(**{"command": [sys.executable, "check.py", "{dir}", *words], **settings}), tools
+        )
+
+    yield make
+    tools.ending.close()
+
+
+def said(tools: Tools, check: CommandCheck, candidate: Candidate) -> str:
+    verdict = check.check(candidate)
+    assert verdict.log
+    return (tools.run_folder / verdict.log).read_text().strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "modules"),
+    [
+        (
+            '"""Says."""\nfrom __future__ import annotations\nimport os, sys\nimport numpy as np\n',
+            "__future__ os sys numpy",
+        ),
+        ("from onnx import helper, load, numpy_helper\nimport numpy", "onnx onnx.helper onnx.numpy_helper numpy"),
+        ("import numpy.linalg, onnx.numpy_helper\nimport os.path", "numpy.linalg onnx.numpy_helper os.path"),
+        ("import numpy\nimport numpy\nfrom numpy import *\n", "numpy"),
+        # what comes before an import may be meant for it
+        ("import os\nos.environ['OMP_NUM_THREADS'] = '1'\nimport numpy\n", ""),
+        ("import onnx\nx = 1\nimport numpy\n", "onnx"),
+        ("x: int = 3\nimport numpy\n", ""),
+        ("if True:\n    import numpy\n", ""),
+        ("try:\n    import numpy\nexcept ImportError:\n    pass\n", ""),
+        ("with open('x'):\n    import numpy\n", ""),
+        ("import onnx\n'no docstring'\nimport numpy\n", "onnx"),
+        # others come in the order in which the script imports them
+        ("import onnx, torch, numpy\n", "onnx"),
+        ("import numpy\nimport onnxruntime\nimport onnx\n", "numpy"),
+        ("import onnxruntime, numpy", ""),
+        ("import numpy\nimport mine\nimport onnx", "numpy"),
+        ("import numpy\nfrom . import beside\nimport onnx", "numpy"),
+        ("import numpy\nfrom .numpy import x\nimport onnx", "numpy"),
+        ("import numpy\nimport this\nimport onnx", "numpy"),
+        ("import numpy.core\nimport numpy", ""),
+        # of no use: all that a fork could save is the start of the interpreter
+        ("import os, sys, json\n", ""),
+        ("", ""),
+        # it cannot be read as this Python's
+        ("import numpy\ndef f(:\n", ""),
+        ("import numpy\n\0", ""),
+        ("import numpy\n" + "(" * 10_000, ""),
+        ("import numpy\n#" + "x" * (1 << 20), ""),
+    ],
+)
+def test_leading_imports_of_what_is_known(tmp_path: Path, text: str, modules: str) -> None:
+    (tmp_path / "check.py").write_text(text)
+    assert leading_imports(tmp_path / "check.py") == tuple(modules.split())
+
+
+def test_a_script_is_read_and_never_run_and_nothing_is_said_of_it(tmp_path: Path) -> None:
+    script = tmp_path / "check.py"
+    script.write_text("import numpy\nopen('ran', 'w')\nprint('\\d' is 'x')\nimport sys\nsys.exit(3)\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert leading_imports(script) == ("numpy",)
+    assert not (tmp_path / "ran").exists() and not Path("ran").exists()
+    assert leading_imports(tmp_path / "gone.py") == leading_imports(tmp_path) == ()
+    script.write_bytes("# coding: latin-1\nimport numpy\nx = 'ü'\n".encode("latin-1"))
+    assert leading_imports(script) == ("numpy",)
+    script.write_bytes("import numpy\nx = 'ü'\n".encode("latin-1"))
+    assert leading_imports(script) == ()
+
+
+def test_what_is_imported_ahead_prints_and_starts_nothing(tmp_path: Path, own_guardian: Guardian) -> None:
+    names = [*sorted(STANDARD), *sorted(HEAVY)]
+    assert {name.partition(".")[0] for name in STANDARD} <= sys.stdlib_module_names
+    # a script that imports these itself is told what is deprecated
+    code = "".join(f"import {name}\n" for name in names)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    given: dict[str, Any] = {"cwd": tmp_path, "env": {**os.environ, "OMP_NUM_THREADS": "1"}, "guardian": own_guardian}
+    server = ForkServer(sys.executable, "check.py", names, unasked=True, **given)
+    try:
+        assert psutil.Process(server.pid).num_threads() == 1
+        assert not psutil.Process(server.pid).children()
+    finally:
+        server.close()
+
+
+def test_checks_that_may_share_something_are_forked(
+    tools: Tools, automatic: Make, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    check = automatic()
+    assert said(tools, check, candidate(fresh=True)) == "False"
+    assert not caplog.records
+    assert [said(tools, check, candidate()) for _ in range(2)] == ["True"] * 2
+    assert [said(tools, check, candidate(fresh=True)), said(tools, check, candidate())] == ["False", "True"]
+    told = [one for one in caplog.records if "preload" in one.message]
+    assert [one.levelname for one in told] == ["DEBUG"] and "os, numpy" in told[0].message
+
+
+@pytest.mark.parametrize(
+    ("command", "settings"),
+    [
+        ("PYTHON -u check.py {dir}", {}),
+        ("PYTHON -X utf8 check.py {dir}", {}),
+        ("PYTHON -m check {dir}", {}),
+        ("PYTHON -c 'exec(open(\"check.py\").read())' {dir}", {}),
+        ("sh -c 'PYTHON check.py {dir}; exit 0'", {}),
+        ("PYTHON check.py {dir}", {"measure": r"took (\S+) s"}),
+        ("PYTHON check.py {dir}", {"flaky": Flaky.always}),
+        ("PYTHON check.py {dir}", {"preload": []}),
+        ("PYTHON check.py {dir}", {"env": {"PYTHONWARNINGS": "ignore"}}),
+        ("PYTHON {dir}/../../../here/check.py", {}),
+    ],
+)
+def test_commands_of_which_no_check_is_forked(
+    tools: Tools, automatic: Make, candidate: MakeCandidate, command: str, settings: dict[str, Any]
+) -> None:
+    check = automatic(command=command.replace("PYTHON", sys.executable), **settings)
+    begun = BegunCheck.of(check, candidate(fresh=True), Seal({}), tools.guardian)
+    assert begun.verdict().outcome is Outcome.PASS
+    assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
+    assert said(tools, automatic(), candidate()) == "True"
+
+
+def test_other_systems_than_linux(
+    tools: Tools, automatic: Make, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.checkers.command.preloaded.sys.platform", "darwin")
+    check = automatic()
+    monkeypatch.undo()
+    assert said(tools, check, candidate()) == "False"
+
+
+def test_what_python_would_find_elsewhere_is_not_imported_ahead(
+    tools: Tools, automatic: Make, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A module of that name beside the script or in PYTHONPATH, also of what numpy imports itself."""
+    caplog.set_level(logging.DEBUG)
+    other = tools.cwd / "other"
+    other.mkdir()
+    note = "open('ran', 'a').write('x')\n"
+    for folder, env in ((tools.cwd, {}), (other, {"PYTHONPATH": "other"})):
+        for name in ("numpy.py", "numpy/__init__.py", "numbers.py"):
+            place = folder / name
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(note)
+            check = automatic(f"import os\nimport numpy\nprint({FORKED})\n", env=env)
+            check.check(candidate())
+            assert any(f"{place} first" in one.message for one in caplog.records), place
+            # by the check itself, and by nothing else
+            ran = tools.cwd / "ran"
+            assert name == "numbers.py" or ran.read_text() == "x"
+            ran.unlink(missing_ok=True)
+            place.unlink()
+    # a folder without __init__.py hides nothing that is installed
+    (tools.cwd / "numpy").mkdir(exist_ok=True)
+    assert said(tools, automatic(env={"PYTHONPATH": "other"}), candidate()) == "True"
+
+
+def test_what_is_not_installed_is_not_imported_ahead(tmp_path: Path, own_guardian: Guardian) -> None:
+    """A package that is worked on changes while a run is under way."""
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    (tmp_path / "source" / "onnx").mkdir(parents=True)
+    (tmp_path / "source" / "onnx" / "__init__.py").touch()
+    packages = next((tmp_path / "venv").glob("lib/*/site-packages"))
+    (packages / "here.pth").write_text(str(tmp_path / "source"))
+    env = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    given: dict[str, Any] = {"cwd": tmp_path, "env": env, "guardian": own_guardian, "unasked": True}
+    with pytest.raises(UsageError, match=r"source/onnx/__init__\.py, which is not installed"):
+        ForkServer(python, "check.py", ["os", "onnx"], **given)
+    (packages / "here.pth").unlink()
+    (tmp_path / "source" / "onnx").rename(packages / "onnx")
+    ForkServer(python, "check.py", ["os", "onnx"], **given).close()
+    # each check would print that
+    (packages / "onnx" / "__init__.py").write_text("print('hello')")
+    with pytest.raises(UsageError, match=r"prints something when it imports them.*hello"):
+        ForkServer(python, "check.py", ["os", "onnx"], **given)
+
+
+def test_a_server_that_cannot_start_is_no_matter_of_the_check(
+    tools: Tools, automatic: Make, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The check says itself that its interpreter has no numpy; an interpreter that is not there is what it ever was."""
+    caplog.set_level(logging.DEBUG)
+    venv.create(tools.cwd / "venv", with_pip=False, symlinks=True)
+    for python in (str(tools.cwd / "venv" / "bin" / "python"), "venv/bin/python9"):
+        verdicts = []
+        for preload in ("auto", []):
+            check = automatic(command=[python, "check.py", "{dir}"], preload=preload, env={"PYTHONPATH": ""})
+            verdicts += [check.check(candidate()) for _ in range(2)]
+        assert {(one.outcome, one.reason.replace("00001", "")) for one in verdicts[:2]} == {
+            (one.outcome, one.reason.replace("00001", "")) for one in verdicts[2:]
+        }
+    told = [one.message for one in caplog.records if "no more checks are forked" in one.message]
+    assert len(told) == 2 and "cannot import numpy" in told[0] and "cannot start venv/bin/python9" in told[1]
+
+
+DIES = [
+    ("os.abort()", "death MEMORY"),
+    ("os.kill(os.getpid(), 15)", "death TERM"),
+    ("time.sleep(60)", "timeout"),
+    ("x = b'x' * (400 << 20); time.sleep(60)", "memory"),
+]
+
+
+@pytest.mark.parametrize(("ending", "kind"), DIES)
+def test_a_death_is_confirmed_once_and_no_more_checks_are_forked(
+    tools: Tools, automatic: Make, candidate: MakeCandidate, ending: str, kind: str
+) -> None:
+    text = f"import os, time\nimport numpy\nwith open('told', 'a') as told: print({FORKED}, file=told)\n{ending}\n"
+    check = automatic(text, timeout=5, memory_mb=300)
+    for told in (["True", "False"], ["True", "False", "False"]):
+        verdict = check.check(candidate())
+        assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == kind
+        assert (tools.cwd / "told").read_text().split() == told
+    left = psutil.Process().children(recursive=True)
+    assert not [one for one in left if "fork_server_main" in " ".join(one.cmdline())]
+
+
+def test_a_death_that_the_fork_alone_causes_is_no_verdict(
+    tools: Tools, automatic: Make, candidate: MakeCandidate
+) -> None:
+    check = automatic(f"import os\nimport numpy\nprint({FORKED})\nif {FORKED}: os.abort()\n")
+    assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
+
+
+def test_a_check_that_ends_its_server_is_run_plainly(tools: Tools, automatic: Make, candidate: MakeCandidate) -> None:
+    text = f"import os\nimport numpy\nif {FORKED}: os.kill(os.getppid(), 9)\nprint({FORKED})\n"
+    check = automatic(text)
+    assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
+    with pytest.raises(CannotJudge):
+        automatic(text, preload=["numpy"]).check(candidate())
+
+
+def test_a_check_that_cannot_be_forked_is_run_plainly(
+    tools: Tools, automatic: Make, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError("cannot fork a check: no process is left")
+
+    check = automatic()
+    monkeypatch.setattr(ForkServer, "fork", refuses)
+    assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
+
+
+def test_what_the_first_check_shows_decides(tools: Tools, automatic: Make, candidate: MakeCandidate) -> None:
+    """One that ends by itself has a server started when it has ended; after a death none is worth it."""
+    servers = []
+    for ending in ("", "os.abort()"):
+        check = automatic(WHO + ending)
+        begun = BegunCheck.of(check, candidate(fresh=True), Seal({}), tools.guardian)
+        assert begun.verdict().log
+        check.check(candidate())
+        found = psutil.Process().children(recursive=True)
+        servers.append(sum("fork_server_main" in " ".join(one.cmdline()) for one in found))
+        tools.ending.close()
+    assert servers == [1, 0]
+
+
+def test_a_run_that_ends_while_a_server_starts_leaves_none(
+    tools: Tools, automatic: Make, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for the imports either."""
+    entered = threading.Event()
+    greeting = ForkServer._greeting
+
+    def slow(self: ForkServer, *given: Any) -> str:
+        os.kill(self.pid, 19)
+        entered.set()
+        return greeting(self, *given)
+
+    monkeypatch.setattr(ForkServer, "_greeting", slow)
+    begun = BegunCheck.of(automatic(), candidate(fresh=True), Seal({}), tools.guardian)
+    assert entered.wait(60)
+    begun.close()
+    tools.ending.close()
+    left = psutil.Process().children(recursive=True)
+    assert not [one for one in left if "fork_server_main" in " ".join(one.cmdline())]
+
+
+@pytest.mark.parametrize("wrong", ["onnx", None, True, 3, {"onnx": 1}])
+def test_what_the_key_may_be(wrong: object) -> None:
+    with pytest.raises(UsageError, match=r"checker\.preload=.*: it is auto, \[\] \(no check is forked\) or a list"):
+        CommandChecker(command="python check.py {model}", preload=wrong)
+    for right in ("auto", [], ["onnx"]):
+        assert CommandChecker(command="python check.py {model}", preload=right).preload == right
+    with pytest.raises(UsageError, match="auto"):
+        CommandChecker(command="python check.py {model}", preload="Auto")
+
+
+HOSTILE = {
+    "closes what it has not opened": "os.closerange(3, 256); print('still here')",
+    "closes its output": "os.close(1); os.close(2)",
+    "stands elsewhere": "os.chdir('/'); print(os.getcwd())\nimport json; sys.exit(2)",
+    "a pool of processes": (
+        "def f(x): return x * x\n"
+        "if __name__ == '__main__':\n"
+        "    for way in ('spawn', 'fork', 'forkserver'):\n"
+        "        with multiprocessing.get_context(way).Pool(2) as pool: print(way, pool.map(f, [1, 2, 3]))\n"
+    ),
+    "executors": (
+        "from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor\n"
+        "if __name__ == '__main__':\n"
+        "    with ThreadPoolExecutor(3) as t, ProcessPoolExecutor(2) as p:\n"
+        "        print(list(t.map(abs, [-1, 2])), list(p.map(abs, [-1, 2])))\n"
+    ),
+    "a thread that goes on": (
+        "import time\n"
+        "threading.Thread(target=lambda: (time.sleep(0.2), print('late', threading.current_thread().name))).start()\n"
+        "print(threading.main_thread().name, threading.active_count(), threading.current_thread().daemon)\n"
+    ),
+    "leaves in atexit": "import atexit\natexit.register(sys.exit, 5)\nprint('before')",
+    "at once": "print('x', flush=True)\nos._exit(9)",
+    "reads": "print(repr(sys.stdin.read()), sys.stdin.isatty())",
+    "is the main module": (
+        "import __main__, inspect\nprint(__main__.__file__ == __file__, __main__.__dict__ is globals())\n"
+        "print(sys.modules['__main__'] is __main__, inspect.getsource(__main__)[:6])\n"
+    ),
+    "pickles what it defines": "import pickle\nclass A: pass\nprint(pickle.dumps(A()))",
+    "arguments": (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--a', type=int)\n"
+        "parser.parse_args()\n"
+    ),
+    "a seed": "import random\nrandom.seed(3); numpy.random.seed(3)\nprint(random.random(), numpy.random.rand(3))",
+    "signals": "import signal\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(6))\nos.kill(os.getpid(), 15)",
+    "an alarm": "import signal\nsignal.alarm(1)\nimport time; time.sleep(30)",
+    "logs": "import logging\nlogging.warning('so')\nlogging.getLogger().handlers[0].flush()",
+    "warns": "import warnings\nwarnings.warn('odd')\nwarnings.warn('old', DeprecationWarning)",
+    "algebra": "a = numpy.random.RandomState(0).rand(300, 300)\nprint((a @ a).sum().hex(), numpy.linalg.det(a) != 0)",
+    "asks a model": "print(onnx.__version__, onnx.checker.check_model(onnx.ModelProto()))",
+    "what is deprecated": "import numpy.core\nfrom onnx import mapping\n",
+    "a large array": "print(numpy.zeros((2000, 2000)).sum())",
+    "limits": "import resource as r\nprint(r.getrlimit(r.RLIMIT_AS), r.getrlimit(r.RLIMIT_NOFILE))",
+    "runs others": "import subprocess\nprint(subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True))",
+    "daemon": "p = os.fork()\nif not p:\n    os.setsid()\n    import time; time.sleep(30)\nprint('done')",
+    "runs itself": (
+        "import runpy\nif len(sys.argv) < 9:\n"
+        "    sys.argv += ['x'] * 9\n    runpy.run_path(__file__, run_name='__main__')\n"
+    ),
+    **SAME,
+}
+
+
+@pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in HOSTILE.items() if code])
+def test_a_script_of_any_kind_ends_and_prints_as_a_plain_run(tmp_path: Path, own_guardian: Guardian, code: str) -> None:
+    """With the very modules that are imported ahead for it."""
+    (tmp_path / "beside.py").touch()
+    (tmp_path / "json.txt").touch()
+    code = "import multiprocessing, os, sys, threading\nimport numpy\nimport onnx, onnx.checker\n" + code
+    run = Forked(tmp_path, own_guardian)
+    run.script.write_text(code)
+    modules = leading_imports(run.script)
+    # a script that cannot be parsed is not forked; it is all the same if it is
+    assert modules or "f(:" in code
+    env = {name: text for name, text in os.environ.items() if not name.startswith(("LC_", "LANG"))}
+    env["PYTHONUNBUFFERED"] = "1"
+    given: dict[str, Any] = {"cwd": tmp_path, "env": env, "guardian": own_guardian}
+    run.server = ForkServer(sys.executable, "check.py", modules or ["onnx"], unasked=True, **given)
+    try:
+        ends = []
+        for plain in (True, False, False):
+            end = run(code, "a b", "ü", plain=plain, env=env)
+            ends.append((end.returncode, end.death, end.cannot_start, run.said))
+        assert ends[1] == ends[0]
+        assert ends[2] == ends[0]
+    finally:
+        run.server.close()
+
+
+def random_model(seed: int, folder: Path) -> tuple[Path, set[str]]:
+    """Write a graph in which each node reads one or two earlier values; return it, and two nodes that matter."""
+    draw = np.random.default_rng(seed)
+    nodes, values = [], ["x"]
+    for at in range(30):
+        op = str(draw.choice(["Neg", "Abs", "Tanh", "Add", "Mul"]))
+        reads = [str(draw.choice(values[-4:])) for _ in range(1 + (op in ("Add", "Mul")))]
+        nodes.append(helper.make_node(op, reads, [f"t{at}"], name=f"n{at}"))
+        values.append(f"t{at}")
+    path = folder / "model.onnx"
+    onnx.save(model_of(nodes, ["x"], ["t29"]), str(path))
+    used = {"t29"}
+    for node in reversed(nodes):
+        used |= set(node.input) if node.output[0] in used else set()
+    alive = [node.name for node in nodes if node.output[0] in used]
+    return path, {str(name) for name in draw.choice(alive, 2, replace=False)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_answer_of_a_run_is_the_same(tmp_path: Path, seed: int) -> None:
+    model, wanted = random_model(seed, tmp_path)
+    np.savez(tmp_path / "inputs.npz", x=np.ones((2, 3), np.float32))
+    (tmp_path / "check.py").write_text(
+        "import os, sys\nimport onnx\n"
+        "names = {node.name for node in onnx.load(sys.argv[1]).graph.node}\n"
+        f"with open('asked.txt', 'a') as file: print({FORKED}, file=file)\n"
+        f"sys.exit(1 if {wanted} <= names else 0)\n"
+    )
+    words = ["checker=command", "inputs=files", "inputs.path=inputs.npz", f"model={model}", "strategy=reduce"]
+    command = f"checker.command={json.dumps([sys.executable, 'check.py', '{model}'])}"
+    answers, forked = [], []
+    for number, preload in enumerate(("checker.preload=[]", "checker.preload=auto", "checker.flaky=auto")):
+        done = winnow(*words, command, preload, folder=tmp_path / f"run{number}", cwd=tmp_path)
+        assert done.code == 0, done.output
+        result = json.loads((tmp_path / f"run{number}" / "result.json").read_text())
+        answers.append(((tmp_path / f"run{number}" / "reduced.onnx").read_bytes(), result["checks"]))
+        asked = (tmp_path / "asked.txt").read_text().split()
+        (tmp_path / "asked.txt").unlink()
+        forked.append(asked.count("True"))
+        assert asked[0] == "False" and len(asked) > 5
+    assert answers[1] == answers[2] == answers[0]
+    # it is the default
+    assert not forked[0] and forked[1] == forked[2] > 3
