@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -145,9 +145,8 @@ def config_of(schema: type) -> DictConfig:
     Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
     """
     node: DictConfig = OmegaConf.structured(schema)
-    hints = get_type_hints(schema)
     for key in map(str, node):
         held = node._get_node(key)
-        if get_origin(hints[key]) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
+        if isinstance(held, DictConfig) and held._metadata.object_type is dict:  # not a group, whose keys are known
             OmegaConf.set_struct(held, False)
     return node

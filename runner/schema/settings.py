@@ -3,6 +3,8 @@
 What it means to a user is said beside its key in `conf/`, which names every key of every class.
 A settings class is a frozen dataclass that OmegaConf accepts as a schema. Whatever has to know which settings are
 paths, which of them are read, or what belongs into the context of a journal asks here.
+Modules that declare settings have no ``from __future__ import annotations``: OmegaConf asks each class for its types,
+and would have every one of them compiled from text.
 """
 
 from __future__ import annotations
