@@ -1,7 +1,5 @@
 """Settings of the `target` and `reference` groups: two instances of the same backends."""
 
-from __future__ import annotations
-
 import dataclasses
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -46,7 +44,7 @@ class BackendSettings:
             plain.pop(key, None)
         return {key: value.value if isinstance(value, Enum) else value for key, value in plain.items()}
 
-    def settled(self) -> Self:
+    def settled(self) -> "Self":
         """Return the settings with what no run has asked for decided."""
         return self
 
@@ -77,7 +75,7 @@ class OnnxRuntimeBackend(BackendSettings):
     threads: int = setting(1, least=0)
     rounding: Rounding = Rounding.auto
 
-    def settled(self) -> Self:
+    def settled(self) -> "Self":
         """Return the settings with rounding off, where it is neither asked for nor decided."""
         return self if self.rounding is not Rounding.auto else dataclasses.replace(self, rounding=Rounding.off)
 

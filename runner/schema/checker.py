@@ -1,7 +1,5 @@
 """Settings of the `checker` group: how a candidate is judged."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any, ClassVar
@@ -55,7 +53,7 @@ class NonFiniteOutput(str, Enum):
     ignore = "ignore"
 
     @classmethod
-    def of(cls, key: str, value: Any) -> NonFiniteOutput:
+    def of(cls, key: str, value: Any) -> "NonFiniteOutput":
         """Return what ``value`` means; earlier versions had true and false. Raises UsageError for any other."""
         word = str(getattr(value, "value", value)).lower()
         if word in ("fail", "true", "yes", "y", "on", "1"):

@@ -1,7 +1,5 @@
 """Settings of the `cut` section: how the nodes that are kept become a model of their own."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 from runner.schema.settings import setting, settings

@@ -1,7 +1,5 @@
 """Settings of the strategies that say whose failure it is: which pass, which release, which part, and what helps."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Any
 

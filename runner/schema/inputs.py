@@ -1,7 +1,5 @@
 """Settings of the `inputs` group: what the model is fed."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from runner.schema.settings import PathUse, setting, settings

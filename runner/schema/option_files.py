@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -144,27 +144,9 @@ def config_of(schema: type) -> DictConfig:
 
     Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
     """
-    thaw(schema)
     node: DictConfig = OmegaConf.structured(schema)
-    hints = get_type_hints(schema)
     for key in map(str, node):
         held = node._get_node(key)
-        if get_origin(hints[key]) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
+        if isinstance(held, DictConfig) and held._metadata.object_type is dict:  # not a group, whose keys are known
             OmegaConf.set_struct(held, False)
     return node
-
-
-def thaw(schema: type) -> None:
-    """Let OmegaConf merge into ``schema`` and into what it holds.
-
-    OmegaConf makes the config of a frozen dataclass read-only, so that no YAML could be merged into it. It looks at a
-    flag that nothing else reads once the class exists: instances stay immutable.
-    """
-    for kind in schema.__mro__:
-        if is_dataclass(kind):
-            parameters: Any = kind.__dataclass_params__  # type: ignore[attr-defined]
-            parameters.frozen = False
-    for section in fields(schema):
-        factory: Any = section.default_factory
-        if isinstance(factory, type) and is_dataclass(factory):
-            thaw(factory)

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from runner import machine
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
-from runner.schema.option_files import config_of, thaw
+from runner.schema.option_files import config_of
 from runner.schema.root import Settings
 
 #: how much of a path a message shows
@@ -32,7 +32,6 @@ def register() -> None:
     schemas |= {(f"schema/{group}", name): schema for group, named in SCHEMAS.items() for name, schema in named.items()}
     repository = ConfigStore.instance().repo
     for (group, name), schema in schemas.items():
-        thaw(schema)
         folder = repository
         for part in group.split("/"):
             folder = folder.setdefault(part, {})

@@ -1,7 +1,5 @@
 """The whole configuration of a run."""
 
-from __future__ import annotations
-
 from dataclasses import field
 from typing import Any
 

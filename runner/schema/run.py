@@ -1,7 +1,5 @@
 """Settings of the smaller groups: artifacts, workers, budget, journal, sanitize, result, log."""
 
-from __future__ import annotations
-
 from enum import Enum
 
 from runner.schema.settings import PathUse, setting, settings

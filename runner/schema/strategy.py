@@ -1,7 +1,5 @@
 """Settings of the `strategy` group: what is searched for, and how."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from io import StringIO
+from pathlib import Path
 
 import pytest
 import yaml
 from hydra._internal.utils import create_automatic_config_search_path
 from hydra.core.utils import setup_globals
+from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
@@ -45,6 +47,53 @@ def test_a_sweep_is_composed_as_one() -> None:
     loader.load_configuration("config", ["model=a,b"], RunMode.MULTIRUN, validate_sweep_overrides=False)
     loader.load_configuration("config", ["model=a,b", "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
     assert begun == [RunMode.MULTIRUN]
+
+
+CHOSEN = [
+    *(f"strategy={path.stem}" for path in sorted((CONF / "strategy").glob("*.yaml"))),
+    *(f"checker={path.stem}" for path in sorted((CONF / "checker").glob("*.yaml"))),
+    *("target=tensorrt", "reference=onnx_reference", "inputs=files", "workers=parallel", "hydra/launcher=basic"),
+]
+
+
+def test_files_that_are_merged_at_once_make_what_hydra_makes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    register()
+    setup_globals()
+    path = create_automatic_config_search_path(None, None, str(CONF))
+    loader = Loader(path, lambda _mode, _config: None)
+    at_once = {one: loader.load_configuration("config", [one], RunMode.RUN) for one in CHOSEN}
+    monkeypatch.delattr(Loader, "_compose_config_from_defaults_list")
+    for one, config in at_once.items():
+        theirs = loader.load_configuration("config", [one], RunMode.RUN)
+        assert OmegaConf.to_yaml(config) == OmegaConf.to_yaml(theirs), one
+        assert _kinds(config) == _kinds(theirs), one
+
+
+def _kinds(node: DictConfig, prefix: str = "") -> dict[str, tuple[object, ...]]:
+    """Return what OmegaConf knows of each node: its type, its parent, whether it takes new keys and may be changed."""
+    found: dict[str, tuple[object, ...]] = {}
+    for key in map(str, node):
+        inner = node._get_node(key)
+        assert inner is not None and not isinstance(inner, list)
+        flags = (inner._get_flag("struct"), inner._get_flag("readonly"))
+        found[prefix + key] = (OmegaConf.get_type(node, key), *flags, inner._get_parent() is node)
+        if isinstance(inner, DictConfig) and not (inner._is_none() or inner._is_missing()):
+            found |= _kinds(inner, f"{prefix}{key}.")
+    return found
+
+
+def test_a_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    register()
+    setup_globals()
+    (tmp_path / "checker").mkdir()
+    (tmp_path / "checker" / "mine.yaml").write_text(
+        "defaults: [/schema/checker/runs@_here_, /shared/checker@_here_, _self_]\ntimeout: long\n"
+    )
+    path = create_automatic_config_search_path(None, None, str(CONF))
+    path.prepend("test", str(tmp_path))
+    loader = Loader(path, lambda _mode, _config: None)
+    with pytest.raises(ConfigCompositionException, match="In 'checker/mine': ValidationError"):
+        loader.load_configuration("config", ["checker=mine"], RunMode.RUN)
 
 
 ODD = """

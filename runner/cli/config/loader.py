@@ -13,19 +13,19 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import hydra._internal.defaults_list
 import hydra._internal.hydra
 import omegaconf._utils
+import omegaconf.base
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
-from hydra._internal.defaults_list import Overrides
 from hydra.core.config_search_path import ConfigSearchPath
-from hydra.core.default_element import InputDefault, ResultDefault
+from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
@@ -34,6 +34,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import fast_yaml, invalid, read_yaml
+from runner.cli.config.compose import merged, referred_choices
 from runner.cli.config.file_paths import from_file, parameters_from_file
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
@@ -56,6 +57,8 @@ ALLOWED = (
 )
 #: those of which a value may be a list, of plain texts
 _LISTS = frozenset({"hydra.verbose", "hydra.job.config.override_dirname.exclude_keys"})
+#: texts whose parsed form is kept
+_PARSED = 256
 #: what Hydra adds where neither the command line nor a file sets the mode
 _RUN = "hydra.mode=RUN"
 #: a parameter of a sweep, as the override that it will be, that sets something of Hydra's own
@@ -127,6 +130,12 @@ class Loader(ConfigLoaderImpl):
             _refuse_borrowed(OmegaConf.select(config, f"hydra.{section}"), f"hydra.{section}")
         return config
 
+    def _compose_config_from_defaults_list(self, defaults: list[ResultDefault], repo: IConfigRepository) -> DictConfig:
+        try:
+            return merged([self._load_single_config(default=one, repo=repo).config for one in defaults])
+        except Exception:  # noqa: BLE001 - Hydra, which merges one after the other, says in which file
+            return super()._compose_config_from_defaults_list(defaults=defaults, repo=repo)
+
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         result = super()._load_single_config(default, repo)
         if file := _users_file(result, str(default.config_path)):
@@ -153,26 +162,20 @@ def loading(begins: Callable[[RunMode, DictConfig], None]) -> Iterator[None]:
     entry: Any = hydra._internal.hydra
     defaults: Any = hydra._internal.defaults_list
     choices = defaults._create_interpolation_map
-    before = entry.ConfigLoaderImpl, omegaconf._utils.get_yaml_loader
+    values: Any = omegaconf._utils
+    nodes: Any = omegaconf.base
+    before = entry.ConfigLoaderImpl, values.get_yaml_loader, values.parse
     entry.ConfigLoaderImpl = partial(Loader, begins=begins)
-    defaults._create_interpolation_map = partial(_choices, choices)
-    omegaconf._utils.get_yaml_loader = partial(fast_yaml, before[1])
+    defaults._create_interpolation_map = partial(referred_choices, choices)
+    values.get_yaml_loader = partial(fast_yaml, before[1])
+    # most texts with an interpolation are parsed again where their node is copied or merged
+    values.parse = nodes.parse = lru_cache(_PARSED)(before[2])
     try:
         yield
     finally:
-        entry.ConfigLoaderImpl, omegaconf._utils.get_yaml_loader = before
+        entry.ConfigLoaderImpl, values.get_yaml_loader, values.parse = before
+        nodes.parse = values.parse
         defaults._create_interpolation_map = choices
-
-
-def _choices(
-    made: Callable[[Overrides, list[InputDefault], bool], DictConfig],
-    overrides: Overrides,
-    defaults: list[InputDefault],
-    self_added: bool,
-) -> DictConfig | None:
-    """Return what a name in a defaults list may refer to; few lists have such a name, and it is made for each list."""
-    named = any(entry.is_interpolation() for entry in defaults)
-    return made(overrides, defaults, self_added) if named else None
 
 
 class _Repository(ConfigRepository):
