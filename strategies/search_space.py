@@ -71,11 +71,12 @@ class Space:
 
     def removable(self, trial: Trial) -> tuple[int, ...]:
         """The elements whose single removal leaves an allowed trial, last in the order first."""
-        elements = sorted(trial.elements, key=self.position.__getitem__, reverse=True)
+        inside = trial.elements
+        elements = sorted(inside, key=self.position.__getitem__, reverse=True)
         if self.closure is Closure.FREE or not self.parents:
             return tuple(elements)
         edges = self.children if self.closure is Closure.ANCESTORS else self.parents
-        return tuple(e for e in elements if not any(other in trial.elements for other in edges[e]))
+        return tuple(e for e in elements if not any(other in inside for other in edges[e]))
 
     def by_distance(self, origins: Collection[int], within: Collection[int]) -> tuple[int, ...]:
         """``within`` without ``origins``, nearest to them first along edges inside ``within``.

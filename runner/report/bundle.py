@@ -19,6 +19,7 @@ from onnx import ModelProto
 from runner.candidate import Sample
 from runner.files import read_plain
 from runner.model.files.onnx_text import ModelText
+from runner.model.graph.rename import names_of
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
 from runner.report import bundle_zip, check_files, mixed_bundle
@@ -145,8 +146,9 @@ def _types(answer: ReducedModel, told: Material, made: Reduced | None) -> dict[s
     """
     fed, known = answer.samples[0].feeds if answer.samples else {}, told.recorded
     same = all(name in known and known[name].shape == one.shape for name, one in fed.items())
-    seen = {name: (one.dtype, one.shape) for name, one in known.items() if same and one.structure is None}
-    found = {name: tensor_type(dtype, shape) for name, (dtype, shape) in seen.items()}
+    named = names_of(answer.model).intersection(known) if known and same else ()
+    seen = ((name, known[name]) for name in named if known[name].structure is None)
+    found = {name: tensor_type(one.dtype, one.shape) for name, one in seen}
     for one in made.tensors if made else ():
         if values := one["good"] or one["wrong"]:
             number = next((number for number, kind in BY_NUMBER.items() if kind.numpy_name == values["dtype"]), 0)

@@ -14,6 +14,7 @@ from runner.checkers.interactive import Undo
 from runner.session.judge import Judge
 from runner.session.parallel import ParallelChecks, Workers
 from runner.session.reliability import REPEATED, Reliability, Ruling
+from runner.session.trust.second_verdicts import refused_removals
 from runner.verdict import Verdict
 from runner.workers.leases.lease import OutOfTime
 from strategies.beyond_minimal import REFINING
@@ -187,8 +188,6 @@ class Inquiry:
     def _stands(self, found: Trial) -> bool:
         """Whether an answer and the removals that were refused, which prove it, hold when they are tested harder."""
         judge, reliability, question = self.judge, self.reliability, self.reliability.question
-        smaller = [Trial(found.elements - {element}) for element in found]
-        refused = [trial for trial in smaller if trial and self._told.get(trial) is Answer.NO]
         if reliability.rates is None:
             failing = not question.wants_failure
             again = []
@@ -199,6 +198,7 @@ class Inquiry:
                     again.append((trial, f"{shown} that {'failed' if failing else 'passed'}", times))
             reliability.repeat_all(judge, again, failing=failing)
             return True
+        refused = list(refused_removals(found, self._told).values())
         error = reliability.max_wrong / (len(refused) + 1)
         for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refused)]:
             label = f"{question.shown(judge.subject, trial)} again"

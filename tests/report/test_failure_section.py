@@ -16,7 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.model.values.recorded import TensorFile
+from runner.report import bundle
 from runner.report.markdown import Shown, report
+from runner.report.page.collect.run_material import Material
 from runner.report.page.data import Tensor
 from runner.report.repro.write import Repro
 from runner.report.sections import runtimes_section
@@ -195,6 +198,14 @@ def test_a_precision_search_says_in_which_precision_it_fails_and_that_rounding_i
 def test_types_of_inner_tensors_stand_beside_them() -> None:
     said = report(found(nodes_after=2), shown=Shown(small("Mul", "Exp"), types={"t1": "float16[1, 7]", "t2": "x[1]"}))
     assert re.search(r"t1 = Mul .*# float16\[1, 7\]\n.*t2 = Exp .*# float16\[1, n\]", said)
+
+
+def test_types_are_told_of_what_the_answer_names_alone() -> None:
+    """Of a long graph those of all other tensors would be a text for each of them."""
+    kept = ("t1", "t2", "elsewhere")
+    recorded = {name: TensorFile(name, Path("t.pb"), TensorProto.FLOAT16, (1, 7)) for name in kept}
+    told = bundle._types(bundle.ReducedModel(small("Mul", "Exp"), ()), Material(recorded=recorded), None)
+    assert told == dict.fromkeys(kept[:2], "float16[1, 7]")
 
 
 def test_what_the_archive_lacks_is_said_where_it_is_to_be_run() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from itertools import count
@@ -107,6 +108,20 @@ def test_what_few_verdicts_show_is_checked_again(told, again):
     known = {Trial.parse(ranges): Answer(said) for ranges, said in told.items()}
     found = min((trial for trial, said in known.items() if said is Answer.YES), key=len)
     assert doubtful(found, known) == {Trial.parse(ranges): times for ranges, times in again.items()}
+
+
+def test_what_is_doubtful_of_an_answer_of_thousands_does_not_take_their_square():
+    found = Trial.of(range(3000))
+    refused = [Trial(found.elements - {element}) for element in (2999, 0, 1500)]
+    known = {found: Answer.YES, **dict.fromkeys(refused, Answer.NO)}
+    tracemalloc.start()
+    try:
+        again = doubtful(found, known)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [*again] == [refused[1], refused[2], refused[0]]
+    assert peak < 5 << 20  # bytes; all removals took 300 MB
 
 
 @pytest.mark.parametrize("seed", [168, 163, 9])

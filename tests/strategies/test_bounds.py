@@ -7,6 +7,7 @@ import tracemalloc
 from itertools import combinations
 
 from strategies import beyond_minimal
+from strategies.bisect import bisect
 from strategies.minimal import reduce
 from strategies.outcome import Answer
 from strategies.search import Search
@@ -36,6 +37,35 @@ def test_memory_does_not_grow_with_elements_times_questions() -> None:
     assert grown < 100 * 8000  # bytes; a set of 3,000 elements takes 130,000
 
 
+def test_memory_does_not_grow_with_sets_that_are_read_back() -> None:
+    """Whoever makes candidates reads each trial's elements again after it was written down."""
+    space = chain(20_000)
+    search = Search(space, bisect(space))
+    held = []
+    tracemalloc.start()
+    try:
+        while not search.done:
+            (ask,) = search.ask()
+            assert ask.trial.key
+            assert len(list(ask.trial)) == len(ask.trial.elements)
+            search.tell(ask.trial, Answer.YES if 12_345 in ask.trial else Answer.NO)
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert len(held) > 12
+    assert held[-1] - held[2] < 20_000 * 100  # bytes; a set of 12,000 elements takes 900,000
+
+
+def test_elements_in_order_are_those_of_the_set_written_down_or_not() -> None:
+    rng = random.Random(4)
+    for _ in range(100):
+        elements = frozenset(rng.sample(range(90), rng.randrange(60)))
+        trial = Trial(elements)
+        before = list(trial)
+        assert trial.ranges == Trial.parse(trial.ranges).ranges
+        assert before == list(trial) == sorted(elements)
+
+
 def test_a_trial_that_was_written_down_is_the_same() -> None:
     rng = random.Random(1)
     for _ in range(200):
@@ -46,6 +76,8 @@ def test_a_trial_that_was_written_down_is_the_same() -> None:
         assert (len(trial), list(trial), hash(trial)) == before
         assert trial.elements == elements
         assert trial in {other}
+        assert other.ranges == trial.ranges
+        assert trial == other
         assert trial != Trial(elements ^ {7})
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from sys import intern
 from typing import TYPE_CHECKING
 
 from runner.checkers.backend_run import Side
@@ -100,7 +101,7 @@ def _reduce(job: Job) -> Summary:
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with job.judge(subject, loaded, "nodes", meanwhile=partial(_prepare, subject)) as judge:
         judge.studied.names = frozenset(
-            {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
+            names_of(loaded.graph.model).union(intern(node.name) for node in all_nodes(loaded.graph.model.graph.node))
         )
         job.drop_stale_results()
         checker = audited.checker if audited else job.checker

@@ -102,7 +102,17 @@ def doubtful(found: Trial, told: Mapping[Trial, Answer]) -> dict[Trial, int]:
             around.append(trial)
         elif len(lacks) == 1:
             shown.update(lacks)
-    repeats = {one: min(max(SHOWN - shown[one], FEWEST), MOST) for one in sorted(found, key=shown.__getitem__)}
-    removals = {Trial(found.elements - {one}): 1 + times for one, times in repeats.items()}
-    refused = [trial for trial in removals if trial and told.get(trial) is Answer.NO][:MOST_REFUSALS]
-    return dict.fromkeys(around[:MOST_SURPRISES], 2) | {trial: removals[trial] for trial in refused}
+    removals = refused_removals(found, told)
+    least = sorted(removals, key=shown.__getitem__)[:MOST_REFUSALS]
+    repeats = {removals[one]: 1 + min(max(SHOWN - shown[one], FEWEST), MOST) for one in least}
+    return dict.fromkeys(around[:MOST_SURPRISES], 2) | repeats
+
+
+def refused_removals(found: Trial, told: Mapping[Trial, Answer]) -> dict[int, Trial]:
+    """Return what was refused that lacks a single element of ``found``, by that element, ascending.
+
+    It is looked for among the answers: all removals from a set of thousands would take gigabytes.
+    """
+    smaller = (trial for trial, answer in told.items() if answer is Answer.NO and 0 < len(trial) == len(found) - 1)
+    lacking = ((found.elements - trial.elements, trial) for trial in smaller)
+    return dict(sorted((next(iter(lacks)), trial) for lacks, trial in lacking if len(lacks) == 1))

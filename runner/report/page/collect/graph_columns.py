@@ -6,8 +6,9 @@ The nodes of nested graphs (branches, loop bodies, functions that are called) fo
 from __future__ import annotations
 
 from collections import ChainMap, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import intern
 from typing import TypeVar
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto
@@ -98,18 +99,17 @@ class _Columns:
         self,
         protos: Sequence[NodeProto],
         names: Sequence[str],
-        read: Sequence[Sequence[str]],
+        read: Iterable[Sequence[str]],
         scope: Scope,
         path: str,
         depth: int,
     ) -> None:
         """Add the nodes of one graph. ``read``: what each reads; ``path``: of the graph, with a slash at its end."""
         first = len(self.names)
-        given = [[self.define(scope, name) for name in proto.output if name] for proto in protos]
-        self.outputs += given
+        self.outputs += [[self.define(scope, name) for name in proto.output if name] for proto in protos]
         self.inputs += [[self.tensor(scope, name) if name else -1 for name in one] for one in read]
         self.names += names
-        self.paths += [f"{path}{name}" for name in names]
+        self.paths += [path + name for name in names]  # without a path the same object
         domains = [domain_of(proto.domain) for proto in protos]
         types = (
             f"{domain}.{proto.op_type}" if domain else proto.op_type
@@ -180,12 +180,7 @@ def columns(index: Index, types: Mapping[str, str], culprits: Collection[str] = 
     made, scope = _Columns(index, frozenset(culprits)), Scope()
     feeds = [made.define(scope, name) for name in index.inputs]
     made.constants = [made.define(scope, name) for name in (*index.initializers, *index.carried)]
-    read = []
-    for node, proto in zip(index.nodes, index.protos, strict=True):
-        own = list(proto.input)
-        # what graphs nested in it capture is read by it as well
-        read.append([*own, *(name for name in node.inputs if name not in own)] if node.nests else own)
-    made.add(index.protos, index.names, read, scope, "", 0)
+    made.add(index.protos, index.names, _read(index), scope, "", 0)
     results = [made.tensor(scope, name) for name in index.outputs]
     made.types = [types.get(name, "") for name in made.tensors]
     while made.waiting:
@@ -238,6 +233,14 @@ def without_bodies(graph: Graph) -> Graph:
     }
 
 
+def _read(index: Index) -> Iterator[Sequence[str]]:
+    """Yield what each of a model's nodes reads, with omitted inputs."""
+    for node, proto in zip(index.nodes, index.protos, strict=True):
+        own = proto.input
+        # what graphs nested in it capture is read by it as well
+        yield [*own, *(name for name in node.inputs if name not in own)] if node.nests else own
+
+
 def _owners(bodies: Sequence[Body]) -> dict[int, int]:
     """Return for each nested node the one that owns its graph."""
     return {node: body["owner"] for body in bodies for node in range(body["node"], body["node"] + body["nodes"])}
@@ -275,11 +278,14 @@ def _declared(graph: GraphProto | FunctionProto) -> dict[str, str]:
 
 
 def _blocks(names: Sequence[str]) -> list[str]:
-    """Return the block of each node: where most names have a scope that, or else a stretch of the model."""
+    """Return the block of each node: where most names have a scope that, or else a stretch of the model.
+
+    Blocks of the same name are one object.
+    """
     for separator in _SEPARATORS:
         scopes = [name.strip(separator).rpartition(separator)[0] for name in names]
         if 2 * sum(map(bool, scopes)) > len(names):
-            return ["/".join(part for part in scope.split(separator) if part) or TOP for scope in scopes]
+            return [intern("/".join(part for part in scope.split(separator) if part)) or TOP for scope in scopes]
     last = len(names) - 1
     starts = [at - at % STRETCH for at in range(len(names))]
-    return [f"nodes {start} to {min(start + STRETCH - 1, last)}" for start in starts]
+    return [intern(f"nodes {start} to {min(start + STRETCH - 1, last)}") for start in starts]

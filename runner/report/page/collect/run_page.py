@@ -147,8 +147,9 @@ def _whole(settings: Settings, folder: Path, summary: Summary, material: Materia
     if index is None:
         return None
     culprits = {name for one in (summary, *summary.answers) for name in (*one.culprits, *one.nested)}
-    compared = {name: one for name, one in types_of_rows(folder, summary).items() if name}
-    return columns(index, compared | {name: one for name, one in types_of(index, material).items() if one}, culprits)
+    types = {name: one for name, one in types_of_rows(folder, summary).items() if name}
+    types |= ((name, one) for name, one in types_of(index, material).items() if one)
+    return columns(index, types, culprits)
 
 
 def _around(whole: Graph, material: Material) -> list[Tensor]:

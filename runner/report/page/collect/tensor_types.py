@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from sys import intern
 
 from onnx import SparseTensorProto, TensorProto, TypeProto
 
@@ -25,7 +26,7 @@ def dtype_text(number: int) -> str:
 
 def tensor_text(dtype: int, dims: Iterable[object]) -> str:
     """Return the type of a tensor of these dimensions."""
-    return f"{dtype_text(dtype)}[{', '.join(map(str, dims))}]"
+    return intern(f"{dtype_text(dtype)}[{', '.join(map(str, dims))}]")  # a long graph has few, and many tensors
 
 
 def type_text(proto: TypeProto) -> str:
@@ -50,8 +51,9 @@ def value_text(value: TensorFile) -> str:
 def types_of(graph: Graph, material: Material) -> dict[str, str]:
     """Return what is known of tensors' types: as recorded, or else as declared or inferred."""
     found = {name: type_text(proto) for of in (material.types, graph.value_types) for name, proto in of.items()}
-    found |= {name: value_text(value) for name, value in material.recorded.items()}
-    return found | {name: weight_text(weight) for name, weight in graph.initializers.items()}
+    found |= ((name, value_text(value)) for name, value in material.recorded.items())
+    found |= ((name, weight_text(weight)) for name, weight in graph.initializers.items())
+    return found
 
 
 def weight_text(weight: TensorProto | SparseTensorProto) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from benchmarks.page_parts import nested_model
 from runner.model.graph.graph_index import Graph as Index
+from runner.model.values.recorded import TensorFile
 from runner.report.page.collect.graph_columns import MOST_NESTED, MOST_TEXT, TOP, columns, without_bodies
 from runner.report.page.collect.run_material import Material
 from runner.report.page.collect.run_page import page_of
@@ -55,6 +57,25 @@ def test_blocks_are_scopes_or_else_stretches() -> None:
     assert dotted["blocks"] == ["m/layer/0", "m/layer/1"]
     plain = columns(Index.of(chain([f"n{at}" for at in range(1100)])), {})
     assert plain["blocks"] == ["nodes 0 to 499", "nodes 500 to 999", "nodes 1000 to 1099"]
+
+
+def test_a_long_graph_takes_little_more_than_what_its_page_holds() -> None:
+    """What is equal (types, blocks, names) is one object, and what each node reads is not listed twice."""
+    count = 20_000
+    index = Index.of(chain([f"n{at}" for at in range(count)]))
+    recorded = {f"t{at}": TensorFile(f"t{at}", Path("t.pb"), TensorProto.FLOAT, (3, 3)) for at in range(count)}
+    assert index.names
+    tracemalloc.start()
+    try:
+        types = types_of(index, Material(recorded=recorded))
+        of_types = tracemalloc.get_traced_memory()[0]
+        made = columns(index, types)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert made["types"][1] == "float32[3, 3]"
+    assert of_types < count * 40  # bytes: the entries of one dictionary
+    assert peak - of_types < count * 450  # the columns themselves take 320
 
 
 def test_omitted_inputs_captured_tensors_weights_and_attributes() -> None:
