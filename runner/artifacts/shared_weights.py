@@ -12,9 +12,9 @@ from pathlib import Path
 
 from runner.artifacts.folder import size_of
 from runner.artifacts.given_values import beside
-from runner.files import inside, read_plain, write_text
+from runner.files import inside, read_plain
 from runner.model.files.candidate_store import Store
-from runner.model.files.weights_file import WEIGHTS
+from runner.model.files.weights_file import WEIGHTS, write_whole
 
 KEPT = "kept."
 """What the names of such candidates begin with, in the store."""
@@ -57,7 +57,7 @@ def confirm_source(store: Store, sha256: str) -> None:
         for path in store.folder.glob(f"{KEPT}*"):
             path.unlink()
     if store.weights.exists():
-        write_text(place, source)
+        write_whole(place, [source.encode()])  # not synced: neither are the weights that it tells of
 
 
 def model_of(pointer: Path) -> Path | None:

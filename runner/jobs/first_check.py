@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from runner import run_folder
+import psutil
+
+from runner import machine, run_folder
 from runner.artifacts.disk_space import Room
 from runner.candidate import Candidate
 from runner.checkers.checker import Tools
@@ -26,21 +28,25 @@ from runner.schema.strategy import ReduceSettings
 from runner.workers.leases.required_lease import lease_of
 from strategies.trial import Trial
 
-LARGEST = 32 << 20
-"""Bytes of a model up to which its check and the reference may run at once: a machine has memory for both."""
+SMALL = 32 << 20
+"""Bytes of a model up to which its check and the reference may run at once: any machine has memory for both."""
+ROOM = 16
+"""How many times the bytes of a larger model have to be free for that: two runtimes hold its weights several times."""
 _THERE = frozenset({run_folder.NAME, ".hydra", "winnow.log", "workers"})
 
 
-def begun_check(settings: Settings, tools: Tools) -> BegunCheck | None:
+def begun_check(settings: Settings, tools: Tools, *, small: bool) -> BegunCheck | None:
     """Begin the first check of a run; None where it cannot be known yet, or where something is wrong.
 
-    Whoever makes the checker, or checks, says what is wrong.
+    Whoever makes the checker, or checks, says what is wrong. ``small``: only of a model of at most so many bytes, or
+    only of a larger one: to look into that takes the onnx package, and to copy it takes time.
     """
     if not (settings.model and _alone(settings, tools)):
         return None
     model, folder = tools.at(settings.model), tools.run_folder / "checks" / "00001"
     with suppress(WinnowError, OSError):
-        if not model.is_file() or model.stat().st_size > LARGEST:
+        size = model.stat().st_size if model.is_file() else 0
+        if not size or (size <= SMALL) is not small or not (small or _room_for(size)):
             return None
         checker = build(settings, tools)
         if not isinstance(checker, CommandCheck) or checker.wants_feeds or checker.slip:
@@ -68,3 +74,8 @@ def _alone(settings: Settings, tools: Tools) -> bool:
     if not (check and first and as_it_is and fresh):
         return False
     return not (tools.pool.user_kind or lease_of(reference.to_json(), tools.pool, reference.python))
+
+
+def _room_for(size: int) -> bool:
+    """Whether a check of a model of so many bytes and the reference may run at once."""
+    return size * ROOM <= min(psutil.virtual_memory().available, machine.memory_mb() * 2**20)

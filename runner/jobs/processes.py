@@ -69,9 +69,10 @@ def started(settings: Settings, folder: Path) -> Iterator[None]:
     """
     with processes(settings, folder) as opened, ExitStack() as ending:
         tools = Tools(opened.pool, opened.guardian, folder.absolute(), Path.cwd(), ending)
-        begun = begun_check(settings, tools)
+        begun = begun_check(settings, tools, small=True)
         if settings.strategy.needs_model and settings.model and Path(settings.model).expanduser().is_file():
             opened.pool.start_ahead(*_first_calls(settings, opened.pool))
+        begun = begun or begun_check(settings, tools, small=False)  # the worker's imports need not wait for the copy
         before = _RUNNING.set(replace(opened, settings=settings, begun=begun))
         try:
             yield

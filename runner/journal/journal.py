@@ -72,6 +72,7 @@ class Journal:
         self._claims_lock = threading.Lock()
         self._claims: int | None = None
         self._reused: list[Records] = []
+        self._name_lasts = False
         self._own = Records(path, self.context)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked() as descriptor:
@@ -183,6 +184,9 @@ class Journal:
                 self._repair(descriptor)
                 _write_whole(descriptor, line)
                 os.fsync(descriptor)
+                if not self._name_lasts:  # whoever made the file may not have come so far
+                    sync_folder(self.path.parent)
+                    self._name_lasts = True
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -227,9 +231,9 @@ class Journal:
         elif tail:
             os.ftruncate(descriptor, size - len(tail))
         if os.fstat(descriptor).st_size == 0:
-            _write_whole(descriptor, _line({"winnow": FORMAT, "context": self.context}))
-            os.fsync(descriptor)
-            sync_folder(self.path.parent)
+            _write_whole(
+                descriptor, _line({"winnow": FORMAT, "context": self.context})
+            )  # synced with the first verdict
 
 
 def _journals_in(path: Path) -> list[Path]:

@@ -116,12 +116,16 @@ def write_bundle(
         recorded["data_sets"] = len(found.samples)
     if "changes" in summary.evidence:
         recorded["changes"] = list(summary.evidence["changes"])
-    attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *configuration(settings, cwd), recorded))
-    told = attempt("details for the page", material) or Material()
-    made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
-    shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
-    attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
-    with ThreadPoolExecutor(1) as beside:  # compressing takes as long as the page, and needs none of the interpreter
+    with ThreadPoolExecutor(1) as beside:  # to wait for the disk, and to compress, needs none of the interpreter
+        replay = folder / REPLAY_NAME
+        written = beside.submit(
+            attempt, REPLAY_NAME, lambda: write_replay(replay, *configuration(settings, cwd), recorded)
+        )
+        told = attempt("details for the page", material) or Material()
+        made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
+        shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
+        attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
+        written.result()  # the page shows what lies in the folder
         if held:
             beside.submit(attempt, bundle_zip.BUNDLE_NAME, partial(_write_zip, folder, held, shown))
         attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, made, told))

@@ -183,9 +183,9 @@ class Guardian(contextlib.AbstractContextManager["Guardian"]):
         kill_marked(mark.encode().__eq__, 0 if seconds > LONG_SECONDS else pid)
 
     @property
-    def watches(self) -> bool:
-        """Whether a process group is watched."""
-        return bool(self._groups)
+    def watched(self) -> int:
+        """How many process groups are watched."""
+        return len(self._groups)
 
     def add(self, pgid: int) -> None:
         """Watch a process group."""

@@ -14,12 +14,14 @@ import pytest
 
 from benchmarks.chain_models import chain
 from runner.errors import UsageError
+from runner.jobs import first_check
 from runner.jobs.job import Job
 from runner.jobs.processes import started
 from runner.schema.checker import CommandChecker, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.run import JournalSettings, LeaseMode, SanitizeSettings
 from runner.schema.strategy import PrecisionSettings
+from runner.workers.pool import Pool
 from tests.harness import ROOT, by_command, check_script, winnow
 from tests.jobs.test_processes import settings_of
 from tests.workers.house import soon
@@ -94,6 +96,31 @@ def test_it_waits_for_verdicts_of_the_same_sweep(settings: Settings, tmp_path: P
 
 def test_it_waits_where_the_model_has_files_beside_it(tmp_path: Path) -> None:
     assert not begun(settings_of(chain(tmp_path / "model.onnx", 3, weight_mb=0.1)), tmp_path / "run")
+
+
+@pytest.mark.parametrize(("room", "begins"), [(0, True), (1 << 60, False)])
+def test_a_larger_model_is_checked_at_once_where_there_is_memory_for_both(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, begins: bool
+) -> None:
+    monkeypatch.setattr(first_check, "SMALL", 16)
+    monkeypatch.setattr(first_check, "ROOM", room)
+    assert begun(settings, tmp_path / "run") is begins
+
+
+def test_a_larger_model_is_copied_once_the_worker_that_reads_it_starts(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    def copied(model: Path, _: Path) -> Path:
+        steps.append("copied")
+        return model  # as of one with files beside it
+
+    monkeypatch.setattr(first_check, "SMALL", 16)
+    monkeypatch.setattr(first_check, "copy_for_check", copied)
+    monkeypatch.setattr(Pool, "start_ahead", lambda *_: steps.append("started"))
+    begun(settings, tmp_path / "run")
+    assert steps == ["started", "copied"]
 
 
 def test_what_ends_a_run_early_ends_the_check(settings: Settings, tmp_path: Path) -> None:

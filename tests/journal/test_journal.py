@@ -72,6 +72,25 @@ def test_a_verdict_comes_back_whole_in_a_new_process_image(tmp_path: Path) -> No
     assert record["ranges"] == "0-2,9"
 
 
+@pytest.mark.parametrize("made_by_another", [False, True])
+def test_a_verdict_is_synced_with_the_name_of_its_file_and_a_header_waits_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, made_by_another: bool
+) -> None:
+    path, synced = tmp_path / "journal.jsonl", list[str]()
+    if made_by_another:
+        Journal(path, CONTEXT)  # and ended before it had a verdict
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal = Journal(path, CONTEXT)
+    assert synced == []
+    for size in (1, 2):
+        put(journal, [*range(size)])
+    assert synced == [path.name, tmp_path.name, path.name]
+
+
 def test_the_empty_trial_is_a_trial(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", CONTEXT)
     put(journal, [], FAIL)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+from pathlib import Path
 
 import pytest
 
+from runner.model.errors import ModelError
 from runner.model.files.hashed_aside import HashedAside
 
 
@@ -26,3 +28,25 @@ def test_what_cannot_be_hashed_is_said_and_no_thread_is_left() -> None:
         with pytest.raises(TypeError):
             digest.hexdigest()
     assert threading.active_count() == before
+
+
+def test_a_file_that_the_thread_reads_comes_before_the_pieces_after_it(tmp_path: Path) -> None:
+    content, pieces = os.urandom(3_000_000), [b"a", b"b" * 70_000]
+    (tmp_path / "file").write_bytes(content)
+    with HashedAside() as digest:
+        digest.update_from(tmp_path / "file", len(content))
+        for piece in pieces:
+            digest.update(piece)
+        assert digest.hexdigest() == hashlib.sha256(content + b"".join(pieces)).hexdigest()
+
+
+def test_a_file_that_cannot_be_read_or_has_become_shorter_is_named(tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"1234")
+    with HashedAside() as digest:
+        digest.update_from(tmp_path / "short", 5)
+        with pytest.raises(ModelError, match="short ended 1 bytes too early"):
+            digest.hexdigest()
+    with HashedAside() as digest:
+        digest.update_from(tmp_path, 5)
+        with pytest.raises(ModelError, match="cannot be read: Is a directory"):
+            digest.hexdigest()

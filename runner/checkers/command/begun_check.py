@@ -39,10 +39,10 @@ class BegunCheck:
 
         The caller goes on with imports: a thread that competes with these for the interpreter would start it late.
         """
-        begun = BegunCheck(checker, candidate, seal, guardian)
+        begun, others = BegunCheck(checker, candidate, seal, guardian), guardian.watched
         threading.Thread(target=begun._run, name="first check", daemon=True).start()
         for _ in range(int(_START_SECONDS / _SOON)):
-            if guardian.watches or wait([begun._ended], _SOON).done:
+            if guardian.watched > others or wait([begun._ended], _SOON).done:
                 break
         return begun
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from onnx import ModelProto, TypeProto, ValueInfoProto
 from runner.jobs.inspect.concerns import concerns_of, nodes_of, operator_name, unknown_operators
 from runner.jobs.inspect.constants import Constant, constants_of, graphs_of
 from runner.model.errors import ModelError
+from runner.model.files.hashed_aside import HashedAside
 from runner.model.files.read_model import parse_hashed
 from runner.model.graph import scopes
 from runner.model.graph.validate import check_text
@@ -30,8 +30,9 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
     ``unknown``: its operators that the ``onnx`` package does not know. Raises ModelError for a file that is no model.
     """
     path = Path(args["model"])
-    digest = hashlib.sha256()
-    model, size, _ = parse_hashed(path, _WHOLE, digest)
+    with HashedAside() as digest:
+        model, size, _ = parse_hashed(path, _WHOLE, digest)
+        sha256 = digest.hexdigest()
     if not model.HasField("graph"):
         raise ModelError(f"{path} has no graph: it is not an ONNX model, or an empty one")
     check_text(model)
@@ -41,7 +42,7 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": "onnx",
         "bytes": size,
-        "sha256": digest.hexdigest(),
+        "sha256": sha256,
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
         "ir_version": model.ir_version,
         "opsets": {one.domain or "ai.onnx": one.version for one in model.opset_import},

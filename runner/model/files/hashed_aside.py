@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from runner.model.errors import ModelError
+from runner.model.files.external_data import chunks
 
 _MOST_WAITING = 4
 """Pieces that are held for the thread at most; whoever has more waits for it."""
@@ -30,8 +34,19 @@ class HashedAside:
             self._waiting.popleft().result()
         self._waiting.append(self._thread.submit(self._sha.update, piece))
 
+    def update_from(self, path: Path, length: int) -> None:
+        """Hash the first bytes of a file, which the thread reads, after what came before."""
+        self._waiting.append(self._thread.submit(self._read, path, length))
+
     def hexdigest(self) -> str:
-        """Wait for all pieces, and return the digest."""
+        """Wait for all pieces, and return the digest. Raises ModelError for a file that could not be read."""
         while self._waiting:
             self._waiting.popleft().result()
         return self._sha.hexdigest()
+
+    def _read(self, path: Path, length: int) -> None:
+        try:
+            for piece in chunks(path, 0, length):
+                self._sha.update(piece)
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None

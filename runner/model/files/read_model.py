@@ -81,6 +81,7 @@ def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside) -> 
 
     store.mkdir(parents=True, exist_ok=True)
     weights_bytes = _place_weights(model, files, store, inline_limit, digest)
+    sha256 = digest.hexdigest()  # all is read before that is looked at
     if own and stamp(path) != before:  # what was hashed is not what was copied
         raise ModelError(f"{path} was changed while it was read: start again")
     _save(model, store / STRUCTURE, path)
@@ -91,13 +92,16 @@ def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside) -> 
         "nodes": len(model.graph.node) - sparse,
         "constants": constants,
         "warnings": warnings,
-        "sha256": digest.hexdigest(),
+        "sha256": sha256,
         "behind_link": files.behind_link,
     }
 
 
-def parse_hashed(path: Path, inline_limit: int, digest: Any) -> tuple[ModelProto, int, bool]:
-    """Return the model, the bytes of its file, and whether it was left to that to hold the large weights."""
+def parse_hashed(path: Path, inline_limit: int, digest: HashedAside) -> tuple[ModelProto, int, bool]:
+    """Return the model, the bytes of its file, and whether it was left to that to hold the large weights.
+
+    The file is hashed meanwhile, and may be still when this returns.
+    """
     try:
         size = path.stat().st_size
         if not path.is_file():
@@ -108,8 +112,7 @@ def parse_hashed(path: Path, inline_limit: int, digest: Any) -> tuple[ModelProto
             )
         if not size:
             raise ModelError(f"{path} is empty")
-        for piece in chunks(path, 0, size):
-            digest.update(piece)
+        digest.update_from(path, size)
         if size > inline_limit and (model := parse_without_weights(path)):
             return model, size, True
         data = path.read_bytes()

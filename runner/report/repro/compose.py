@@ -10,6 +10,8 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from textwrap import indent
 from typing import Any
 
@@ -48,12 +50,11 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     ``needs``: what has to be there besides the files of the bundle, Python, and packages that are imported.
     ``alone``: the script has no files beside it, and the lines of a page.
     """
-    lines = [line for text in templates for line in held(text, values)]
-    definitions = {node.name: node for node in ast.parse("\n".join(lines)).body if isinstance(node, _DEFINED)}
+    definitions = _definitions("\n".join(line for text in templates for line in held(text, values)))
     used, waiting = {"main"}, ["main"]
     while waiting:
         name = waiting.pop()
-        names = _free(definitions[name]) - used if name in definitions else set[str]()
+        names = definitions[name].free - used if name in definitions else frozenset[str]()
         waiting += names
         used |= names
     imported = [found for name, found in _PACKAGES.items() if name in used]
@@ -70,7 +71,7 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     constants = {name: value for name, value in constants.items() if name in used}
     head += set_together(constants, _WIDTH_ALONE) if alone else (set_to(*one, _WIDTH) for one in constants.items())
     head += [*([] if alone else ["HERE = Path(__file__).resolve().parent"]), "SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
-    body = [_text(node, lines) for name, node in definitions.items() if name in used]
+    body = [one.text for name, one in definitions.items() if name in used]
     beside = [] if alone else ["the files beside it"]
     told = [*beside, "Python >= 3.8", *packages, *needs]
     said = (_HEAD_ALONE if alone else _HEAD).format(
@@ -108,16 +109,33 @@ def held(template: str, values: Mapping[str, Any]) -> list[str]:
     return [_MARK.sub("", line) for line, mark in marked if not mark or bool(values.get(mark[2])) is not bool(mark[1])]
 
 
-def _free(definition: ast.AST) -> set[str]:
-    """Return the names that a definition takes from outside of it."""
-    names = [one for one in ast.walk(definition) if isinstance(one, ast.Name)]
-    bound = {one.id for one in names if isinstance(one.ctx, ast.Store)}
-    bound |= {one.arg for one in ast.walk(definition) if isinstance(one, ast.arg)}
-    bound |= {one.name for one in ast.walk(definition) if isinstance(one, _DEFINED) and one is not definition}
-    bound |= {
-        alias.asname or alias.name for one in ast.walk(definition) if isinstance(one, ast.Import) for alias in one.names
-    }
-    return {one.id for one in names} - bound
+@dataclass(frozen=True)
+class _Definition:
+    """``free``: the names that it takes from outside of it."""
+
+    text: str
+    free: frozenset[str]
+
+
+@lru_cache(maxsize=1)  # a run makes two scripts that differ in a path
+def _definitions(source: str) -> Mapping[str, _Definition]:
+    """Return the functions and classes of a source by their names, in its order."""
+    lines, nodes = source.split("\n"), [node for node in ast.parse(source).body if isinstance(node, _DEFINED)]
+    return {node.name: _Definition(_text(node, lines), _free(node)) for node in nodes}
+
+
+def _free(definition: ast.AST) -> frozenset[str]:
+    names, bound = set[str](), set[str]()
+    for one in ast.walk(definition):
+        if isinstance(one, ast.Name):
+            (bound if isinstance(one.ctx, ast.Store) else names).add(one.id)
+        elif isinstance(one, ast.arg):
+            bound.add(one.arg)
+        elif isinstance(one, ast.Import):
+            bound.update(alias.asname or alias.name for alias in one.names)
+        elif isinstance(one, _DEFINED) and one is not definition:
+            bound.add(one.name)
+    return frozenset(names - bound)
 
 
 def _text(node: ast.FunctionDef | ast.ClassDef, lines: Sequence[str]) -> str:
