@@ -165,6 +165,10 @@ def test_noise_below_the_fault_is_not_proven_by_what_leaks_around_it(tmp_path: P
     reserved = "not shown to be the cause"
     assert run.screen[0].startswith(f"found: fails alone, but {reserved}: noise (1 of ")
     assert run.result["message"].startswith("1 node fails alone; cause: not proven")
+    # once each: that it is not, and why
+    said = " ".join(" ".join(run.screen).split())
+    assert f"cause not proven: {cause['reason']}" in said
+    assert [said.count(words) for words in ("fails alone", "not proven", cause["reason"])] == [1, 1, 1]
     assert (run.folder / "REPORT.md").read_text().splitlines()[0].endswith(f": `Div` ({reserved})")
     assert f"fails alone: Div noise; {reserved}" in (run.folder / "report.html").read_text()
 
