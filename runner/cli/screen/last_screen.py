@@ -64,6 +64,8 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     nodes = f"{after} of {before} nodes" if after is not None and status != Status.nothing_to_find else ""
     names = _names(result)
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
+    if answer and (nested := _short(texts(result, "nested"))):
+        answer += f", inside {'it' if len(names) == 1 else 'them'} {listed(nested, most)}"
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
     if answer and (reserved := reservation(section(result, "cause"))):
         nodes = f"{'fails' if len(names) == 1 else 'fail'} alone, but {reserved}: {nodes}"
@@ -151,7 +153,10 @@ def _next(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> It
 
 
 def _names(result: Mapping[str, Any]) -> list[str]:
-    names = texts(result, "culprits")
+    return _short(texts(result, "culprits"))
+
+
+def _short(names: Sequence[str]) -> list[str]:
     return [short(name, _LONGEST_NAMES // min(len(names), _FIRST_NAMES)) for name in names]
 
 
