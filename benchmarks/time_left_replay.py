@@ -31,7 +31,7 @@ from typing import Any
 
 from benchmarks.time_left import KINDS, ROOT, Row, Shown, table
 from runner.report.live.course import Course
-from runner.report.live.done import Done
+from runner.report.live.ended_check import EndedCheck
 from runner.report.live.estimate import Estimate
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.ranges import time_left
@@ -123,7 +123,7 @@ def _one(into: Path, kind: str, seed: int) -> None:
                 steps.append({"of": id(self), "course": course, "checks": []})
             verdict = told.verdict
             of = told.left, told.following, not told.iteration, told.repeats
-            done = Done(told.phase, kept, clock.now(), verdict.seconds, verdict.outcome.value, *of)
+            done = EndedCheck(told.phase, kept, clock.now(), verdict.seconds, verdict.outcome.value, *of)
             steps[-1]["checks"].append(dataclasses.asdict(done))
             watched(self, told, kept)
 
@@ -155,7 +155,7 @@ def scored(path: Path) -> Row:
         for check in step["checks"]:
             if kept := check["repeats"]:
                 check["repeats"] = Repeats(**{**kept, "rates": Rates(**kept["rates"])})
-            estimate.add(Done(**check))
+            estimate.add(EndedCheck(**check))
             shown.append(Shown.of(check["at"], time_left(estimate.seconds), end))
     checks = sum(len(step["checks"]) for step in steps)
     return Row(told["kind"], told["seed"], told["end"], checks, tuple(shown))

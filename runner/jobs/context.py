@@ -54,14 +54,18 @@ def versions(settings: Settings, pool: Pool) -> dict[str, str]:
 def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
     """Name what has changed since the run that a replay file came from; all that is new about the subject is one line.
 
-    What stands for a subject of another kind can only differ: both replay files hold it.
+    What stands for a subject of another kind can only differ: both replay files hold it. A replay names its strategy:
+    whoever runs it has chosen another one.
     """
     before = settings.recorded.get("context", {})
     if isinstance(before, Mapping) and "recording" in before:
         return drift(*_in_both(before, now))
     changes = drift(before, dict(now)) if before else ()
-    another = isinstance(before, Mapping) and before.get("strategy") != now.get("strategy")
-    return tuple(change for change in changes if not (another and change.startswith("subject.")))
+    if not (isinstance(before, Mapping) and before) or before.get("strategy") == now.get("strategy"):
+        return changes
+    chosen = f"strategy={settings.strategy.name} is your own choice; recorded was one on another subject"
+    others = (change for change in changes if not change.startswith(("subject.", "strategy changed")))
+    return (f"{chosen} ({before.get('strategy')}, now {now.get('strategy')})", *others)
 
 
 def _in_both(earlier: Mapping[str, Any], now: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -227,7 +227,7 @@ def another_failure(ending: Ending, judge: Judge, settings: Settings) -> tuple[s
         return ()
     how = "" if getattr(checker, "measure", None) else "; checker.measure=REGEX tells how bad by the number it prints"
     said = (
-        f"the cause is not proven, and this may be another failure than the original's: its check said {before!r}, the "
+        f"this may be another failure than the original's: its check said {before!r}, the "
         f"reduced model's {after!r}. A tolerance for the model's outputs may be too tight for tensors inside it: "
         f"compare each with its own largest value{how}"
     )

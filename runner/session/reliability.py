@@ -118,6 +118,8 @@ class Reliability:
         """Decide on a trial; None: it was given up meanwhile, or the budget was ``spent`` before it was sure."""
         verdicts = list(judge.counted(trial)) if self.rates else []
         if not verdicts:
+            if spent() and not judge.counted(trial):  # what the journal knows costs nothing
+                return None
             verdict = judge.verdict(trial, phase, label, purpose, given_up=given_up)
             if verdict is None:
                 return None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from runner import run_folder
 from runner.cli import logs
 from runner.cli.claim_folder import KEYS, claim_sweep, lock
 from runner.cli.config.hydra_record import HydraRecord
@@ -38,7 +39,8 @@ class Sweep:
     there, with the times of their last change (ns). ``planned``: the overrides of each job, as far as Hydra's own
     sweeper makes them. ``silent``: the table is written and not shown. ``phase``: what signals do.
     ``command``: what the user typed. ``record``: what the folder said of its settings before. ``latest``: where
-    `outputs/latest` led before.
+    `outputs/latest` led before. ``fresh``: no sweep has had the folder before. ``made``: what was not there of it
+    and of those above it, innermost first.
     """
 
     asked: bool = False
@@ -51,6 +53,8 @@ class Sweep:
     command: tuple[str, ...] = ()
     record: HydraRecord = field(default_factory=HydraRecord)
     latest: Path | None = None
+    fresh: bool = False
+    made: tuple[Path, ...] = ()
     _lock: int | None = None
 
     def _begin(self, config: DictConfig) -> None:
@@ -61,12 +65,14 @@ class Sweep:
         self.asked = True
         folder = plan.sweep_folder(config)
         self.planned = plan.planned(config)
+        self.made = tuple(path for path in (folder, *folder.parents) if not path.exists())
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock(folder, "sweep", KEYS[True])
         from runner.sweeps.launcher import PACKAGE, WinnowLauncher, publish  # noqa: PLC0415 - a single run needs none
         from runner.sweeps.table import traces  # noqa: PLC0415 - as above
 
         publish(WinnowLauncher)
+        self.fresh = run_folder.read(folder) is None
         claim_sweep(folder)
         self.record.keep(folder, sweep=True)
         self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
@@ -110,7 +116,7 @@ class Sweep:
         return code
 
     def withdraw(self) -> None:
-        """Leave the link and the settings as they were, where the sweep is refused before a job of it has begun."""
+        """Leave the link, the settings and the folder as they were, where the sweep is refused before any job of it."""
         if self.folder is None:
             return
         from runner.sweeps.table import traces  # noqa: PLC0415 - as above
@@ -118,6 +124,11 @@ class Sweep:
         if self.before == {path: path.stat().st_mtime_ns for path in traces(self.folder)}:
             latest_link.lead_back(self.folder, self.latest)
             self.record.restore()
+            with suppress(OSError):  # where something else was put there meanwhile
+                for name in (run_folder.NAME, "multirun.yaml") if self.fresh else ():
+                    (self.folder / name).unlink(missing_ok=True)
+                for path in self.made:
+                    path.rmdir()
 
     def _keep_record(self, table: Sequence[Row]) -> None:
         """Of settings that were refused: put back what was there if no job has run by them; else keep it beside."""

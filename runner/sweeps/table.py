@@ -26,6 +26,7 @@ from runner.program_name import without_values
 from runner.report.markup import code, cut
 from runner.report.markup import text as escaped
 from runner.report.result import RESULT_NAME, read_result
+from runner.report.sections.cause_section import reservation
 from runner.status import ENDED_WELL, Status
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
@@ -42,7 +43,7 @@ class Row:
     """One job of a sweep. ``exit_code`` is None where the job left no result.json.
 
     ``asked``: verdicts that its run asked for, of which it has ``run`` checks for (``trust`` of them to trust the
-    answer) and ``reused`` the others.
+    answer) and ``reused`` the others. ``reservation``: what has to be said with the culprits; "": nothing.
     """
 
     job: str
@@ -60,6 +61,7 @@ class Row:
     run: int | None = None
     reused: int | None = None
     trust: int | None = None
+    reservation: str = ""
 
     @property
     def ended_well(self) -> bool:
@@ -134,6 +136,7 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
         **({"asked": run + count(checks, "reused"), "run": run} if checks else {}),
         reused=_whole(checks, "reused"),
         trust=_whole(checks, "trust"),
+        reservation=reservation(section(data, "cause")),
     )
 
 
@@ -169,9 +172,13 @@ def _own(row: Row, shared: tuple[str, ...]) -> str:
 
 
 def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
-    culprits = listed([name.replace("\n", "\\n") for name in row.culprits], _MOST_NAMES)
+    culprits = _reserved(row, listed([name.replace("\n", "\\n") for name in row.culprits], _MOST_NAMES))
     values = (row.exit_code, row.before, row.after, culprits, row.asked, row.run, row.reused, row.trust)
     return (row.job, _own(row, shared), row.status, *map(_shown, values), _seconds(row))
+
+
+def _reserved(row: Row, culprits: str) -> str:
+    return f"{row.reservation}: {culprits}" if row.reservation and culprits else culprits
 
 
 def _shown(value: object) -> str:
@@ -241,7 +248,7 @@ def screen(table: Sequence[Row], columns: int | None) -> list[str]:
 def _brief(row: Row) -> tuple[str, ...]:
     """Return what a screen shows of a job."""
     nodes = _shown(row.before) if row.after is None else f"{row.after} of {row.before}"
-    culprits = listed([layout.short(name, _LONGEST_SHOWN) for name in row.culprits], _MOST_SHOWN)
+    culprits = _reserved(row, listed([layout.short(name, _LONGEST_SHOWN) for name in row.culprits], _MOST_SHOWN))
     return (
         row.job,
         row.status,

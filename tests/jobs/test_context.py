@@ -34,7 +34,8 @@ NOW = {
 
 
 def of(recorded: Any, now: dict[str, str]) -> tuple[str, ...]:
-    return drifted(cast(Settings, SimpleNamespace(recorded={"context": recorded})), now)
+    given = SimpleNamespace(recorded={"context": recorded}, strategy=RepeatSettings())
+    return drifted(cast(Settings, given), now)
 
 
 def test_what_an_earlier_version_recorded_in_another_form_is_no_drift() -> None:
@@ -51,6 +52,13 @@ def test_what_an_earlier_version_recorded_in_another_form_is_no_drift() -> None:
         "check.checker nan changed: ignore -> fail",
         "target versions onnxruntime changed: 1.30 -> 1.31",
     }
+
+
+def test_another_strategy_is_the_choice_of_whoever_replays() -> None:
+    now = {**NOW, "strategy": "command", "subject.kind": "command", "model": "cd"}
+    chosen = "strategy=repeat is your own choice; recorded was one on another subject (subgraph, now command)"
+    assert of({**NOW, "subject.kind": "subgraph"}, now) == (chosen, "model changed: ab -> cd")
+    assert of({}, now) == ()
 
 
 def test_a_package_that_is_named_as_a_library_counts_by_its_version(tmp_path: Path) -> None:

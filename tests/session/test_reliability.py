@@ -82,6 +82,15 @@ def test_repeats_cost_what_proofs_need_and_two_checks_or_a_quarter_of_the_search
     assert doubt.second.power == pytest.approx(1 - 0.7 ** len(doubt.second.agreed))
 
 
+def test_repeats_of_one_answer_are_none_of_another(tmp_path):
+    """Where an answer is refused in a repeat, or another one is found, the one that stands is repeated as often."""
+    one = session(tmp_path, needs(7), reliability=Reliability(Flaky.auto, 0.01))
+    second, answers = one.reliability.second, (Trial.of([7]), Trial.of([8]))
+    for attempt in (1, 2):
+        second.agree(one.judge, answers[0], HANDED_OVER + attempt)
+    assert [second.afforded(one.judge, answer, 1) for answer in answers] == [0, 2]
+
+
 @pytest.mark.parametrize(("culprits", "repeats"), [((7,), 2), ((7, 20), 5 + 6)])
 def test_repeats_beyond_that_take_no_more_than_their_share_of_the_time(tmp_path, culprits, repeats):
     """A check of the answer takes a minute, all others no time."""

@@ -134,6 +134,17 @@ def test_a_sweep_that_is_refused_as_a_whole_is_not_the_latest(tmp_path: Path) ->
     assert settings.read_text() == before
 
 
+@pytest.mark.parametrize(
+    ("given", "there"), [((), "outputs"), (("hydra.sweep.dir=out",), ""), (("hydra.sweep.dir=out",), "out")]
+)
+def test_a_sweep_whose_own_line_is_refused_leaves_nothing(tmp_path: Path, given: tuple[str, ...], there: str) -> None:
+    """Nothing that `winnow ls` would call cut off; a folder that was there before stays."""
+    (tmp_path / there).mkdir(exist_ok=True)
+    before = sorted(tmp_path.rglob("*"))
+    assert "budget.checks=many" in refused(tmp_path, "model=a.onnx", "budget.checks=5,many", *given)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_keys_that_only_the_choices_have(tmp_path: Path) -> None:
     given = ("strategy=tactic_repeat,tactic_isolate", "strategy.timeout=5", "plan=true", "hydra.sweep.dir=out")
     done = sweep(tmp_path, "model=gone.onnx", *given)

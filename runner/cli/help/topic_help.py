@@ -48,9 +48,8 @@ def _about(word: str) -> str:
         return "\n\n".join(map(_option, chosen))
     if equals and name in GROUPS:
         held = [one.name for one in found if one.group == name]
-        raise UsageError(
-            f"--help {word}: {name} has no option {value}{close(value, held)}. Options: {', '.join(held)}."
-        )
+        wrong = f"{name} has no option {value}{close(value, held)}" if value else "no option is named behind the ="
+        raise UsageError(f"--help {word}: {wrong}. Options: {', '.join(held)}.")
     known = keys()
     if name in sections():
         return _group(name, [one for one in found if one.group == name], known)

@@ -38,6 +38,8 @@ _KNOWN_CHECKS = frozenset({"repeat", "layerwise", "workaround"})
 _FILES = ("report.html", "REPORT.md", "bundle.zip", "repro.py")
 #: what a message says of going on, which a screen has as a command
 _ONWARD = re.compile(r"(interrupted; )|(; )?go on with:? (.* )?'?resume=\S*", re.DOTALL)
+#: what a message says of nodes that are not shown to be the cause
+_FAIL_ALONE = re.compile(r"\d{1,9} nodes? fails? alone")
 #: what a claim means
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "1-minimal: none of it can be left out",
@@ -62,9 +64,12 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     nodes = f"{after} of {before} nodes" if after is not None and status != Status.nothing_to_find else ""
     names = _names(result)
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
+    if answer and (nested := _short(texts(result, "nested"))):
+        answer += f", inside {'it' if len(names) == 1 else 'them'} {listed(nested, most)}"
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
     if answer and (reserved := reservation(section(result, "cause"))):
         nodes = f"{'fails' if len(names) == 1 else 'fail'} alone, but {reserved}: {nodes}"
+        message = _without_cause(message, section(result, "cause"))
     message = without_advice(message) if status == Status.interrupted else message
     what = "; ".join(part for part in (nodes, message) if part)
     return (f"{status}: {what}" if what else status).replace("\n", "\n  ")  # no line of it passes for the last word
@@ -73,6 +78,13 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
 def without_advice(message: str) -> str:
     """Return the message of an interrupted run without what a command beside it says better."""
     return _ONWARD.sub("", message).strip("; ")
+
+
+def _without_cause(message: str, cause: Mapping[str, Any]) -> str:
+    """Return a message without what the first words of its line and the row on the cause say."""
+    why = f" ({reason})" if (reason := text(cause, "reason")) else ""
+    parts = message.replace(f"cause: {text(cause, 'status')}{why}", "", 1).split("; ")
+    return "; ".join(part for part in parts if part and not _FAIL_ALONE.fullmatch(part))
 
 
 def say_ended(
@@ -141,12 +153,18 @@ def _next(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> It
 
 
 def _names(result: Mapping[str, Any]) -> list[str]:
-    names = texts(result, "culprits")
+    return _short(texts(result, "culprits"))
+
+
+def _short(names: Sequence[str]) -> list[str]:
     return [short(name, _LONGEST_NAMES // min(len(names), _FIRST_NAMES)) for name in names]
 
 
 def _cause(result: Mapping[str, Any]) -> str:
-    said = told(section(result, "cause")).removeprefix("Cause: ")
+    cause = section(result, "cause")
+    if reservation(cause) and (reason := text(cause, "reason")):
+        return f"not proven: {reason}"  # what that means is said in the first line
+    said = told(cause).removeprefix("Cause: ")
     return said if not said or said.endswith(".") else f"{said}."
 
 
@@ -186,6 +204,8 @@ def _helps(result: Mapping[str, Any]) -> str:
     if not tried:
         return ""
     if not passing:
+        if text(result, "strategy") == "workaround":
+            return ""  # it is the run's own question, and the first line has the answer
         return f"none of {counted(len(tried), 'workaround')} that were tried"
     where = next(filter(None, (text(one, "where") for one in passing)), "")
     not_there = f"\n(seen {where}; target.rounding=on tries them as a GPU rounds, which was not done)" if where else ""

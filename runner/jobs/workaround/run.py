@@ -167,7 +167,6 @@ class _Trying:
         one.of = len(self.subject.samples) or 1
         if not self._passes(self.judge, trial, what, one):
             return
-        self.reliability.repeat(self.judge, trial, what, WHOLE, failing=False)
         one.passed, handed, name, model = one.of, self.handed, "", self.loaded.path
         if one.remedy.edits:
             nth = 1 + sum(bool(other.files) for other in self.tried)
@@ -176,7 +175,10 @@ class _Trying:
             model = handed.write(self.subject, trial, name)
             one.files, one.overrides = (model.name,), (f"model={model}",)
         try:
-            one.passes = self._verified(number, one, model)
+            if self._verified(number, one, model):
+                # what does not hold with fresh inputs is not offered, and need not be repeated
+                self.reliability.repeat(self.judge, trial, what, WHOLE, failing=False)
+                one.passes = True
         finally:
             if name and not one.passes:
                 one.files, one.overrides = (), ()

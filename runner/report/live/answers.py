@@ -9,7 +9,7 @@ from runner.report.live.phases import is_search, is_start
 
 if TYPE_CHECKING:
     from runner.report.live.checked import ExpectedRepeats
-    from runner.report.live.done import Done
+    from runner.report.live.ended_check import EndedCheck
 
 GUESSED = 3.6
 """Checks of one question of a flaky check, before its rates are known."""
@@ -27,7 +27,7 @@ class Answers:
     flaky: bool = False
     candidates: int = 0
     _repeats: ExpectedRepeats | None = None
-    _last: Done | None = None
+    _last: EndedCheck | None = None
     _counts: tuple[int, int] = (0, 0)
     _asked: set[int] = field(default_factory=set)
     _before: frozenset[int] = frozenset()
@@ -37,7 +37,7 @@ class Answers:
         self.flaky, self._before = True, frozenset(self._asked)
         self._asked.clear()
 
-    def add(self, check: Done) -> None:
+    def add(self, check: EndedCheck) -> None:
         """Take in a check that has ended."""
         before, self._last = self._last, check
         self._repeats = check.repeats or self._repeats
@@ -54,7 +54,7 @@ class Answers:
         self._counts = (failed + fails * verdicts, passed + (not fails) * verdicts)
 
     @staticmethod
-    def _question(check: Done) -> tuple[str, int, int | None]:
+    def _question(check: EndedCheck) -> tuple[str, int, int | None]:
         return check.phase, check.kept, check.left if is_search(check.phase) else None
 
     @property

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from runner.report.live.answers import Answers
 from runner.report.live.costs import Costs
 from runner.report.live.course import Course
-from runner.report.live.done import Done
+from runner.report.live.ended_check import EndedCheck
 from runner.report.live.phases import (
     ALONE,
     CAUSE,
@@ -92,7 +92,7 @@ class Estimate:
     checks: Range | None = None
     seconds: Range | None = None
     _handed: int = 0
-    _last: Done | None = None
+    _last: EndedCheck | None = None
     _costs: Costs = field(default_factory=Costs)
     _answers: Answers = field(default_factory=Answers)
     _search: Searching = field(init=False)
@@ -100,7 +100,7 @@ class Estimate:
     def __post_init__(self) -> None:
         self._search = Searching(self.course)
 
-    def add(self, check: Done) -> None:
+    def add(self, check: EndedCheck) -> None:
         """Take in a check that has ended."""
         self._take(check)
         parts = self._parts(check)
@@ -114,7 +114,7 @@ class Estimate:
         if len(took) == len(costs):
             self.seconds = Range.around(self.course.writing + sum(took))
 
-    def _take(self, check: Done) -> None:
+    def _take(self, check: EndedCheck) -> None:
         before, self._last = self._last, check
         course, wanted = self.course, check.outcome == self.course.wanted
         if check.phase == "pre-flight" and not self.flaky and (check.left or 0) > STARTED:
@@ -153,7 +153,7 @@ class Estimate:
 
     # ---- how many
 
-    def _parts(self, last: Done) -> list[_Part] | None:
+    def _parts(self, last: EndedCheck) -> list[_Part] | None:
         """Return how many checks are to come of candidates of which size; None: nobody knows yet."""
         course, left, begins = self.course, last.left or 0, not self.searched
         if course.repeats is not None:
@@ -187,7 +187,7 @@ class Estimate:
             return questions
         return self._answers.undecided() + self._answers.of(questions - 1)
 
-    def _rest(self, last: Done, search: float) -> list[_Part]:
+    def _rest(self, last: EndedCheck, search: float) -> list[_Part]:
         """Return the rest of a search, and what follows it."""
         course, made, size, whole = self.course, self.made, self._search.size, self.course.elements
         left, checked, asked = last.left or 0, made[RE_CHECK] > 0, self.searched + search
@@ -220,7 +220,9 @@ class Estimate:
             self._batch(good * (not beside), whole // 2, wanted=False),
         ]
 
-    def _handing_over(self, last: Done, asked: float, repeats: float, size: float) -> tuple[float, list[float], float]:
+    def _handing_over(
+        self, last: EndedCheck, asked: float, repeats: float, size: float
+    ) -> tuple[float, list[float], float]:
         """Return the checks of what is handed over, the experiments on the whole, and the checks of what passes."""
         course, made, answers = self.course, self.made, self._answers
         fails, checked = course.wanted == "fail", made[RE_CHECK] > 0

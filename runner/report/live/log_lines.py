@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from runner.report.live.checked import Checked
 from runner.report.live.course import Course
-from runner.report.live.done import Done
+from runner.report.live.ended_check import EndedCheck
 from runner.report.live.estimate import Estimate
 from runner.report.live.ranges import checks_left, time_left
 from runner.text import counted, one_line
@@ -39,7 +39,7 @@ class LogObserver:
         verdict, known = told.verdict, not told.iteration
         outcome = verdict.outcome
         told_of = told.left, told.following, known, told.repeats
-        self.estimate.add(Done(told.phase, kept, self.clock(), verdict.seconds, outcome.value, *told_of))
+        self.estimate.add(EndedCheck(told.phase, kept, self.clock(), verdict.seconds, outcome.value, *told_of))
         checks, seconds = checks_left(self.estimate.checks), time_left(self.estimate.seconds)
         left = f", {checks} left" + (f" ({seconds})" if seconds else "") if checks else ""
         why = one_line(verdict.reason)[:LONGEST_REASON] if outcome is Outcome.UNRESOLVED else ""

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from runner.report.live.course import Course
-from runner.report.live.done import Done
+from runner.report.live.ended_check import EndedCheck
 from runner.report.live.phases import ENDS, REMOVING, SEVERAL, TESTING, TESTS
 
 FEW = 3
@@ -26,13 +26,13 @@ class Searching:
     course: Course
     best: int | None = None
     made: Counter[str] = field(default_factory=Counter)
-    last: Done | None = None
+    last: EndedCheck | None = None
     _culprits: int = 1
     _refused: int = 0
     _fresh: bool = True
     _alone: bool = True
 
-    def add(self, check: Done, *, flaky: bool) -> None:
+    def add(self, check: EndedCheck, *, flaky: bool) -> None:
         """Take in a check that looked for an answer."""
         self.made[check.phase] += 1
         if check.left is None:
@@ -70,7 +70,7 @@ class Searching:
             return min(max(self._refused + last.left / max(self.course.elements, 1), 1), self.best or 1)
         return self.best or 1
 
-    def _removes(self, last: Done) -> bool:
+    def _removes(self, last: EndedCheck) -> bool:
         """Whether elements are removed one at a time without anything that was found before."""
         return last.following == REMOVING and not self.made[TESTING]
 

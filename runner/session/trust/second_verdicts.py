@@ -68,8 +68,9 @@ class SecondVerdicts:
         checks, seconds = (SHARE * one / workers for one in tally.searched)
         taken = tally.spent.get(REPEATS, 0.0)
         with self._lock:
-            repeats = [attempt for _, _, attempt in self.agreed if attempt % HANDED_OVER]  # by whichever run
-        made, of_answer = len(repeats), sum(attempt > HANDED_OVER for attempt in repeats)
+            repeats = [one for one in self.agreed if one[2] % HANDED_OVER]  # by whichever run
+        made, own = len(repeats), (judge.journal.path, trial.key)
+        of_answer = sum(one[:2] == own and one[2] > HANDED_OVER for one in repeats)
         in_time = int((seconds - taken) / each) if each else MOST_REFUSALS
         return max((WEAK if trial in self.weak else LEAST) - of_answer, min(int(checks) - made, in_time), 0)
 

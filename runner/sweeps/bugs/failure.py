@@ -26,7 +26,7 @@ _NAMES = re.compile(
 
 
 @dataclass(frozen=True)
-class Remedy:
+class ShownRemedy:
     """What was shown to heal a failure, and can be tried on another. ``overrides``: for its replay."""
 
     name: str
@@ -41,7 +41,7 @@ class Failure:
     operators: tuple[str, ...]
     form: str
     size: int
-    remedies: tuple[Remedy, ...]
+    remedies: tuple[ShownRemedy, ...]
     needed: frozenset[str] = frozenset()
 
     @property
@@ -74,7 +74,7 @@ def failure_of(kept: KeptResult) -> Failure:
     return Failure(kept, operators_of(model), form_of(model), len(model.graph.node), tuple(remedies.values()), needed)
 
 
-def _passes(result: Mapping[str, Any]) -> Iterator[Remedy]:
+def _passes(result: Mapping[str, Any]) -> Iterator[ShownRemedy]:
     """Yield the sets of passes that heal it, once they are off."""
     passes = result.get("passes")
     heals = passes.get("heals") if isinstance(passes, dict) else None
@@ -84,7 +84,7 @@ def _passes(result: Mapping[str, Any]) -> Iterator[Remedy]:
     first, *others = sets
     given = _harmless(passes.get("overrides"))
     if given:
-        yield Remedy(_off(first), given)
+        yield ShownRemedy(_off(first), given)
     settings = passes.get("settings")
     off = settings.get("disabled_optimizers") if isinstance(settings, dict) and len(settings) == 1 else None
     if not given or not isinstance(off, list):
@@ -92,16 +92,16 @@ def _passes(result: Mapping[str, Any]) -> Iterator[Remedy]:
     anyway = [str(one) for one in off if one not in first]  # what the user had turned off already
     for names in others:
         if all(map(_OPTIMIZER.fullmatch, (*anyway, *names))):
-            yield Remedy(_off(names), (f"target.disabled_optimizers=[{','.join((*anyway, *names))}]",))
+            yield ShownRemedy(_off(names), (f"target.disabled_optimizers=[{','.join((*anyway, *names))}]",))
 
 
-def _workarounds(result: Mapping[str, Any]) -> Iterator[Remedy]:
+def _workarounds(result: Mapping[str, Any]) -> Iterator[ShownRemedy]:
     """Yield the workarounds that mean something for another model too. A release does not: it heals many things."""
     found = result.get("workarounds")
     for one in found if isinstance(found, list) else ():
         of_all = isinstance(one, dict) and one.get("passes") is True and one.get("kind") == "pass"
         if of_all and (overrides := _harmless(one.get("overrides"))):
-            yield Remedy(_named(str(one.get("what", ""))), overrides)
+            yield ShownRemedy(_named(str(one.get("what", ""))), overrides)
 
 
 def _named(what: str) -> str:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from runner.sweeps.bugs.failure import Failure, Remedy
+from runner.sweeps.bugs.failure import Failure, ShownRemedy
 from runner.text import listed
 
 CHECKED, LIKENESS, FIRST = "checked", "by likeness", "the first of its kind"
 
-Heals = Callable[[Remedy, Failure], "bool | None"]
+Heals = Callable[[ShownRemedy, Failure], "bool | None"]
 """Whether a remedy of one failure heals another one; a check. None: it could not be judged."""
 
 
@@ -41,12 +41,12 @@ class Bug:
         return self.members[0].failure
 
     @property
-    def remedies(self) -> list[Remedy]:
+    def remedies(self) -> list[ShownRemedy]:
         """What heals any of them."""
         every = [remedy for member in self.members for remedy in member.failure.remedies]
         return list({one.overrides: one for one in every}.values())
 
-    def shared(self, failure: Failure) -> list[Remedy]:
+    def shared(self, failure: Failure) -> list[ShownRemedy]:
         """Return what was shown to heal the failure, and one of these."""
         known = {one.overrides for one in self.remedies}
         return [one for one in failure.remedies if one.overrides in known]

@@ -15,7 +15,7 @@ from runner.schema.diagnosis import BugsSettings
 from runner.schema.root import Settings
 from runner.schema.strategy import chosen
 from runner.status import Status
-from runner.sweeps.bugs.failure import Failure, Remedy, failure_of
+from runner.sweeps.bugs.failure import Failure, ShownRemedy, failure_of
 from runner.sweeps.bugs.grouping import Bug, grouped
 from runner.sweeps.recheck.check_kept import Rechecker
 from runner.sweeps.recheck.kept_result import FIXED, NOT_JUDGED, STILL, folders, read
@@ -35,7 +35,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     def ask(rechecker: Rechecker) -> Summary:
         failures, apart = _standing(rechecker, found, folder)
 
-        def heals(remedy: Remedy, failure: Failure) -> bool | None:
+        def heals(remedy: ShownRemedy, failure: Failure) -> bool | None:
             outlook = rechecker.outlook(failure.kept, remedy.overrides)
             log.info("%s with %s: %s", failure.kept.folder, remedy.name, outlook.outcome)
             return None if outlook.outcome == NOT_JUDGED else outlook.outcome == FIXED

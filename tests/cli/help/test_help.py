@@ -57,6 +57,8 @@ def test_what_is_said_of_a_word(typed: list[str], parts: list[str]) -> None:
     ("word", "parts"),
     [
         ("checker=comand", ["no option comand", "did you mean command", "auto, builds"]),
+        ("checker=", ["no option is named behind the =", "Options: auto, builds"]),
+        ("=", ["--help =: there is no group, option or key of this name", "Groups: "]),
         ("chekcer", ["(did you mean checker?)", "budget"]),
         ("chekcer=command", ["(did you mean checker?)"]),
         ("budgte=3", ["(did you mean budget?)"]),

@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from runner.cli.screen.culprit_shapes import looks
-from runner.cli.screen.last_screen import duration, say_ended
+from runner.cli.screen.last_screen import duration, headline, say_ended
 from runner.cli.task import _is_interrupted_there, _say
 from runner.jobs.summary import seen
 from runner.jobs.workaround.run import ON_THIS_CPU
@@ -240,6 +240,17 @@ def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: p
     told = result(Status.found, f"cause: untested ({why})", unresolved={why: 2, other: 1}, outcomes={"unresolved": 3})
     say_ended(told, tmp_path, PROGRAM)
     assert f"1 x {other}" in capsys.readouterr().out
+
+
+def test_what_stands_behind_a_cause_that_is_not_proven_stays_in_the_first_line() -> None:
+    why = "the checks were used up; more: strategy.cause_checks=100"
+    told = f"2 nodes fail alone; its message differs; cause: not proven ({why}); the budget was reached"
+    found = result(Status.found, told, culprits=("a", "b"), cause={"status": "not proven", "reason": why})
+    first = "found: fail alone, but not shown to be the cause: a, b"
+    assert headline(found) == f"{first}; its message differs; the budget was reached"
+    # a message of another version
+    other = result(Status.found, "so it is", culprits=("a", "b"), cause={"status": "not proven"})
+    assert headline(other) == f"{first}; so it is"
 
 
 def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(

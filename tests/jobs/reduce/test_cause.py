@@ -109,6 +109,18 @@ def test_what_fails_at_the_models_own_outputs_is_found_first_and_proven(tmp_path
     assert "cause: proven" in run.screen[0]
 
 
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_the_experiments_keep_to_the_budget(tmp_path: Path, more: int) -> None:
+    """The search asks two questions; each experiment is one more, and is left out where the budget is spent."""
+    checks = 2 + more
+    run = winnow(*pair(tmp_path, BESIDE, ["z"], ROUNDED), *COMPARE, f"budget.checks={checks}", folder=tmp_path / "run")
+    paid, cause = run.result["checks"], run.result["cause"]
+    assert (run.result["culprits"], paid["search"], paid["cause"]) == (["fault"], 2, more), run.output
+    reached = more < 2
+    assert cause["status"] == ("untested" if reached else "proven")
+    assert cause["reason"] == ("the budget was reached" if reached else "")
+
+
 @pytest.mark.parametrize("measured", sample([True, False], 2))
 def test_noise_is_listed_apart_even_if_the_fault_looks_like_it(tmp_path: Path, measured: bool) -> None:
     """All Mul nodes together heal the model and fail with good inputs: still, one of them alone is the cause."""
@@ -153,6 +165,10 @@ def test_noise_below_the_fault_is_not_proven_by_what_leaks_around_it(tmp_path: P
     reserved = "not shown to be the cause"
     assert run.screen[0].startswith(f"found: fails alone, but {reserved}: noise (1 of ")
     assert run.result["message"].startswith("1 node fails alone; cause: not proven")
+    # once each: that it is not, and why
+    said = " ".join(" ".join(run.screen).split())
+    assert f"cause not proven: {cause['reason']}" in said
+    assert [said.count(words) for words in ("fails alone", "not proven", cause["reason"])] == [1, 1, 1]
     assert (run.folder / "REPORT.md").read_text().splitlines()[0].endswith(f": `Div` ({reserved})")
     assert f"fails alone: Div noise; {reserved}" in (run.folder / "report.html").read_text()
 

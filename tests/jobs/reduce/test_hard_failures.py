@@ -155,7 +155,9 @@ def test_an_if_within_an_if_within_an_if(tmp_path: Path) -> None:
     run = winnow(*given, *nested_check(tmp_path, "'Div' in ops"), "audit=true", folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert run.result["culprits"] == ["If_0"]
-    assert run.result["nested"] == ["If_0.then_branch/If_1.else_branch/If_2.then_branch/Div"]
+    inner = "If_0.then_branch/If_1.else_branch/If_2.then_branch/Div"
+    assert run.result["nested"] == [inner]
+    assert run.screen[0].startswith(f"found: {run.result['culprits'][0]}, inside it {inner} ("), run.screen[0]
     assert [node.op_type for node in run.model().graph.node] == ["Div"]
     audited(run)
 

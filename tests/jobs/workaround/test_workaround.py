@@ -101,12 +101,15 @@ def test_a_rewrite_that_the_users_check_passes_and_what_it_costs(tmp_path: Path,
 
 
 def test_what_fails_on_an_input_that_nobody_had_looked_at_is_not_offered(tmp_path: Path, model: Path) -> None:
-    run = worked_around(tmp_path, model, FAILS_ON_SOME, "strategy.nodes=[neg,abs]")
+    run = worked_around(tmp_path, model, FAILS_ON_SOME, "strategy.nodes=[neg,abs]", "checker.flaky=auto")
     kept = next(one for one in run.result["workarounds"] if one["what"] == "Max(k, k) before abs")
     assert run.code == 4 and not kept["passes"] and kept["samples"]["kind"] == "fresh", run.output
     assert 0 < kept["samples"]["passed"] < kept["samples"]["of"] == 20 and "fail" in kept["why_not"]
     assert not [*run.folder.glob("workaround*")] and kept["files"] == []
     assert (run.folder / "REPORT.md").read_text().startswith("# no workaround found\n")
+    # the model as it is three times and with fresh inputs; what is not offered is not repeated
+    assert run.result["checks"]["trust"] == 4
+    assert " ".join(run.screen).count("none of 5 workarounds") == 1
 
 
 def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> None:

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runner.sweeps.bugs.failure import Failure, Remedy, failure_of
+from runner.sweeps.bugs.failure import Failure, ShownRemedy, failure_of
 from runner.sweeps.bugs.grouping import CHECKED, LIKENESS, grouped
 from runner.sweeps.bugs.likeness import form_of, operators_of
 from runner.sweeps.recheck.kept_result import KeptResult
@@ -17,8 +17,8 @@ from runner.sweeps.recheck.kept_result import KeptResult
 KIND = {"stage": "compare", "kind": "mismatch"}
 
 
-def off(name: str) -> Remedy:
-    return Remedy(f"{name} off", (f"target.disabled_optimizers=[{name}]",))
+def off(name: str) -> ShownRemedy:
+    return ShownRemedy(f"{name} off", (f"target.disabled_optimizers=[{name}]",))
 
 
 def failure(name: str, *remedies: str, operators: str = "Add Mul", form: str = "f", kind: str = "mismatch") -> Failure:
@@ -30,7 +30,7 @@ def groups(*failures: Failure, cures: str = "", unknown: str = "") -> tuple[list
     """Return the groups by name, how each member joined, and what was asked; ``cures``: what heals what."""
     asked: list[str] = []
 
-    def heals(remedy: Remedy, one: Failure) -> bool | None:
+    def heals(remedy: ShownRemedy, one: Failure) -> bool | None:
         asked.append(f"{remedy.name.removesuffix(' off')}:{one.kept.folder}")
         return None if asked[-1] in unknown.split() else asked[-1] in cures.split()
 
@@ -134,4 +134,4 @@ def test_a_stranger_s_result_names_no_code(tmp_path: Path, override: str) -> Non
     ]
     both = {"kind": "pass", "what": "without A, B", "passes": True, "overrides": off_too}
     kept = replace(kept, result={"signature": KIND, "workarounds": [both]})
-    assert failure_of(kept).remedies == (Remedy("A and B off", tuple(off_too)),)
+    assert failure_of(kept).remedies == (ShownRemedy("A and B off", tuple(off_too)),)

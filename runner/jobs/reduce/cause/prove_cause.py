@@ -33,7 +33,6 @@ from strategies.trial import Trial
 
 LEAST_QUESTIONS = 2
 """The two experiments on the first answer are made in any case."""
-USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Prover:
             left = tuple(index for index in left if index in tested[-1].elsewhere)
             following = self._following(left)
             if following is None:
-                reason = USED_UP if self._experiments.exhausted else self._why(tested[0])
+                reason = self._experiments.used_up or self._why(tested[0])
                 return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
             tested += self._test(following)
         return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))

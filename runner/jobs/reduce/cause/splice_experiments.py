@@ -14,6 +14,9 @@ from runner.text import counted
 from strategies.outcome import Answer, Outcome
 from strategies.trial import Trial
 
+REACHED = "the budget was reached"
+USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
+
 
 @dataclass
 class Experiments:
@@ -39,7 +42,12 @@ class Experiments:
     @property
     def exhausted(self) -> bool:
         """Whether no further question may be asked."""
-        return self.left <= 0 or self.session.spent()
+        return bool(self.used_up)
+
+    @property
+    def used_up(self) -> str:
+        """Why no further question may be asked; "" where one may be."""
+        return REACHED if self.session.spent() else USED_UP if self.left <= 0 else ""
 
     @property
     def everything(self) -> frozenset[int]:
@@ -92,7 +100,7 @@ class Experiments:
         self.left -= 1
         ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
         if ruling is None:
-            return Experiment(Outcome.UNRESOLVED, reason="the budget was reached")
+            return Experiment(Outcome.UNRESOLVED, reason=REACHED)
         experiment = Experiment.of(ruling.verdict)
         if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell")

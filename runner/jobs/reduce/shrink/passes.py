@@ -95,7 +95,15 @@ class Shrinking:
     _folders: int = 0
 
     def stages(self, standing: Standing) -> Iterator[Stage]:
-        """Yield the passes that an answer has not been through."""
+        """Yield the passes that an answer has not been through.
+
+        What was made for them is dropped with the last one, as each keeps a model: where a stage is refused after all,
+        an answer is asked for its stages again, and the same is made once more.
+        """
+        yield from self._left(standing)
+        self._made.clear()
+
+    def _left(self, standing: Standing) -> Iterator[Stage]:
         judge, trial = standing.judge, standing.trial
         subject = cutting(judge.subject)
         if self._is_short(judge) or not self.most:

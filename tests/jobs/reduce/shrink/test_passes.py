@@ -5,23 +5,30 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import helper, numpy_helper
 
+from runner import api
 from runner.jobs.reduce.shrink.passes import Shrinking
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge, Tally
+from runner.session.result import Ending
+from runner.session.session import Session
+from runner.session.stage import Stage, Standing
 from runner.session.subject import Kept
 from runner.verdict import UNFIT, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
+from tests.api.programs import lacks
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_hard_failures import saved
 from tests.model.models import model_of, tensor
@@ -108,6 +115,38 @@ def test_a_check_that_knows_a_tensor_inside_the_model_keeps_the_values(tmp_path:
     assert run.result["culprits"] == ["fault"] and "the check knows what the answer's outputs should be" in run.output
     fed = recorded.read(tmp_path / "run" / "test_data_set_0" / "input_0.pb")
     assert recognize(fed) is None and fed.shape == (4, 32)
+
+
+def test_no_pass_is_kept_once_its_answer_is_as_small_as_it_gets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each keeps a model of up to 32 MiB: the experiments on the cause, or the next answer, come after all of them."""
+    made, kept = [], []
+    begun, beyond = Shrinking.stages, Session.beyond
+
+    def stages(self: Shrinking, standing: Standing) -> Iterator[Stage]:
+        for stage in begun(self, standing):
+            made.append((self, len(self._made)))
+            yield stage
+
+    def asked(self: Session, *given: Any) -> Ending | None:
+        kept.append(len(made[-1][0]._made))
+        return beyond(self, *given)
+
+    monkeypatch.setattr(Shrinking, "stages", stages)
+    monkeypatch.setattr(Session, "beyond", asked)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="one"),
+        helper.make_node("Tanh", ["a"], ["b"], name="between"),
+        helper.make_node("MatMul", ["b", "w"], ["y"], name="two"),
+    ]
+    model = model_of(nodes, [INFO("x", 1, [64, 32])], [INFO("y", 1, [64, 32])], [tensor("w", GOLDEN)])
+    x = RNG.normal(size=(64, 32)).astype(np.float32)
+
+    given: Any = {"inputs": {"x": x}, "strategy": {"find": "all"}}
+    found = api.reduce(model, lacks("MatMul"), folder=tmp_path / "run", **given)
+    assert found.found and any(count for _, count in made)
+    assert kept == [0, 0]
 
 
 def test_several_workers_check_a_shrunk_answer_at_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from runner.report.live.checked import ExpectedRepeats
 
 
 @dataclass(frozen=True)
-class Done:
+class EndedCheck:
     """A check that has ended.
 
     ``at``: when, in seconds, ``seconds``: how long it took; ``kept``: elements; ``left``, ``following`` and
