@@ -87,12 +87,12 @@ class FirstLook:
         return self._found(tuple(first), "the reference cannot run")
 
     def _by_nonfinite(self, subject: Subgraph) -> bool:
-        """Take the first node that made a NaN or Inf of finite values when the reference ran."""
+        """Take the first node that made a NaN or Inf, of values without one that counts, when the reference ran."""
         bad = {name for name in subject.graph.producers if subject.is_bad_feed(name)}
         made = [
             node.index for node in subject.graph.nodes if bad.intersection(node.outputs) and bad.isdisjoint(node.inputs)
         ]
-        return self._found(tuple(made[:1]), "of finite values a NaN or Inf is made, by the reference as well, by")
+        return self._found(tuple(made[:1]), "the first NaN or Inf that counts is made, by the reference as well, by")
 
     def _by_operators(self, subject: Subgraph, text: str) -> bool:
         """Take the nodes of an operator that a text names."""
