@@ -108,6 +108,8 @@ def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Ite
     names = _names(result)
     if text(result, "status") in _NAMED and len(names) > _FIRST_NAMES + 1:
         yield Row("also", listed(names[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
+    if text(result, "status") in _NAMED and (nested := _names(result, "nested")):
+        yield Row("inside", listed(nested, _MOST_NAMES), most=6)
     yield from _rows_of("cause", _cause(result), most=5)
     yield from _rows_of("sure", "; ".join(_sure(result)))
     yield from _rows_of("seen", text(result, "seen"))
@@ -140,8 +142,8 @@ def _next(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> It
         yield Row("", f"({what})")
 
 
-def _names(result: Mapping[str, Any]) -> list[str]:
-    names = texts(result, "culprits")
+def _names(result: Mapping[str, Any], of: str = "culprits") -> list[str]:
+    names = texts(result, of)
     return [short(name, _LONGEST_NAMES // min(len(names), _FIRST_NAMES)) for name in names]
 
 

@@ -101,3 +101,5 @@ def test_a_body_is_named_only_if_the_failure_needs_it(tmp_path: Path, case: str)
     assert run.code == 0, run.output
     assert (run.result["culprits"], run.result["nested"]) == (culprits, nested), run.output
     assert run.result["minimality"] == "1-minimal"
+    inside = [line.split(None, 1)[1] for line in run.screen if line.startswith("  inside ")]
+    assert inside == nested, run.output
