@@ -81,3 +81,22 @@ def test_what_was_healed_in_several_places_is_said_of_all_of_them() -> None:
 @pytest.mark.parametrize("status", ["proven", "joint"])
 def test_a_result_from_anywhere_is_told(status: str, answers: object) -> None:
     assert f"Cause: {status}." in told({"status": status, "answers": answers})
+
+
+def test_a_fault_that_another_one_hides_is_told_of(tmp_path: Path) -> None:
+    """Good values for the later one make the model pass: what is above it is seen inside the model alone."""
+    steps = [
+        ("Mul", "x", "one", 1.0),
+        *chain("one", "a"),
+        ("Div", f"a{BRANCH - 1}", "two", 1.0),
+        ("Neg", "two", "z"),
+    ]
+    said = "one: what it gives is wrong too, though what that is made of is right"
+    given = pair(tmp_path, steps, ["z"], {"one": 1.3, "two": 0.6})
+    run = winnow(*given, *COMPARE, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["two"], "proven"), run.output
+    assert any(one.startswith(said) for one in run.result["warnings"]), run.output
+    given = pair(tmp_path, steps, ["z"], {"two": 0.6})
+    alone = winnow(*given, *COMPARE, folder=tmp_path / "alone")
+    assert (alone.result["culprits"], alone.result["cause"]["status"]) == (["two"], "proven"), alone.output
+    assert not any("wrong too" in one for one in alone.result["warnings"])
