@@ -3,6 +3,9 @@
 An attention mask holds -Inf on purpose: the softmax after it takes it out again. An overflow reaches the model's
 output. So a non-finite tensor is part of the failure if a chain of non-finite tensors leads from it to a non-finite
 output of the model.
+
+The chain ends where a NaN is made of an Inf that the model's own constants put there: of a row that a mask has filled
+with -Inf the softmax makes a NaN, and not the mask is at fault, which holds what it was given.
 """
 
 from __future__ import annotations
@@ -10,8 +13,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from onnx import TensorProto
+
 from runner.model.graph.graph_index import Graph
-from runner.model.values.recorded import TensorFile
+from runner.model.values.recorded import TensorFile, finite_of
+
+_FILLS = frozenset({"Constant", "ConstantOfShape"})
+_MOVES = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile"}
+_PUTS = frozenset({*_MOVES, "Add", "ScatterND", "Transpose", "Trilu", "Unsqueeze", "Where"})
+"""Operators that hand an Inf on as it is, or put it in place of something else: what masks are made with."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +34,12 @@ class Taint:
 
 def taint_of_all(graph: Graph, samples: tuple[Mapping[str, TensorFile], ...]) -> Taint:
     """Sort the non-finite tensors of recorded runs with all tensors: tainted in one is tainted."""
+    put = _constant_infinities(graph)
     bad: set[str] = set()
     tainted: set[str] = set()
     for sample in samples:
         found = {name for name, tensor in sample.items() if not tensor.finite}
+        meant = _only_put(graph, sample, found, put)
         seen: set[str] = set()
         waiting = [name for name in graph.outputs if name in found]
         while waiting:
@@ -35,7 +47,31 @@ def taint_of_all(graph: Graph, samples: tuple[Mapping[str, TensorFile], ...]) ->
             if name not in seen:
                 seen.add(name)
                 made = graph.nodes[graph.producers[name]].inputs if name in graph.producers else ()
-                waiting += [source for source in made if source in found]
+                ends = meant if name in sample and sample[name].nan else frozenset[str]()
+                waiting += [source for source in made if source in found and source not in ends]
         bad |= found
         tainted |= seen
     return Taint(frozenset(tainted), frozenset(bad - tainted))
+
+
+def _constant_infinities(graph: Graph) -> frozenset[str]:
+    """Return the constants of the model that hold an Inf and no NaN."""
+    found = set()
+    for name, tensor in graph.initializers.items():
+        if isinstance(tensor, TensorProto):
+            finite, nan = finite_of(tensor)
+            found |= set() if finite or nan else {name}
+    return frozenset(found)
+
+
+def _only_put(
+    graph: Graph, sample: Mapping[str, TensorFile], found: set[str], constants: frozenset[str]
+) -> frozenset[str]:
+    """Return the tensors that hold an Inf, and no NaN, only because an operator has put a constant there."""
+    put: set[str] = set()
+    for node in graph.nodes:
+        sources = {name for name in node.inputs if name in found or name in constants}
+        fills = node.op_type in _FILLS and not node.domain
+        if (sources and sources <= put | constants and node.op_type in _PUTS and not node.domain) or fills:
+            put |= {name for name in node.outputs if name in found and not sample[name].nan}
+    return frozenset(put)

@@ -32,11 +32,15 @@ class CauseStatus(str, Enum):
 
 @dataclass(frozen=True)
 class Experiment:
-    """What one experiment gave. ``measure``: how bad it is, None where the check does not say."""
+    """What one experiment gave. ``measure``: how bad it is, None where the check does not say.
+
+    ``gone``: the model got further than the failure under study lets it, and failed there in another way.
+    """
 
     outcome: Outcome
     measure: float | None = None
     reason: str = ""
+    gone: bool = False
 
     @staticmethod
     def of(verdict: Verdict) -> Experiment:
@@ -44,6 +48,11 @@ class Experiment:
         measure = verdict.metrics.get(MEASURE)
         number = float(measure) if isinstance(measure, int | float) else None
         return Experiment(verdict.outcome, number, verdict.reason)
+
+    @property
+    def heals(self) -> bool:
+        """Whether the failure under study does not show any more."""
+        return self.outcome is Outcome.PASS or self.gone
 
     def as_bad_as(self, whole: Experiment, shares: int = 1) -> bool:
         """Whether it fails, and as badly as the whole model does, as far as that is measured.
@@ -76,8 +85,8 @@ class Tested:
 
     @property
     def heals(self) -> bool:
-        """Whether the whole model passes with good values in place of what these nodes give."""
-        return self.good_outputs is not None and self.good_outputs.outcome is Outcome.PASS
+        """Whether the whole model does not fail any more with good values in place of what these nodes give."""
+        return self.good_outputs is not None and self.good_outputs.heals
 
     @property
     def ruled_out(self) -> bool:

@@ -314,3 +314,24 @@ def test_a_tolerance_that_was_not_measured_is_not_used() -> None:
     for limit, used in ((None, False), (0.1, True)):
         values = values_of_check(given, Path(), {"limit": limit, "output": "y", "error": limit})
         assert values["measured"] == used and ("outputs" in values and values["outputs"] == ["y"]) == used
+
+
+def test_a_flaky_failure_is_tried_until_it_shows(tmp_path: Path) -> None:
+    """One that fails in 6 of 20 checks passes in most single ones, and that is no news."""
+    folder = tmp_path / "run"
+    bundle(folder, "Abs", {"x": np.full(3, 2.0, np.float32)}, {"y": TensorProto.FLOAT})
+    count = tmp_path / "count"
+    script = f"import sys\nwith open({str(count)!r}, 'a+') as f:\n f.write('.')\n sys.exit(f.tell() == 9)\n"
+    given = settings(CommandChecker(command=[sys.executable, "-c", script, "{model}"]))
+
+    def tried(whole: int, control: int) -> tuple[int, int]:
+        count.unlink(missing_ok=True)
+        rates = {"whole_model": {"failed": whole, "of": 20}, "control": {"failed": control, "of": 20}}
+        code, _ = run(folder, replace(found("exit 1", "check"), reliability=rates), given)
+        return code, len(count.read_text())
+
+    assert tried(6, 0) == (1, 9)
+    assert tried(19, 0) == (0, 4)  # it fails nearly always: four are enough to say that it does not
+    assert tried(20, 0) == (0, 1)
+    assert tried(6, 1) == (0, 1)  # what must pass fails too: more tries would show that
+    assert run(folder, found("exit 1", "check"), given)[0] == 0

@@ -64,8 +64,9 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
     nodes = f"{after} of {before} nodes" if after is not None and status != Status.nothing_to_find else ""
     names = _names(result)
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
-    if answer and (nested := _short(texts(result, "nested"))):
-        answer += f", inside {'it' if len(names) == 1 else 'them'} {listed(nested, most)}"
+    if answer and (nested := _names(result, "nested")):
+        where = "it" if len(names) == 1 else "them"
+        answer += f", inside {where} {listed(nested, most + (len(nested) == most + 1))}"
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
     if answer and (reserved := reservation(section(result, "cause"))):
         nodes = f"{'fails' if len(names) == 1 else 'fail'} alone, but {reserved}: {nodes}"
@@ -120,6 +121,9 @@ def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Ite
     names = _names(result)
     if text(result, "status") in _NAMED and len(names) > _FIRST_NAMES + 1:
         yield Row("also", listed(names[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
+    nested = _names(result, "nested")
+    if text(result, "status") in _NAMED and len(nested) > _FIRST_NAMES + 1:
+        yield Row("inside", listed(nested[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
     yield from _rows_of("cause", _cause(result), most=5)
     yield from _rows_of("sure", "; ".join(_sure(result)))
     yield from _rows_of("seen", text(result, "seen"))
@@ -152,11 +156,8 @@ def _next(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> It
         yield Row("", f"({what})")
 
 
-def _names(result: Mapping[str, Any]) -> list[str]:
-    return _short(texts(result, "culprits"))
-
-
-def _short(names: Sequence[str]) -> list[str]:
+def _names(result: Mapping[str, Any], of: str = "culprits") -> list[str]:
+    names = texts(result, of)
     return [short(name, _LONGEST_NAMES // min(len(names), _FIRST_NAMES)) for name in names]
 
 

@@ -128,7 +128,8 @@ def _reduce(job: Job) -> Summary:
 
         def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
             summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
-            return replace(summary, first_look=look.said)
+            warnings = (*summary.warnings, *look.beside(ending.cause, subject.names))
+            return replace(summary, first_look=look.said, warnings=warnings)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
             summary = replace(told(ending, session.reliability, folder), first_look="")  # it was of the whole model

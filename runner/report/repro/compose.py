@@ -42,6 +42,13 @@ _END = """if __name__ == "__main__":
     except Exception as error:  # the exit status of a traceback is that of a failure which shows
         os._exit(say(CANNOT_TELL, repr(error)))
 """
+_ONCE = "        os._exit(main())  # what is not written by now cannot be\n"
+_AGAIN = """        for _ in range({times}):  # flaky: {failed} of {of} checks failed
+            ended = main()
+            if ended != GONE:
+                break
+        os._exit(ended)  # what is not written by now cannot be
+"""
 
 
 def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence[str], *, alone: bool = False) -> str:
@@ -77,7 +84,8 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     said = (_HEAD_ALONE if alone else _HEAD).format(
         model=values["model"], needs=f"{', '.join(told[:-1])} and {told[-1]}"
     )
-    return ("\n\n" if alone else "\n\n\n").join(["\n".join([said, *head]), *body, _END])
+    end = _END.replace(_ONCE, _AGAIN.format_map(values["flaky"])) if values.get("flaky") else _END
+    return ("\n\n" if alone else "\n\n\n").join(["\n".join([said, *head]), *body, end])
 
 
 def _short_imports(statements: Sequence[str]) -> list[str]:

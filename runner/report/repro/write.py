@@ -7,6 +7,7 @@ What was found goes into it as literals of plain values, so no name of a node, a
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ ROUNDED = "rounded.onnx"
 # failures after which a process is not there to tell of them
 _ENDS_THE_PROCESS = ("death", "timeout", "memory", "exit")
 _MOST_NODES = 20
+_MISSED = 0.01
+"""How often, at most, the script of a flaky failure may end without having seen it."""
 # types that NumPy has under no name of its own
 _NARROW = frozenset(kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8")))
 
@@ -130,6 +133,7 @@ def repro(
         "watched": watched,
         "engine": engine is not None,
         "reference": both,
+        "flaky": _flaky(summary),
     }
     if printed:
         try:
@@ -144,6 +148,21 @@ def repro(
     folder_of = Path(__file__).with_name("templates")
     texts = [(folder_of / f"{name}.txt").read_text(encoding="utf-8") for name in dict.fromkeys([*templates, "program"])]
     return Repro(compose([*sources, *texts], given, needs))
+
+
+def _flaky(summary: Summary) -> dict[str, int]:
+    """Return how often a flaky failure has to be tried to show, and what that rests on; nothing of any other one.
+
+    The rate is taken a standard deviation low. Where a model that must pass fails at times as well, trying again would
+    show that instead, so the script tries once.
+    """
+    rates = summary.reliability or {}
+    whole, control = (rates.get(name) or {} for name in ("whole_model", "control"))
+    failed, of = whole.get("failed", 0), whole.get("of", 0)
+    if not 0 < failed < of or control.get("failed"):
+        return {}
+    low = max(failed - math.sqrt(failed), 0.5) / of
+    return {"times": math.ceil(math.log(_MISSED) / math.log(1 - low)), "failed": failed, "of": of}
 
 
 def _few(names: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.report.markup import bullets, code, cut, section, table
+from runner.text import counted, listed
 
 SENTENCES: Mapping[str, str] = {
     "proven": (
@@ -32,7 +33,9 @@ _NO_GOOD_VALUE = (
     "known to put in its place: what they compute may be beyond the range of their type on any runtime. A wider type "
     "there may help, or smaller values"
 )
-_MOST_INSTANCES = 20
+_MOST_INSTANCES, _MOST_NAMES = 20, 4
+_THESE, _PASSES = "With good values in place of what these nodes", "the whole model passes"
+_ANOTHER = "the whole model no longer fails in this way (it has another failure, at a later stage)"
 NOT_THE_CAUSE = "not shown to be the cause"
 """What a first line says of nodes that fail alone, where the experiments on the whole model do not hold."""
 
@@ -44,7 +47,27 @@ def reservation(cause: Mapping[str, Any] | None) -> str:
 
 def told(cause: Mapping[str, Any]) -> str:
     """Return what was shown, without why not more. ``cause``: of a result that may come from anywhere."""
-    return _NO_GOOD_VALUE if beyond_range(cause) else SENTENCES.get(str(cause.get("status")), "")
+    if beyond_range(cause):
+        return _NO_GOOD_VALUE
+    status, causes = cause.get("status"), _causes(cause)
+    said = SENTENCES.get(str(status), "")
+    if status == "joint":
+        sets = [listed(names, _MOST_NAMES) for one in causes if isinstance(names := one.get("culprits"), list | tuple)]
+        return f"{said} They are: {'; '.join(sets)}." if sets else said
+    if status != "proven" or not causes:
+        return said
+    places, tested = causes[0].get("instances"), causes[0].get("good_outputs")
+    if isinstance(places, list | tuple) and len(places) > 1:
+        others = counted(len(places) - 1, "other place")
+        said = said.replace(_THESE, f"{_THESE}, and the same nodes in {others} of the model,")
+    another = isinstance(tested, Mapping) and tested.get("outcome") == "different"
+    return said.replace(_PASSES, _ANOTHER) if another else said
+
+
+def _causes(cause: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    answers = cause.get("answers")
+    found = answers if isinstance(answers, list | tuple) else []
+    return [one for one in found if isinstance(one, Mapping) and one.get("is_cause")]
 
 
 def beyond_range(cause: Mapping[str, Any]) -> bool:

@@ -22,7 +22,7 @@ from runner.jobs.reduce.cause.splice_experiments import Experiments
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
-from runner.session.cause import Cause, CauseStatus, Tested
+from runner.session.cause import SHARE, Cause, CauseStatus, Tested
 from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
@@ -40,7 +40,7 @@ class Causes:
     """How answers are shown to be the cause.
 
     ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked,
-    or one that halves the model for a single node.
+    or one that halves the model for a single node; as many again after each answer that is a good part of the failure.
     """
 
     search: Callable[[Space], Step]
@@ -66,6 +66,7 @@ class Prover:
         self._session, self._start, self._base = session, causes.search, session.judge.subject
         halving = len(self._base.space.order).bit_length() + 1
         most = max(session.inquiry.answered, halving) if causes.most is None else causes.most
+        self._most = most if causes.most is None else 0
         self._experiments = Experiments(session, self._base, max(most, LEAST_QUESTIONS))
 
     def prove(self, answer: Trial) -> Cause:
@@ -78,6 +79,8 @@ class Prover:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
         left = self._base.space.order
         while not tested[-1].proven:
+            if self._is_a_part(tested[-1]):  # another fault beside it takes a search of its own
+                self._experiments.left += self._most
             if joint := self._joint(tested):
                 return joint
             left = tuple(index for index in left if index in tested[-1].elsewhere)
@@ -87,6 +90,13 @@ class Prover:
                 return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
             tested += self._test(following)
         return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
+
+    def _is_a_part(self, one: Tested) -> bool:
+        """Whether good values for an answer take away a good part of a failure, but not all of it."""
+        whole, made = self._experiments.whole, one.good_outputs
+        if made is None or made.outcome is not Outcome.FAIL or not whole.measure or whole.measure <= 0:
+            return False
+        return made.measure is not None and made.measure <= (1 - SHARE) * whole.measure
 
     def _following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
@@ -146,7 +156,7 @@ class Prover:
             if every == alone.answer:
                 return alone
         outputs = self._experiments.without(every)
-        if outputs.outcome is not Outcome.PASS:
+        if not outputs.heals:
             # the instances are not the cause, or not all of it
             return replace(alone, elsewhere=alone.elsewhere - every.elements)
         together = Tested(alone.answer, every, copies, outputs)
@@ -199,7 +209,7 @@ class Prover:
         if len(failing) < 2 or tested[-1].heals or self._experiments.exhausted:
             return None
         union = _union(one.answer.elements for one in failing)
-        if self._experiments.without(union).outcome is not Outcome.PASS:
+        if not self._experiments.without(union).heals:
             return None
         effects: dict[int, float] = {}
         for at, one in enumerate(tested):
@@ -214,7 +224,7 @@ class Prover:
         needed = [tested[at].answer.elements for at in effects]
         if len(needed) < 2 or self._experiments.exhausted:
             return None
-        if len(needed) < len(failing) and self._experiments.without(_union(needed)).outcome is not Outcome.PASS:
+        if len(needed) < len(failing) and not self._experiments.without(_union(needed)).heals:
             return None
         causes = tuple(effects)
         return self._end(CauseStatus.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))

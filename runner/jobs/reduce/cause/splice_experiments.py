@@ -11,6 +11,7 @@ from runner.session.cause import Experiment
 from runner.session.parallel import Expected
 from runner.session.session import Session
 from runner.text import counted
+from runner.verdict import Signature
 from strategies.outcome import Answer, Outcome
 from strategies.trial import Trial
 
@@ -101,7 +102,7 @@ class Experiments:
         ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
         if ruling is None:
             return Experiment(Outcome.UNRESOLVED, reason=REACHED)
-        experiment = Experiment.of(ruling.verdict)
+        experiment = replace(Experiment.of(ruling.verdict), gone=self._got_further(ruling.verdict.signature))
         if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell")
         return experiment
@@ -110,4 +111,18 @@ class Experiments:
         """How bad an experiment came out; without a measure, whether it fails."""
         if made.measure is not None:
             return made.measure
-        return 0.0 if made.outcome is Outcome.PASS else self.whole.measure or 1.0
+        return 0.0 if made.heals else self.whole.measure or 1.0
+
+    def _got_further(self, met: Signature | None) -> bool:
+        """Whether a failure is one that the model under study does not live to see: of a later stage than its own."""
+        studied = self.session.judge.studied.signature
+        return bool(studied and met and 0 < _depth(studied) < _depth(met))
+
+
+def _depth(failure: Signature) -> int:
+    """How far a model came before it failed; 0: the stage does not say.
+
+    A model that is loaded has not failed to load, and one that gave values has run without an error.
+    """
+    gave_values = failure.stage == "infer" and failure.kind in ("nan", "inf")
+    return {"load": 1, "build": 1, "infer": 3 if gave_values else 2, "compare": 3}.get(failure.stage, 0)

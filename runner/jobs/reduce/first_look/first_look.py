@@ -7,6 +7,7 @@ found by the search's own questions all the same.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runner.checkers.checker import Checker
@@ -18,11 +19,13 @@ from runner.jobs.reduce.first_look.inner_values_subject import InnerValues
 from runner.jobs.reduce.first_look.nodes_between import between
 from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.session.cause import SHARE, Cause, CauseStatus
 from runner.session.session import Session
 from runner.session.trust.check_counts import FIRST_LOOK
 from runner.text import counted, listed
 from runner.verdict import INSIDE, SAID, Verdict
 from runner.workers.leases.lease import OutOfTime
+from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -34,15 +37,20 @@ CLEAR, COMPARABLE = 3.0, 100.0
 """A tensor says where to look if its error is so many tolerances, and at most so many times less than the worst."""
 
 
+_FEW = 3
 _TRACE = "Fatal Python error"
 
 
 @dataclass
 class FirstLook:
-    """``nodes``: where the search looks first. ``said``: what named them; "": nobody has looked, or nothing did."""
+    """``nodes``: where the search looks first. ``said``: what named them; "": nobody has looked, or nothing did.
+
+    ``wrong``: the nodes that make each tensor about as wrong as the worst, though what that is made of is right.
+    """
 
     nodes: tuple[int, ...] = ()
     said: str = ""
+    wrong: tuple[tuple[int, ...], ...] = ()
 
     def take(self, session: Session, checker: Checker, *, shows_inside: bool) -> None:
         """Find out what the failure under study names, and begin the search there.
@@ -70,6 +78,21 @@ class FirstLook:
             log.info("first look: %s", self.said)
             session.open_search()
 
+    def beside(self, cause: Cause | None, names: Callable[[Trial], Sequence[str]]) -> tuple[str, ...]:
+        """Say where else the model is wrong inside, once a cause was shown.
+
+        A fault hides what lies above it from all that is judged at the model's outputs.
+        """
+        if cause is None or cause.status not in (CauseStatus.PROVEN, CauseStatus.JOINT):
+            return ()
+        known = {index for one in cause.answers for nodes in (one.healed.elements, *one.instances) for index in nodes}
+        others = [nodes[-1] for nodes in self.wrong if nodes and known.isdisjoint(nodes)]
+        if not others:
+            return ()
+        gives = "what it gives is" if len(others) == 1 else "what each of them gives is"
+        said = f"{listed(names(Trial.of(others)), _FEW)}: {gives} wrong too, though what that is made of is right, so"
+        return (f"{said} another fault may lie there; strategy.find=all names all that fail alone",)
+
     def _by_text(self, subject: Subgraph, text: str, what: str) -> bool:
         """Take what a text names: one tensor, or what lies between several."""
         tensors = named_tensors(subject.graph, text)
@@ -87,12 +110,12 @@ class FirstLook:
         return self._found(tuple(first), "the reference cannot run")
 
     def _by_nonfinite(self, subject: Subgraph) -> bool:
-        """Take the first node that made a NaN or Inf of finite values when the reference ran."""
+        """Take the first node that made a NaN or Inf, of values without one that counts, when the reference ran."""
         bad = {name for name in subject.graph.producers if subject.is_bad_feed(name)}
         made = [
             node.index for node in subject.graph.nodes if bad.intersection(node.outputs) and bad.isdisjoint(node.inputs)
         ]
-        return self._found(tuple(made[:1]), "of finite values a NaN or Inf is made, by the reference as well, by")
+        return self._found(tuple(made[:1]), "the first NaN or Inf that counts is made, by the reference as well, by")
 
     def _by_operators(self, subject: Subgraph, text: str) -> bool:
         """Take the nodes of an operator that a text names."""
@@ -114,6 +137,8 @@ class FirstLook:
         # that holds a tensor without a good value, parts cannot be judged
         places = [(name, between(subject.graph, name, sizes)) for name in bad]
         known = [one for one in places if all(map(subject.has_reference, _outputs(subject, one[1])))]
+        as_wrong = max(CLEAR, SHARE * max(sizes.values()))
+        self.wrong = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
         last, nodes = max(known or places, key=lambda one: subject.graph.producers[one[0]])
         return self._found(nodes, f"{last} is wrong though what it is made of is right, and is made by")
 

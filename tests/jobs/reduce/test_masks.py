@@ -1,0 +1,76 @@
+"""Real runs of models in which a mask holds -Inf: it is at fault only where it reaches the outputs itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.harness import Run, winnow
+
+SIZE = 6
+EMPTY = np.where(np.arange(SIZE)[:, None] == 3, False, np.tril(np.ones((SIZE, SIZE), bool)))
+"""Which elements a mask leaves: of one row none."""
+INF = np.float32(np.inf)
+
+
+def reduced(folder: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> Run:
+    """Reduce a model that makes ``z`` of ``x`` where that has a NaN or Inf."""
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIZE, SIZE])] for name in ("x", "z")]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "g", *ends, tensors)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "net.onnx")
+    return winnow(f"model={folder / 'net.onnx'}", "checker=finite", "checker.flaky=never", folder=folder / "run")
+
+
+def nodes(*more: tuple[str, str, str]) -> list[onnx.NodeProto]:
+    """Nodes by operator, what they read and what they give; a node is called as its output."""
+    return [helper.make_node(kind, reads.split(), [gives], name=gives) for kind, reads, gives in more]
+
+
+AFTER = ("Softmax", "masked", "shares"), ("MatMul", "shares x", "mixed"), ("Neg", "mixed", "z")
+WHERE = ("Abs", "x", "scores"), ("Where", "mask scores least", "masked"), *AFTER
+ADDED = ("Abs", "x", "scores"), ("Unsqueeze", "rows first", "more"), ("Squeeze", "more first", "again")
+ADDED = *ADDED, ("Add", "scores again", "masked"), *AFTER
+
+
+@pytest.mark.parametrize("given", [WHERE, ADDED])
+def test_a_row_that_is_masked_whole_is_a_nan_of_the_softmax(given: tuple, tmp_path: Path) -> None:
+    weights = {
+        "mask": EMPTY,
+        "least": np.array(-INF, np.float32),
+        "rows": np.where(EMPTY, np.float32(0), -INF).astype(np.float32),
+        "first": np.array([0], np.int64),
+    }
+    read = {name for _, reads, _ in given for name in reads.split()}
+    run = reduced(tmp_path, nodes(*given), {name: value for name, value in weights.items() if name in read})
+    assert (run.code, run.result["culprits"], run.result["signature"]["kind"]) == (0, ["shares"], "nan"), run.output
+    assert "the original's failure was nan" not in run.output
+
+
+def test_a_mask_that_reaches_an_output_is_what_is_found(tmp_path: Path) -> None:
+    given = nodes(("Abs", "x", "scores"), ("Where", "mask scores least", "masked"), ("Neg", "masked", "z"))
+    run = reduced(tmp_path, given, {"mask": EMPTY, "least": np.array(-INF, np.float32)})
+    assert (run.code, run.result["culprits"], run.result["signature"]["kind"]) == (0, ["masked"], "inf"), run.output
+
+
+def test_a_weight_that_is_infinite_is_at_fault_where_it_is_multiplied(tmp_path: Path) -> None:
+    weight = np.ones((SIZE, SIZE), np.float32)
+    weight[2, 3] = INF
+    given = nodes(("Abs", "x", "a"), ("MatMul", "a weight", "b"), ("Sin", "b", "c"), ("Neg", "c", "z"))
+    run = reduced(tmp_path, given, {"weight": weight})
+    assert (run.code, run.result["culprits"]) == (0, ["b"]), run.output
+
+
+def test_an_overflow_under_a_mask_is_the_fault(tmp_path: Path) -> None:
+    """What overflows is Inf before the mask adds its own to it."""
+    given = nodes(
+        ("Exp", "x", "e"), ("Mul", "e huge", "scores"), ("Add", "scores rows", "masked"), *AFTER,
+    )  # fmt: skip
+    rows = np.where(np.tril(np.ones((SIZE, SIZE), bool)), np.float32(0), -INF).astype(np.float32)
+    run = reduced(tmp_path, given, {"huge": np.float32(3e38), "rows": rows})
+    assert (run.code, run.result["culprits"]) == (0, ["scores"]), run.output

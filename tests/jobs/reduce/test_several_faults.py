@@ -1,0 +1,102 @@
+"""Real runs of models with more than one fault: each is told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from runner.report.sections.cause_section import told
+from tests.harness import winnow
+from tests.jobs.reduce.test_cause import COMPARE, answers, pair
+
+BRANCH = 12
+
+
+def chain(first: str, name: str) -> list[tuple]:
+    """Steps that keep the size of what goes through them."""
+    ends = [first, *(f"{name}{at}" for at in range(BRANCH))]
+    return [("Softsign" if at % 5 == 4 else "Neg", ends[at], ends[at + 1]) for at in range(BRANCH)]
+
+
+def test_two_different_faults_are_both_found_without_a_setting(tmp_path: Path) -> None:
+    """Without the first fault the model is better by most of the failure, so it is worth a search for the rest."""
+    steps = [
+        *chain("x", "a"),
+        ("Mul", f"a{BRANCH - 1}", "one", 1.0),
+        *chain("x", "b"),
+        ("Div", f"b{BRANCH - 1}", "two", 1.0),
+        ("Add", "one two", "y"),
+        ("Neg", "y", "z"),
+    ]
+    given = (*pair(tmp_path, steps, ["z"], {"one": 1.1, "two": 0.8}), *COMPARE)
+    run = winnow(*given, folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "joint", run.output
+    assert sorted(answers(run)) == [(["one"], True), (["two"], True)]
+    assert "They are: two; one." in " ".join(run.output.split())
+    # a setting of the user's is a limit
+    few = winnow(*given, "strategy.cause_checks=4", folder=tmp_path / "few")
+    assert few.result["cause"]["status"] == "not proven"
+    assert few.result["checks"]["cause"] <= 4
+
+
+def unloadable(folder: Path) -> tuple[str, ...]:
+    """A child whose ``a`` does not load, and whose ``b`` does not run once it does."""
+    steps = [("Abs", "x", "early"), ("Neg", "early", "a"), ("Exp", "early", "b"), ("Add", "a b", "z")]
+    given = pair(folder, steps, ["z"], {})
+    child = onnx.load(folder / "child.onnx")
+    by_name = {node.name: node for node in child.graph.node}
+    by_name["a"].op_type, by_name["a"].domain = "Missing", "com.microsoft"
+    by_name["b"].op_type = "Gather"
+    by_name["b"].input.append("seventh")
+    child.graph.initializer.append(numpy_helper.from_array(np.array([6, 0], np.int64), "seventh"))
+    child.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(child, folder / "child.onnx")
+    return given
+
+
+def test_a_failure_that_another_one_of_a_later_stage_follows_is_gone(tmp_path: Path) -> None:
+    """A model that is loaded does not fail to load: what fails in it then is another fault, and is said so."""
+    run = winnow(*unloadable(tmp_path), "checker.flaky=never", folder=tmp_path / "run")
+    cause = run.result["cause"]
+    assert (run.result["culprits"], run.result["signature"]["stage"]) == (["a"], "load"), run.output
+    assert (cause["status"], cause["answers"][0]["good_outputs"]["outcome"]) == ("proven", "different"), run.output
+    said = " ".join(run.output.split())
+    assert "the whole model no longer fails in this way (it has another failure, at a later stage)" in said
+    assert "the whole model passes" not in said
+
+
+def test_what_was_healed_in_several_places_is_said_of_all_of_them() -> None:
+    answer = {"is_cause": True, "culprits": ["r0"], "instances": [["r0"]], "good_outputs": {"outcome": "pass"}}
+    alone = told({"status": "proven", "answers": [answer]})
+    assert "what these nodes give, the whole model passes" in alone
+    three = told({"status": "proven", "answers": [{**answer, "instances": [["r0"], ["r1"], ["r2"]]}]})
+    assert "what these nodes, and the same nodes in 2 other places of the model, give, the whole model passes" in three
+
+
+@pytest.mark.parametrize("answers", [None, 3, [3], [{"is_cause": True}], [{"is_cause": True, "instances": 3}]])
+@pytest.mark.parametrize("status", ["proven", "joint"])
+def test_a_result_from_anywhere_is_told(status: str, answers: object) -> None:
+    assert f"Cause: {status}." in told({"status": status, "answers": answers})
+
+
+def test_a_fault_that_another_one_hides_is_told_of(tmp_path: Path) -> None:
+    """Good values for the later one make the model pass: what is above it is seen inside the model alone."""
+    steps = [
+        ("Mul", "x", "one", 1.0),
+        *chain("one", "a"),
+        ("Div", f"a{BRANCH - 1}", "two", 1.0),
+        ("Neg", "two", "z"),
+    ]
+    said = "one: what it gives is wrong too, though what that is made of is right"
+    given = pair(tmp_path, steps, ["z"], {"one": 1.3, "two": 0.6})
+    run = winnow(*given, *COMPARE, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["two"], "proven"), run.output
+    assert any(one.startswith(said) for one in run.result["warnings"]), run.output
+    given = pair(tmp_path, steps, ["z"], {"two": 0.6})
+    alone = winnow(*given, *COMPARE, folder=tmp_path / "alone")
+    assert (alone.result["culprits"], alone.result["cause"]["status"]) == (["two"], "proven"), alone.output
+    assert not any("wrong too" in one for one in alone.result["warnings"])
