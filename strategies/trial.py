@@ -90,6 +90,11 @@ class Trial:
         return Trial(_read(ranges))
 
 
+def size_of(ranges: str) -> int:
+    """Return how many elements the text that ``ranges`` wrote stands for; the set itself is not made."""
+    return sum(last + 1 - first for first, last in _runs(ranges))
+
+
 def _written(elements: frozenset[int]) -> str:
     runs = []
     for _, run in groupby(enumerate(sorted(elements)), key=lambda pair: pair[1] - pair[0]):

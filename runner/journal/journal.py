@@ -31,7 +31,7 @@ from runner.journal.journal_lines import (
     refusal,
 )
 from runner.verdict import Verdict
-from strategies.trial import Trial
+from strategies.trial import Trial, size_of
 
 _HEADER_START = b'{"winnow": '
 JOURNAL_NAME = "journal.jsonl"
@@ -96,6 +96,23 @@ class Journal:
             return next(
                 (records.standing[place].verdict for records in self._reused if place in records.standing), None
             )
+
+    def removals(self, trial: Trial) -> tuple[Verdict, ...]:
+        """Return the first verdicts on sets that lack a single element of a trial, by that element, ascending.
+
+        They are looked for among the records: to ask for each removal from a set of thousands would take minutes.
+        """
+        found: dict[int, Verdict] = {}
+        with self._lock:
+            for records in (self._own, *self._reused):
+                for place, entry in records.standing.items():
+                    taken_back = records is not self._own and place in self._own.voided
+                    if entry.attempt or taken_back or size_of(entry.ranges) != len(trial) - 1:
+                        continue
+                    lacks = trial.elements - entry.trial.elements
+                    if len(lacks) == 1:
+                        found.setdefault(min(lacks), entry.verdict)
+        return tuple(verdict for _, verdict in sorted(found.items(), key=lambda one: one[0]))
 
     def put(self, trial: Trial, attempt: int, verdict: Verdict, phase: str, label: str, iteration: int) -> Verdict:
         """Record a verdict; it is on disk when this returns. Return the one that counts.

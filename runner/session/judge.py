@@ -252,8 +252,7 @@ class Judge:
         self.journal.refresh()
         if len(trial) == 1 or nodes_of(self.subject, trial) != trial:
             return ()  # nothing can be left out, or what was left out was no node
-        smaller = [self.journal.get(Trial(trial.elements - {element})) for element in trial]
-        verdicts = [self._relative(known) for known in smaller if known]
+        verdicts = [self._relative(known) for known in self.journal.removals(trial)]
         unknown = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.UNRESOLVED]
         return tuple(reason for reason in unknown if reason.startswith(UNFIT))
 

@@ -21,7 +21,9 @@ from runner.errors import UsageError
 from runner.journal.journal import Journal, context_digest
 from runner.journal.journal_lines import FORMAT, read_context
 from runner.journal.open_journals import Journals
+from runner.session.judge import Judge
 from runner.verdict import Signature, Verdict
+from strategies import trial as trial_module
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -36,6 +38,7 @@ import sys
 from pathlib import Path
 from runner.journal.journal import Journal
 from runner.verdict import Verdict
+from strategies import trial as trial_module
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 path, name, start, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
@@ -430,3 +433,35 @@ def test_that_a_check_could_not_run_is_no_verdict_for_the_next_run(tmp_path: Pat
     assert other.reuse([path]) == 2
     assert other.get(Trial.of([3])) is None
     assert Journal(path, CONTEXT, writer="moved").get(Trial.of([3])) is None, "a folder's own"
+
+
+def test_removals_are_those_that_would_be_found_one_by_one(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    for number in range(40):
+        whole = Trial.of(rng.sample(range(12), rng.randrange(2, 8)))
+        journals = [Journal(tmp_path / str(number) / f"{name}.jsonl", CONTEXT) for name in "abc"]
+        for at in range(60):
+            sets = rng.choice([whole.elements - {rng.choice(list(whole))}, rng.sample(range(12), rng.randrange(8))])
+            verdict = Verdict(rng.choice([Outcome.UNRESOLVED, Outcome.FAIL]), reason=str(at))
+            rng.choice(journals).put(Trial.of(sets), rng.choice([0, 0, 1]), verdict, "search", "", at)
+            if rng.random() < 0.2:
+                rng.choice(journals).forget(Trial.of(sets))
+        own = journals[0]
+        own.reuse([journal.path for journal in journals[1:]])
+        known = [own.get(Trial(whole.elements - {element})) for element in whole]
+        assert own.removals(whole) == tuple(one for one in known if one)
+
+
+def test_removals_from_a_set_of_thousands_are_looked_for_among_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, whole = Journal(tmp_path / "journal.jsonl", CONTEXT), Trial.of(range(0, 10_000, 2))
+    put(journal, [*whole])
+    put(journal, [*whole][1:], FAIL)
+    written: list[int] = []
+    original = trial_module._written
+    monkeypatch.setattr(trial_module, "_written", lambda some: written.append(len(some)) or original(some))
+    judge: Any = SimpleNamespace(journal=journal, subject=SimpleNamespace(), _relative=lambda one: one)
+    assert Judge.unfit(judge, whole) == ()
+    assert len(written) < 10
+    assert journal.removals(whole) == (FAIL,)

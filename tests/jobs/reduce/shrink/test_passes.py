@@ -169,7 +169,7 @@ def test_several_workers_check_a_shrunk_answer_at_once(tmp_path: Path) -> None:
 def test_what_was_no_node_says_nothing_of_removals() -> None:
     known = Verdict(Outcome.UNRESOLVED, reason=f"{UNFIT[0]} x")
     kept = Kept(Graph.of(model_of([helper.make_node("Neg", ["x"], ["y"])], ["x"], ["y"], [])), Trial.of([0]))
-    journal = SimpleNamespace(refresh=lambda: None, get=lambda *_: known)
+    journal = SimpleNamespace(refresh=lambda: None, removals=lambda _: (known,))
     judge: Any = SimpleNamespace(journal=journal, subject=SimpleNamespace(), _relative=lambda one: one)
     assert Judge.unfit(judge, Trial.of([3, 4]))
     judge.subject.kept = lambda _: kept
