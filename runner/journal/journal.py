@@ -31,7 +31,7 @@ from runner.journal.journal_lines import (
     refusal,
 )
 from runner.verdict import Verdict
-from strategies.trial import Trial, size_of
+from strategies.trial import Trial
 
 _HEADER_START = b'{"winnow": '
 JOURNAL_NAME = "journal.jsonl"
@@ -104,15 +104,10 @@ class Journal:
         """
         found: dict[int, Verdict] = {}
         with self._lock:
-            for records in (self._own, *self._reused):
-                for place, entry in records.standing.items():
-                    taken_back = records is not self._own and place in self._own.voided
-                    if entry.attempt or taken_back or size_of(entry.ranges) != len(trial) - 1:
-                        continue
-                    lacks = trial.elements - entry.trial.elements
-                    if len(lacks) == 1:
-                        found.setdefault(min(lacks), entry.verdict)
-        return tuple(verdict for _, verdict in sorted(found.items(), key=lambda one: one[0]))
+            for records in (*reversed(self._reused), self._own):  # the first one counts
+                taken_back = () if records is self._own else self._own.voided
+                found |= {lacks: one.verdict for lacks, one in records.removals(trial) if one.place not in taken_back}
+        return tuple(found[lacks] for lacks in sorted(found))
 
     def put(self, trial: Trial, attempt: int, verdict: Verdict, phase: str, label: str, iteration: int) -> Verdict:
         """Record a verdict; it is on disk when this returns. Return the one that counts.
@@ -248,9 +243,8 @@ class Journal:
         elif tail:
             os.ftruncate(descriptor, size - len(tail))
         if os.fstat(descriptor).st_size == 0:
-            _write_whole(
-                descriptor, _line({"winnow": FORMAT, "context": self.context})
-            )  # synced with the first verdict
+            # synced with the first verdict
+            _write_whole(descriptor, _line({"winnow": FORMAT, "context": self.context}))
 
 
 def _journals_in(path: Path) -> list[Path]:

@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from typing import Any
 from runner.errors import OtherConditionsError, UsageError
 from runner.report.replay import drift
 from runner.verdict import CAUGHT, Verdict
-from strategies.trial import Trial
+from strategies.trial import Trial, size_of
 
 #: how many bad lines of a journal are named, and how much of what is wrong with one
 _SKIPPED_SHOWN, _SHOWN = 5, 200
@@ -53,6 +53,11 @@ class Entry:
     def trial(self) -> Trial:
         """The trial that was checked."""
         return Trial.parse(self.ranges)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """What no other record that stands in the same journal has."""
+        return self.key, self.attempt
 
 
 class Records:
@@ -88,6 +93,14 @@ class Records:
                 self._line_number += 1
                 count += self._take(line)
         return count
+
+    def removals(self, trial: Trial) -> Iterator[tuple[int, Entry]]:
+        """Yield the first verdicts on sets that lack a single element of a trial, with that element."""
+        for entry in self.standing.values():
+            if not entry.attempt and size_of(entry.ranges) == len(trial) - 1:
+                lacks = trial.elements - entry.trial.elements
+                if len(lacks) == 1:
+                    yield min(lacks), entry
 
     def _take(self, line: bytes) -> int:
         if self._line_number == 1:
