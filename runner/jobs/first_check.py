@@ -20,6 +20,7 @@ from runner.checkers.command.command import CommandCheck
 from runner.checkers.file_integrity import Seal
 from runner.checkers.registry import build
 from runner.errors import WinnowError
+from runner.files import stamp
 from runner.model.files.copy_for_check import copy_for_check
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
@@ -52,11 +53,12 @@ def begun_check(settings: Settings, tools: Tools, *, small: bool) -> BegunCheck 
         if not isinstance(checker, CommandCheck) or checker.wants_feeds or checker.slip:
             return None
         Room(tools.run_folder).confirm()
+        before = stamp(model)
         copy = copy_for_check(model, folder)
         if copy == model:  # what it refers to is part of it
             return None
         candidate = Candidate(copy, folder, Trial.of([]), fresh=True, iteration=1)
-        return BegunCheck.of(checker, candidate, Seal.of_file(copy), tools.guardian)
+        return BegunCheck.of(checker, candidate, Seal.of_file(copy), tools.guardian, before)
     return None
 
 

@@ -233,3 +233,37 @@ def test_what_writes_results_is_loaded_while_checks_run(tmp_path: Path) -> None:
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", LOOKS, *given], capture_output=True, text=True, env=path, check=False)
     assert "loaded: True" in done.stdout, done.stderr
+
+
+REPLACED = """
+import shutil, sys
+from runner.cli.app import run
+from runner.jobs import processes
+from runner.sweeps.sweep import Sweep
+begin, other = processes.begun_check, sys.argv.pop(1)
+
+
+def replaced(settings, tools, **size):
+    begun = begin(settings, tools, **size)
+    if begun:
+        begun._ended.result()
+        shutil.copy(other, settings.model)
+        print("replaced")
+    return begun
+
+
+processes.begun_check = replaced
+sys.exit(run("winnow", sys.argv[1:], Sweep()))
+"""
+
+
+def test_a_file_that_is_replaced_before_it_is_read_is_checked_anew(tmp_path: Path) -> None:
+    check = check_script(tmp_path, "sys.exit(int('n2' in nodes))")
+    model, other, run = chain(tmp_path / "model.onnx", 3), chain(tmp_path / "other.onnx", 2), tmp_path / "run"
+    given = [str(other), f"model={model}", *by_command(check), f"hydra.run.dir={run}"]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", REPLACED, *given]
+    done = subprocess.run(words, capture_output=True, text=True, env=path, check=False)
+    assert "replaced" in done.stdout, done.stderr
+    assert json.loads((run / "result.json").read_text())["status"] == "nothing_to_find", done.stdout
+    assert [number for number, *_ in recorded(run)] == [2], "the first check is of no model that was read"

@@ -21,6 +21,7 @@ from runner.model.errors import ModelError
 from runner.model.files import parse_without_weights as parse_without_weights_module
 from runner.model.files import read_model
 from runner.model.files.external_data import OWN_FILE
+from runner.model.files.hashed_aside import HashedAside
 from runner.model.files.list_weights_files import weights_beside
 from runner.model.files.parse_without_weights import is_own, parse, parse_without_weights, take_in
 from runner.model.files.read_model import ingest
@@ -180,20 +181,23 @@ def test_a_model_whose_weights_stay_in_it_names_no_other_file(tmp_path, monkeypa
     assert fixed_path._weights(path) == {"v.bin": tmp_path / "v.bin"}
 
 
-def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path, monkeypatch, limit):
     model = model_of([helper.make_node("Neg", ["w"], ["y"])], [], ["y"], [])
     model.graph.initializer.add(name="w", data_type=1, dims=[1024], raw_data=bytes(4096))
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
 
-    def late(given: Path) -> ModelProto | None:
-        """What is there when the file is hashed already."""
+    def written(digest: HashedAside, given: Path, length: int) -> None:
+        """Hash what is there, and then write what is parsed."""
+        hash_file(digest, given, length)
+        digest.hexdigest()
         given.write_bytes(given.read_bytes().replace(bytes(4096), bytes([1]) * 4096))
-        return parse_without_weights(given)
 
-    monkeypatch.setattr(read_model, "parse_without_weights", late)
+    hash_file = HashedAside.update_from
+    monkeypatch.setattr(HashedAside, "update_from", written)
     with pytest.raises(ModelError, match="changed while it was read"):
-        ingest({"model": str(path), "store": str(tmp_path / "store"), "inline_limit": 0})
+        ingest({"model": str(path), "store": str(tmp_path / "store"), "inline_limit": limit})
 
 
 MEASURED = """

@@ -23,23 +23,26 @@ _START_SECONDS = 1.0
 class BegunCheck:
     """The command runs in a thread; whoever takes the check waits for it, and all else happens then, as ever.
 
-    ``seal``: the candidate's files before the check.
+    ``seal``: the candidate's files before the check. ``of_file``: the stamp of the user's file before it was copied.
     """
 
     checker: CommandCheck
     candidate: Candidate
     seal: Seal
     guardian: Guardian
+    of_file: tuple[int, ...] | None
     _ended: Future[Verdict] = field(default_factory=Future)
     _token: threading.Lock = field(default_factory=threading.Lock)
 
     @staticmethod
-    def of(checker: CommandCheck, candidate: Candidate, seal: Seal, guardian: Guardian) -> BegunCheck:
+    def of(
+        checker: CommandCheck, candidate: Candidate, seal: Seal, guardian: Guardian, of_file: tuple[int, ...] | None
+    ) -> BegunCheck:
         """Begin the check, and return when its process runs.
 
         The caller goes on with imports: a thread that competes with these for the interpreter would start it late.
         """
-        begun, others = BegunCheck(checker, candidate, seal, guardian), guardian.watched
+        begun, others = BegunCheck(checker, candidate, seal, guardian, of_file), guardian.watched
         threading.Thread(target=begun._run, name="first check", daemon=True).start()
         for _ in range(int(_START_SECONDS / _SOON)):
             if guardian.watched > others or wait([begun._ended], _SOON).done:

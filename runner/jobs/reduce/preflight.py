@@ -18,6 +18,7 @@ from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
 from runner.errors import CannotJudge
+from runner.files import stamp
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
@@ -180,9 +181,11 @@ class Preflight:
 
     def _file(self, judge: Judge) -> Judge:
         assert isinstance(judge.subject, Subgraph)
-        given = self.begun.candidate.model if self.begun else None
-        own = judge.stage(FILE_STAGE, UserFile(judge.subject, given))
-        own.begun = self.begun
+        begun = self.begun
+        if begun and begun.of_file != stamp(judge.subject.file):
+            begun = None  # the file was replaced before it was read: what is checked already is another model
+        own = judge.stage(FILE_STAGE, UserFile(judge.subject, begun.candidate.model if begun else None))
+        own.begun = begun
         return own
 
     def _say(self, warning: str) -> None:
