@@ -52,7 +52,8 @@ def begun_check(settings: Settings, tools: Tools, *, small: bool) -> BegunCheck 
         checker = build(settings, tools)
         if not isinstance(checker, CommandCheck) or checker.wants_feeds or checker.slip:
             return None
-        Room(tools.run_folder).confirm()
+        # after this copy the run makes one of the weights; of a small model what is always free is enough for both
+        Room(tools.run_folder).confirm(0 if small else 2 * size)
         before = stamp(model)
         copy = copy_for_check(model, folder)
         if copy == model:  # what it refers to is part of it

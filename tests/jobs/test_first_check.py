@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from benchmarks.chain_models import chain
+from runner.artifacts.disk_space import RESERVE
 from runner.errors import UsageError
 from runner.jobs import first_check
 from runner.jobs.job import Job
 from runner.jobs.processes import started
+from runner.model.files.copy_for_check import copy_for_check
 from runner.schema.checker import CommandChecker, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.run import JournalSettings, LeaseMode, SanitizeSettings
@@ -105,6 +110,29 @@ def test_a_larger_model_is_checked_at_once_where_there_is_memory_for_both(
     monkeypatch.setattr(first_check, "SMALL", 16)
     monkeypatch.setattr(first_check, "ROOM", room)
     assert begun(settings, tmp_path / "run") is begins
+
+
+@pytest.mark.parametrize(("models", "begins"), [(1.5, False), (2, True)])
+def test_a_larger_model_is_checked_at_once_where_the_disk_has_room_for_its_copy_and_its_weights(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, models: float, begins: bool
+) -> None:
+    monkeypatch.setattr(first_check, "SMALL", 16)
+    free = RESERVE + int(models * (tmp_path / "model.onnx").stat().st_size)
+    there = SimpleNamespace(f_blocks=1, f_bfree=free, f_bavail=free, f_frsize=1)
+    monkeypatch.setattr(os, "statvfs", lambda _: there)
+    assert begun(settings, tmp_path / "run") is begins
+
+
+def test_of_a_copy_that_does_not_fit_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def copied(file: Path, copy: Path) -> Path:
+        copy.write_bytes(file.read_bytes()[:10])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    model = chain(tmp_path / "model.onnx", 3)
+    monkeypatch.setattr(shutil, "copyfile", copied)
+    with pytest.raises(OSError, match="No space"):
+        copy_for_check(model, tmp_path / "check")
+    assert [*(tmp_path / "check").iterdir()] == []
 
 
 def test_a_larger_model_is_copied_once_the_worker_that_reads_it_starts(

@@ -18,7 +18,7 @@ _BESIDE = (b"location", b"ep_cache_context")
 def copy_for_check(file: Path, folder: Path) -> Path:
     """Return a copy of the model in ``folder``; the file itself where it refers to other files or is too large.
 
-    Raises OSError where it cannot be copied.
+    Raises OSError where it cannot be copied; then no part of it is left.
     """
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size
@@ -28,7 +28,12 @@ def copy_for_check(file: Path, folder: Path) -> Path:
             if _reads_others(file, content):
                 return file
     folder.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copyfile(file, folder / "model.onnx"))
+    copy = folder / "model.onnx"
+    try:
+        return Path(shutil.copyfile(file, copy))
+    except OSError:
+        copy.unlink(missing_ok=True)  # on a full disk it takes what the run needs to say so
+        raise
 
 
 def _reads_others(file: Path, content: mmap.mmap) -> bool:
