@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.artifacts.disk_space import Room
-from runner.errors import UsageError
+from runner.errors import UsageError, WinnowError
 from runner.loading.recording_limits import RecordingLimits, recording_limits
 from runner.model.errors import NoRoomForWeights
 from runner.model.files.candidate_store import Store
@@ -24,15 +24,20 @@ from runner.workers.pool import Pool
 def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:
     """Read the model that ``key`` names into a store; return what was found out.
 
-    Raises UsageError for a wrong file, NoRoom where its weights cannot be copied, and as `operate` does.
+    Raises UsageError for a wrong file, NoRoom where its weights cannot be copied or the disk is full, and as `operate`
+    does.
     """
     if not path.is_file():
         raise UsageError(f"{key}={path}: no such file")
     args = {"model": str(path), "store": str(store.folder)}
-    reply = operate(pool, settings, "ingest", args, f"{key}={path}: reading it")
+    room = Room(store.folder.parent)
+    try:
+        reply = operate(pool, settings, "ingest", args, f"{key}={path}: reading it")
+    except WinnowError:
+        room.confirm()  # a process that cannot write its answer ends without one
+        raise
     if reply.value is not None:
         return reply.value
-    room = Room(store.folder.parent)
     if reply.failure and reply.failure.type == NoRoomForWeights.__name__:
         raise room.none(reply.failure.message)
     room.confirm()

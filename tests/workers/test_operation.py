@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from runner.artifacts import disk_space
+from runner.artifacts.disk_space import NoRoom
 from runner.errors import UsageError, WinnowError
-from runner.loading.models import outputs_of
+from runner.loading.models import ingest, outputs_of
+from runner.model.files.candidate_store import Store
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.root import Settings
 from runner.schema.run import WorkerSettings
@@ -57,6 +60,17 @@ def test_two_deaths_are_no_mistake_of_the_users(tmp_path: Path) -> None:
     with pytest.raises(WinnowError, match=r"workers\.memory_mb=MIB sets another limit") as raised:
         asked(Scripted(tmp_path, died(OUT_OF_MEMORY)))
     assert raised.value.exit_code == 1
+
+
+def test_a_process_that_ends_while_the_disk_is_full_says_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "m.onnx"
+    model.touch()
+    for reserve, error in ((1 << 60, NoRoom), (0, WinnowError)):
+        monkeypatch.setattr(disk_space, "RESERVE", reserve)
+        pool = Scripted(tmp_path, died("exit 1"), died("exit 1"))
+        with pytest.raises(WinnowError) as raised:
+            ingest("model", model, Store(tmp_path / "run" / "store"), Settings(), pool)
+        assert type(raised.value) is error
 
 
 @pytest.mark.parametrize("limit", ["timeout", "memory"])
