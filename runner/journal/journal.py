@@ -42,8 +42,8 @@ UNLOCKABLE = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINV
 def _drop_without_verdicts(descriptor: int, context: Mapping[str, str], path: Path) -> None:
     """Empty a journal of another context that holds nothing: a run that was refused at once must not bar the next."""
     start = os.pread(descriptor, 1 << 20, 0)
-    alone = start.startswith(_HEADER_START) and start.count(b"\n") == 1 and start.endswith(b"\n")
-    if alone and differences(read_context(path), context):
+    alone = start.startswith(_HEADER_START) and b"\n" not in start[:-1]
+    if alone and _is_object(start) and differences(read_context(path), context):
         os.ftruncate(descriptor, 0)
 
 
@@ -236,7 +236,8 @@ class Journal:
         """Make the file end in a whole line and begin with a header. Only called under the lock."""
         size = os.fstat(descriptor).st_size
         tail = _unfinished_tail(descriptor, size)
-        if tail and len(tail) == size and not (tail.startswith(_HEADER_START) or _HEADER_START.startswith(tail)):
+        begun = tail.rstrip(b"\0")  # zeros: a power cut before the header was synced
+        if tail and len(tail) == size and not (begun.startswith(_HEADER_START) or _HEADER_START.startswith(begun)):
             raise UsageError(not_a_journal(self.path))
         if tail and _is_object(tail):
             _write_whole(descriptor, b"\n")

@@ -465,3 +465,16 @@ def test_removals_from_a_set_of_thousands_are_looked_for_among_the_records(
     assert Judge.unfit(judge, whole) == ()
     assert len(written) < 10
     assert journal.removals(whole) == (FAIL,)
+
+
+def test_a_header_that_was_not_written_or_synced_to_its_end_bars_nobody(tmp_path: Path) -> None:
+    Journal(tmp_path / "whole.jsonl", CONTEXT)
+    header = (tmp_path / "whole.jsonl").read_bytes()
+    torn = [header[:length] for length in range(len(header))]
+    for number, content in enumerate([*torn, *(one.ljust(len(header), b"\0") for one in torn)]):
+        for name, context in (("same", CONTEXT), ("other", {"model": "another"})):
+            path = tmp_path / f"{name}{number}.jsonl"
+            path.write_bytes(content)
+            put(Journal(path, context), [1])
+            assert Journal(path, context).get(Trial.of([1])) == PASS
+            assert path.read_bytes().count(b'"context"') == 1
