@@ -46,7 +46,7 @@ def installed(folder: Path, name: str, groups: dict[str, dict[str, str]]) -> Non
 def winnow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Run Winnow where the example package is installed, on a model of Exp, Relu and Sqrt."""
     installed(tmp_path / "site", "winnow-example", entry_points())
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{EXAMPLE}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{EXAMPLE}{os.pathsep}{ROOT}")
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
     chain = [("Exp", "x", "a"), ("Relu", "a", "b"), ("Sqrt", "b", "y")]
     nodes = [helper.make_node(kind, [read], [written], name=kind.lower()) for kind, read, written in chain]
@@ -165,15 +165,18 @@ def test_each_mistake_of_a_package_is_told_to_whoever_asks_for_it(winnow, tmp_pa
         (site / "slips" / file).touch()
     for file in ("slips/choices.py", "onemod.py"):
         (site / file).write_text(CHOICES)
+    frozen = "from dataclasses import dataclass\nfrom runner.schema.checker import RunsChecker\n"
+    (site / "slips/frozen.py").write_text(f"{frozen}@dataclass(frozen=True)\nclass Kind(RunsChecker): ...\n")
     (site / "slips/conf/checker/unread.yaml").write_text("defaults: [\n")
     (site / "slips/conf/checker/bare.yaml").write_text("name: bare\n")
     names = ("refused", "typed", "plain", "unread", "nowhere", "bare", "twice")
-    checkers = {name: f"slips.choices:{name}" for name in names}
+    checkers = {"frozen": "slips.frozen:Kind", **{name: f"slips.choices:{name}" for name in names}}
     installed(site, "slips", {"winnow.checkers": checkers, "winnow.searches": {"misnamed": "slips.choices:misnamed"}})
     installed(site, "one", {"winnow.checkers": {name: f"onemod:{name}" for name in ("twice", "alone")}})
     asked = {
         "checker=refused": "slips should add it, but slips.choices:refused cannot be loaded: ",
         "checker=typed": "NameError: name 'Path' is not defined",
+        "checker=frozen": "TypeError: it has to be decorated with @settings, not @dataclass (cannot inherit frozen",
         "checker=plain": "it has to be decorated with @settings",
         "checker=alone": "one should add it, but onemod:alone cannot be loaded: TypeError: onemod is a single module",
         "checker=unread": "pkg://slips.conf/checker/unread.yaml, line 2: not valid YAML",

@@ -156,7 +156,12 @@ def _add(found: Added, entry: EntryPoint, groups: tuple[str, ...], made: Any) ->
 
 
 def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
-    made = entry.load()
+    try:
+        made = entry.load()
+    except TypeError as error:
+        if "frozen dataclass" not in str(error):
+            raise
+        raise TypeError(f"it has to be decorated with @settings, not @dataclass ({error})") from error
     if entry.name in (registry.SEARCHES if base is Procedure else _OURS[group]):
         raise ValueError(f"{group}={entry.name} is a choice of Winnow's own")
     schema = isinstance(made, type) and issubclass(made, base)

@@ -29,6 +29,8 @@ _CHILD = Path(__file__).with_name("fork_server_main.py")
 # beyond this what a check has left behind resists being killed: the server is ended with it
 _CLEAN_SECONDS = 10.0
 _LAST_WORDS = 500
+#: a fork takes some milliseconds, and a second on a machine that swaps
+FORK_SECONDS = 30.0
 
 
 class ForkServer:
@@ -36,8 +38,9 @@ class ForkServer:
 
     ``python``: the interpreter, as a command names it. ``env``: the environment in which ``modules`` are imported.
     ``unasked``: nobody has named them, so each has to be the installed one, as the script finds it too, and to print
-    nothing when it is imported. ``patience``: seconds that the imports may take. Raises UsageError where they cannot be
-    imported, Stopped where it was killed with all checks meanwhile.
+    nothing when it is imported; ``python`` has to be an interpreter, or a script that becomes one. ``patience``:
+    seconds that the imports may take. Raises UsageError where they cannot be imported, Stopped where it was killed with
+    all checks meanwhile.
     """
 
     def __init__(
@@ -61,6 +64,8 @@ class ForkServer:
         # what an interpreter and its imports change in their environment when they start (LC_CTYPE, where none is set)
         self._changed: dict[str, str] = {}
         self._removed: frozenset[str] = frozenset()
+        # its number and its folder, as it says itself
+        self._there = (0, "")
         told = json.dumps(list(modules))
         words = [python, str(_CHILD), str(theirs.fileno()), told, script, "unasked" if unasked else ""]
         with theirs, tempfile.TemporaryFile() as log:
@@ -91,6 +96,8 @@ class ForkServer:
                 raise
             log.seek(0)
             said = log.read()[-_LAST_WORDS:].decode("utf-8", "replace").strip()
+        if unasked and not wrong and self._stands_elsewhere(cwd):
+            wrong = "is a script that starts an interpreter, and may do more for each check"
         if unasked and said:
             wrong = wrong or "prints something when it imports them, as each check would"
         if wrong:
@@ -126,10 +133,13 @@ class ForkServer:
         request = {"argv": list(argv), "cwd": str(cwd), "env": own, "lease": held, "chain": CHAIN}
         body = json.dumps(request).encode()
         head = struct.pack(">I", len(body))
+        # no limit of the check's runs yet: a server that was stopped, or hangs in a fork, must not be waited for always
+        self._control.settimeout(FORK_SECONDS)
         with contextlib.suppress(OSError):  # the answer says that it is gone
             socket.send_fds(self._control, [head], [log, *held])
             self._control.sendall(body)
         answer = self.answer()
+        self._control.settimeout(None)
         if "error" in answer:
             raise OSError(answer["error"])
         if "pid" not in answer:
@@ -192,6 +202,7 @@ class ForkServer:
             there = dict(answer["ready"])
             self._changed = {name: text for name, text in there.items() if env.get(name) != text}
             self._removed = frozenset(env) - frozenset(there)
+            self._there = (int(answer["pid"]), str(answer["cwd"]))
             return ""
         if "wrong" in answer:
             return str(answer["wrong"])
@@ -202,6 +213,14 @@ class ForkServer:
         if code is None:
             return f"did not import them within {patience:g} s"
         return f"ended while it imported them ({death_of(code) or f'exit {code}'})"
+
+    def _stands_elsewhere(self, cwd: Path) -> bool:
+        """Whether the interpreter is another process than the one that was started, or in another folder.
+
+        So it is behind a script that waits for its end, and may change what that is, or that goes to a folder of its
+        own. One that becomes the interpreter in the same folder (pyenv's) has nothing left to do for a check.
+        """
+        return self._there != (self.pid, str(cwd.resolve()))
 
     def _exactly(self, size: int) -> bytes:
         data = b""

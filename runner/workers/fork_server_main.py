@@ -82,8 +82,7 @@ def _import(modules: list[str]) -> str:
         except BaseException as error:  # noqa: BLE001 - whatever a module raises
             return f"cannot import {name}: {type(error).__name__}: {error}"
         # neither outlives a fork, or the end of the first check
-        threading = sys.modules.get("threading")
-        if threading is not None and threading.active_count() > 1:
+        if "threading" in sys.modules and sys.modules["threading"].active_count() > 1:
             return f"importing {name} starts a thread, which a forked process does not have"
         try:
             os.waitpid(-1, os.WNOHANG)
@@ -153,8 +152,10 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             continue
         try:
             _send(control, {"pid": pid})
-            # it is reaped later: until then the job may use its number
-            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            # it is reaped later: until then the job may use its number. What it has left to init, which comes here
+            # instead, is reaped at once, as init does: a check may wait until such a number is free again
+            while (end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)) and end.si_pid != pid:
+                os.waitpid(end.si_pid, 0)
             assert end is not None
             _send(control, {"ended": end.si_status if end.si_code == os.CLD_EXITED else -end.si_status})
             _exactly(control, 1)
@@ -199,9 +200,8 @@ def become(request: dict[str, Any], fds: list[int]) -> types.CodeType:
         environment[request["chain"]] = ",".join(renumbered)
     os.environ.clear()
     os.environ.update(environment)
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()  # else all checks would draw the same numbers; Python's own generator does this itself
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()  # else all checks would draw the same numbers; Python's own does this itself
     script = request["argv"][1]
     sys.argv[:] = request["argv"][1:]
     if hasattr(sys, "orig_argv"):
@@ -283,7 +283,7 @@ def start(fd: int, modules: list[str], script: str, *, installed: bool) -> socke
     if not wrong and (status := _end_of_a_fork()):
         how = f"is killed by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exits with {status >> 8}"
         wrong = f"imports them, but a process that is forked from there does not end as it should: it {how}"
-    _send(control, {"wrong": wrong} if wrong else {"ready": dict(os.environ)})
+    _send(control, {"wrong": wrong} if wrong else {"ready": dict(os.environ), "pid": os.getpid(), "cwd": os.getcwd()})
     return control
 
 

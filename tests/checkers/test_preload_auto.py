@@ -230,6 +230,32 @@ def test_what_is_not_installed_is_not_imported_ahead(tmp_path: Path, own_guardia
         ForkServer(python, "check.py", ["os", "onnx"], **given)
 
 
+@pytest.mark.parametrize(
+    ("script", "forked"),
+    [
+        ('exec "$REAL" "$@"', "True"),  # as pyenv does
+        ('"$REAL" "$@"; exit $(($? != 0))', "False"),
+        ('cd other; exec "$REAL" "$@"', "False"),
+    ],
+)
+def test_a_script_named_python_that_has_more_to_do_for_each_check(
+    tools: Tools, automatic: Make, candidate: MakeCandidate, script: str, forked: str
+) -> None:
+    """What it makes of the end of a check counts, and so does the folder that it goes to."""
+    (tools.cwd / "other").mkdir()
+    wrapper = tools.cwd / "bin" / "python"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f"#!/bin/sh\n{script}\n")
+    wrapper.chmod(0o755)
+    settings: dict[str, Any] = {"command": [str(wrapper), "check.py"], "env": {"REAL": sys.executable}}
+    (tools.cwd / "other" / "check.py").write_text(WHO + "import sys\nsys.exit(4)\n")
+    verdicts = []
+    for preload in ("auto", []):
+        check = automatic(WHO + "import sys\nsys.exit(3)\n", preload=preload, fail_codes=[3], **settings)
+        verdicts += [(check.check(candidate()).outcome, said(tools, check, candidate()))]
+    assert verdicts[0] == (verdicts[1][0], forked)
+
+
 def test_a_server_that_cannot_start_is_no_matter_of_the_check(
     tools: Tools, automatic: Make, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -44,6 +44,14 @@ def models(folder: Path, names: Sequence[str]) -> None:
         (folder / f"{name}.onnx").write_bytes(b"")
 
 
+@pytest.mark.parametrize("group", ["strategy", "checker", "target", "inputs"])
+def test_a_group_that_is_taken_away(tmp_path: Path, group: str) -> None:
+    models(tmp_path, ["found"])
+    done = winnow(tmp_path, "model=found.onnx", f"~{group}")
+    assert done.returncode == 2, done.stderr
+    assert f"{group}: choose an option with {group}=NAME" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("model", "code", "status"),
     [

@@ -126,6 +126,29 @@ def test_it_ends_and_prints_as_a_plain_run(forked: Forked, code: str) -> None:
     assert forked.server and forked.server.alive
 
 
+def test_what_a_check_does_not_wait_for_is_reaped_while_it_runs(forked: Forked) -> None:
+    """As by init: else a check that waits until its daemon is gone would wait for ever."""
+    code = (
+        "import os, subprocess, time\n"
+        "pid = int(subprocess.check_output('sleep 60 >/dev/null & echo $!', shell=True))\n"
+        "os.kill(pid, 9)\n"
+        "while os.path.exists(f'/proc/{pid}'): time.sleep(0.01)\n"
+    )
+    end = forked(code, timeout=10.0)
+    assert (end.returncode, end.death) == (0, None)
+    assert forked.server and forked.server.alive
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_always(forked: Forked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No limit of the check's runs before it is forked."""
+    monkeypatch.setattr("runner.workers.fork_server.FORK_SECONDS", 0.5)
+    server = forked.start()
+    os.kill(server.pid, signal.SIGSTOP)
+    with pytest.raises(CannotJudge, match="ended while a check ran"):
+        forked("print('fine')")
+    assert not server.alive
+
+
 def test_what_an_interpreter_changes_in_its_environment_is_changed_for_each_check(forked: Forked) -> None:
     """Without a locale it sets LC_CTYPE for itself and for what it starts; what is imported may set more."""
     (forked.folder / "heavy.py").write_text("import os\nos.environ['SET'] = 'yes'\nos.environ.pop('TAKEN', None)\n")

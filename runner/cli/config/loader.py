@@ -123,7 +123,7 @@ class Loader(ConfigLoaderImpl):
         self, config_name: str | None, overrides: list[str], run_mode: RunMode, from_shell: bool
     ) -> DictConfig:
         config = super().load_configuration(config_name, overrides, run_mode, from_shell)
-        if OmegaConf.select(config, "checker.name") == FiniteChecker.name:
+        if "checker" in config and OmegaConf.select(config, "checker.name") == FiniteChecker.name:
             for key in ("nan", "inf"):
                 NonFiniteOutput.of(f"checker.{key}", OmegaConf.select(config, f"checker.{key}"))
         for section in ("launcher", "sweeper"):
