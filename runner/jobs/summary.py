@@ -34,8 +34,8 @@ from strategies.trial import Trial
 if TYPE_CHECKING:
     from runner.jobs.job import Job
 
-_SHOWN = 100
-"""Characters of what a check said that a warning holds."""
+_SHOWN, _MOST_SAID = 100, 500
+"""Characters of what a check said that a warning holds, and that a result does."""
 PARTS = (("pre-flight",), ("control",), ("re-check",), ("stability", "held out"), (REPEATS, "doubt"))
 """Of which phases the checks are that are counted apart: see `Checks`."""
 
@@ -82,6 +82,7 @@ def summary_of(
         memory=memory_limit(settings.checker.memory_mb),
         evidence=(shown := evidence(ending)),
         seen=seen(shown),
+        said=str(shown.get("reason") or "")[:_MOST_SAID],
         outputs=compared_outputs(judge),
     )
 

@@ -4,12 +4,14 @@ An attention mask holds -Inf on purpose: the softmax after it takes it out again
 output. So a non-finite tensor is part of the failure if a chain of non-finite tensors leads from it to a non-finite
 output of the model.
 
-The chain ends where a NaN is made of an Inf that the model's own constants put there: of a row that a mask has filled
-with -Inf the softmax makes a NaN, and not the mask is at fault, which holds what it was given.
+The chain ends where a softmax makes a NaN of an Inf that the model's own constants put there: the mask that has filled
+a whole row with -Inf is not at fault, and holds what it was given. Other operators take no mask: of an infinite bias or
+embedding a normalization makes a NaN as well, and there it is the weight.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,11 +19,14 @@ from onnx import TensorProto
 
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile, finite_of
+from runner.model.values.tensor_file import to_array
 
 _FILLS = frozenset({"Constant", "ConstantOfShape"})
 _MOVES = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile"}
 _PUTS = frozenset({*_MOVES, "Add", "ScatterND", "Transpose", "Trilu", "Unsqueeze", "Where"})
 """Operators that hand an Inf on as it is, or put it in place of something else: what masks are made with."""
+_MASKED = ("Softmax", "Attention")
+"""Words in the names of the operators that take what is masked."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +51,22 @@ def taint_of_all(graph: Graph, samples: tuple[Mapping[str, TensorFile], ...]) ->
             name = waiting.pop()
             if name not in seen:
                 seen.add(name)
-                made = graph.nodes[graph.producers[name]].inputs if name in graph.producers else ()
-                ends = meant if name in sample and sample[name].nan else frozenset[str]()
-                waiting += [source for source in made if source in found and source not in ends]
+                node = graph.nodes[graph.producers[name]] if name in graph.producers else None
+                masked = node and name in sample and sample[name].nan and any(one in node.op_type for one in _MASKED)
+                made = [source for source in (node.inputs if node else ()) if source in found]
+                waiting += [source for source in made if not (masked and source in meant)]
         bad |= found
         tainted |= seen
     return Taint(frozenset(tainted), frozenset(bad - tainted))
 
 
 def _constant_infinities(graph: Graph) -> frozenset[str]:
-    """Return the constants of the model that hold an Inf and no NaN."""
+    """Return the constants of the model that hold -Inf, no Inf and no NaN: with these a mask takes elements out."""
     found = set()
     for name, tensor in graph.initializers.items():
         if isinstance(tensor, TensorProto):
             finite, nan = finite_of(tensor)
-            found |= set() if finite or nan else {name}
+            found |= set() if finite or nan or bool((to_array(tensor) == math.inf).any()) else {name}
     return frozenset(found)
 
 

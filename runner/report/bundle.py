@@ -204,9 +204,9 @@ def _near_summary(summary: Summary, cwd: Path) -> Summary:
     """Return the summary without where the user's folders lie, which is nobody's business in a report."""
     reason = _near(str(summary.evidence.get("reason") or ""), cwd)
     model = Path(summary.input_model).name if summary.input_model else None
-    return replace(
-        summary, check=_near(summary.check, cwd), input_model=model, evidence={**summary.evidence, "reason": reason}
-    )
+    check, said = _near(summary.check, cwd), _near(summary.said, cwd)
+    told = {**summary.evidence, "reason": reason}
+    return replace(summary, check=check, said=said, input_model=model, evidence=told)
 
 
 def _near(text: str, cwd: Path) -> str:

@@ -61,7 +61,7 @@ class Summary:
     rate and its interval). ``reliability``: of a flaky check, its rates and repeats; of any other how many second
     verdicts agreed with the first, and with what probability a check that is often wrong would have been noticed.
     ``tried``: what was tried beyond 1-minimality. ``first_look``: what named the nodes that were asked about first.
-    ``seen``: how many elements of the output that failed are NaN and Inf.
+    ``seen``: how many elements of the output that failed are NaN and Inf. ``said``: what the check said of the answer.
     ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
@@ -107,6 +107,7 @@ class Summary:
     tried: str = ""
     first_look: str = ""
     seen: str = ""
+    said: str = ""
     suspects: tuple[Mapping[str, Any], ...] = ()
     passes: Mapping[str, Any] | None = None
     releases: Mapping[str, Any] | None = None

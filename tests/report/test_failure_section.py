@@ -134,14 +134,14 @@ def test_expected_and_actual_values_stand_beside_each_other() -> None:
 
 
 def test_a_title_has_what_the_check_said() -> None:
-    told = {"reason": "max diff 0.5 at <y>"}
+    told = "max diff 0.5 at <y>"
     signature = {"stage": "check", "kind": "exit 1", "detail": "max diff #"}
-    said = report(found(signature=signature, evidence=told, context={}), shown=Shown(small("Mul")))
+    said = report(found(signature=signature, said=told, context={}), shown=Shown(small("Mul")))
     assert said.startswith('# a check fails (exit 1): "max diff 0.5 at &#60;y&#62;": `Mul`\n')
-    long = report(found(signature=signature, evidence={"reason": "word " * 90}, context={}), shown=Shown(small("Mul")))
+    long = report(found(signature=signature, said="word " * 90, context={}), shown=Shown(small("Mul")))
     assert len(long.splitlines()[0]) < 140
     raised = {**signature, "raised": "ValueError at check.py:3"}
-    assert report(found(signature=raised, evidence=told), shown=Shown(small("Mul"))).startswith("# ValueError at")
+    assert report(found(signature=raised, said=told), shown=Shown(small("Mul"))).startswith("# ValueError at")
 
 
 def test_what_is_not_finite_on_both_sides_is_counted() -> None:

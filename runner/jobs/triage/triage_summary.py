@@ -87,6 +87,7 @@ def combined(
         precision=section(known.result("precision"), "precision") or None,
         cause=section(known.result("reduce"), "cause") or None,
         seen=_text(answer, "seen") or "",
+        said=_text(answer, "said") or "",
         workarounds=tuple(
             _placed(known, "workaround", one) for one in mappings(known.result("workaround"), "workarounds")
         ),

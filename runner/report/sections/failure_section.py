@@ -46,14 +46,20 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 def title(summary: Summary, model: ModelProto | None) -> str:
     """Return the title of a report on a part of a model that fails: what happens, on what, with which operators."""
     signature = summary.signature or {}
-    what = signature.get("raised") or _words(signature)[0]
-    if signature.get("stage") == "check" and signature.get("detail") and not signature.get("raised"):
-        said = one_line(summary.evidence.get("reason") or "", _LONGEST_SAID)
-        what += f': "{said}"' if said else ""
+    what = signature.get("raised") or _words(signature)[0] + quoted(summary)
     where = runtime(summary, "target")
     about = some(operators(model)) if model and len(model.graph.node) else some(summary.culprits)
     reserved = f" ({said})" if (said := reservation(summary.cause)) else ""
     return f"{text(what)}{f' with {text(where)}' if where else ''}: {about}{reserved}"
+
+
+def quoted(summary: Summary) -> str:
+    """Return what a check of the user's said, for a title, after what happens; "" where it said nothing of its own."""
+    signature = summary.signature or {}
+    if signature.get("stage") != "check" or not signature.get("detail") or signature.get("raised"):
+        return ""
+    said = one_line(summary.said, _LONGEST_SAID)
+    return f': "{said}"' if said else ""
 
 
 def operators(model: ModelProto) -> list[str]:

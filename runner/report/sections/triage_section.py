@@ -9,7 +9,7 @@ from typing import Any
 from runner.program_name import without_values
 from runner.report.markup import block, bullets, code, folded, section, some, table, text
 from runner.report.sections.cause_section import reservation, sentence
-from runner.report.sections.failure_section import called
+from runner.report.sections.failure_section import called, quoted
 from runner.report.sections.passes_section import session_code
 from runner.report.sections.runtimes_section import runtime, versions_section
 from runner.report.sections.workarounds_section import shown
@@ -40,7 +40,7 @@ def title(summary: Summary) -> str:
     where = runtime(summary, "target")
     reserved = f" ({said})" if (said := reservation(summary.cause)) else ""
     about = f": {some(summary.culprits, _MOST_TITLE)}{reserved}" if summary.culprits else ""
-    return f"triage: {text(called(failure))}{f' with {text(where)}' if where else ''}{about}"
+    return f"triage: {text(called(failure) + quoted(summary))}{f' with {text(where)}' if where else ''}{about}"
 
 
 def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:

@@ -66,6 +66,18 @@ def test_a_weight_that_is_infinite_is_at_fault_where_it_is_multiplied(tmp_path: 
     assert (run.code, run.result["culprits"]) == (0, ["b"]), run.output
 
 
+@pytest.mark.parametrize(("after", "sign"), [("LayerNormalization", -1), ("LayerNormalization", 1), ("Softmax", 1)])
+def test_a_bias_that_is_infinite_is_at_fault_and_not_what_makes_a_nan_of_it(
+    after: str, sign: int, tmp_path: Path
+) -> None:
+    bias, scale = np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32)
+    bias[2] = sign * INF
+    reads = "b scale" if after == "LayerNormalization" else "b"
+    given = nodes(("Abs", "x", "a"), ("Add", "a bias", "b"), (after, reads, "c"), ("Neg", "c", "z"))
+    run = reduced(tmp_path, given, {"bias": bias} | ({"scale": scale} if reads == "b scale" else {}))
+    assert (run.code, run.result["culprits"]) == (0, ["b"]), run.output
+
+
 def test_an_overflow_under_a_mask_is_the_fault(tmp_path: Path) -> None:
     """What overflows is Inf before the mask adds its own to it."""
     given = nodes(

@@ -9,7 +9,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from runner.jobs.reduce.cause.splice_experiments import got_further
 from runner.report.sections.cause_section import told
+from runner.verdict import Signature
 from tests.harness import winnow
 from tests.jobs.reduce.test_cause import COMPARE, answers, pair
 
@@ -67,6 +69,45 @@ def test_a_failure_that_another_one_of_a_later_stage_follows_is_gone(tmp_path: P
     said = " ".join(run.output.split())
     assert "the whole model no longer fails in this way (it has another failure, at a later stage)" in said
     assert "the whole model passes" not in said
+
+
+def test_where_every_failure_counts_one_of_a_later_stage_is_not_gone(tmp_path: Path) -> None:
+    """The user asked for any failure: the model fails still, by what is wrong behind the first one."""
+    run = winnow(*unloadable(tmp_path), "checker.same_failure=any", "checker.flaky=never", folder=tmp_path / "run")
+    cause = run.result["cause"]
+    assert cause["answers"][0]["good_outputs"]["outcome"] == "fail", run.output
+    assert cause["status"] != "proven", run.output
+    assert "the whole model passes" not in " ".join(run.output.split())
+
+
+LOAD, RUN, NAN, OTHER = (
+    Signature(*one) for one in (("load", "error A"), ("infer", "error B"), ("infer", "nan"), ("compare", "mismatch"))
+)
+CRASH, HANG, ASKED = (Signature(*one) for one in (("infer", "death MEMORY"), ("infer", "timeout"), ("check", "exit 1")))
+
+
+@pytest.mark.parametrize(
+    ("studied", "met", "gone"),
+    [
+        (LOAD, RUN, True),
+        (LOAD, OTHER, True),
+        (RUN, NAN, True),
+        (CRASH, NAN, True),
+        (RUN, LOAD, False),
+        (NAN, OTHER, False),
+        # a process may end while it loads the model, before it could be refused
+        (LOAD, CRASH, False),
+        (LOAD, HANG, False),
+        (CRASH, RUN, False),
+        # of a command nobody knows how far it came
+        (ASKED, OTHER, False),
+        (LOAD, ASKED, False),
+        (None, RUN, False),
+        (LOAD, None, False),
+    ],
+)
+def test_what_shows_that_a_model_came_further(studied: Signature | None, met: Signature | None, gone: bool) -> None:
+    assert got_further(studied, met) is gone
 
 
 def test_what_was_healed_in_several_places_is_said_of_all_of_them() -> None:

@@ -75,6 +75,22 @@ def test_each_step_says_how_many_there_are_at_most(tmp_path: Path, model: Path) 
     )
 
 
+def test_what_a_check_says_is_in_the_title(tmp_path: Path, model: Path) -> None:
+    run = triaged(tmp_path, model, body="sys.exit('off by 0.5 at <y>' if 'mul' in nodes else 0)")
+    report = (run.folder / "REPORT.md").read_text()
+    assert report.startswith('# triage: a check fails (exit 1): "off by 0.5 at &#60;y&#62;": `mul`\n'), report[:200]
+    assert run.result["said"] == "off by 0.5 at <y>"
+
+
+def test_a_title_does_not_say_where_the_users_folder_lies(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = triaged(tmp_path, model, body=f"sys.exit('wrong by far: {tmp_path}/my.py' if 'mul' in nodes else 0)")
+    report = (run.folder / "REPORT.md").read_text()
+    assert report.startswith('# triage: a check fails (exit 1): "wrong by far: my.py": `mul`\n'), report[:200]
+
+
 def test_a_check_of_ones_own_and_that_a_triage_that_goes_on_asks_nothing_twice(tmp_path: Path, model: Path) -> None:
     run = triaged(tmp_path, model)
     told = run.result["triage"]

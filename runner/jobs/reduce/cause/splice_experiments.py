@@ -102,9 +102,11 @@ class Experiments:
         ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
         if ruling is None:
             return Experiment(Outcome.UNRESOLVED, reason=REACHED)
-        experiment = replace(Experiment.of(ruling.verdict), gone=self._got_further(ruling.verdict.signature))
+        experiment, studied = Experiment.of(ruling.verdict), self.session.judge.studied.signature
+        if experiment.outcome is Outcome.DIFFERENT:  # what counts as the failure under study is not gone
+            experiment = replace(experiment, gone=got_further(studied, ruling.verdict.signature))
         if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
-            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell")
+            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
         return experiment
 
     def level(self, made: Experiment) -> float:
@@ -113,16 +115,23 @@ class Experiments:
             return made.measure
         return 0.0 if made.heals else self.whole.measure or 1.0
 
-    def _got_further(self, met: Signature | None) -> bool:
-        """Whether a failure is one that the model under study does not live to see: of a later stage than its own."""
-        studied = self.session.judge.studied.signature
-        return bool(studied and met and 0 < _depth(studied) < _depth(met))
+
+def got_further(studied: Signature | None, met: Signature | None) -> bool:
+    """Whether a failure is one that the model under study does not live to see: of a later stage than its own."""
+    if studied is None or met is None:
+        return False
+    return 0 < _reached(studied)[1] < _reached(met)[0]
 
 
-def _depth(failure: Signature) -> int:
-    """How far a model came before it failed; 0: the stage does not say.
+def _reached(failure: Signature) -> tuple[int, int]:
+    """How far a model came before it failed, at least and at most; 0: the stage does not say.
 
-    A model that is loaded has not failed to load, and one that gave values has run without an error.
+    A model that is loaded has not failed to load, and one that gave values has run without an error. A process that
+    ended, in whatever way, may have done so while the model was loaded.
     """
-    gave_values = failure.stage == "infer" and failure.kind in ("nan", "inf")
-    return {"load": 1, "build": 1, "infer": 3 if gave_values else 2, "compare": 3}.get(failure.stage, 0)
+    if failure.stage != "infer":
+        at = {"load": 1, "build": 1, "compare": 3}.get(failure.stage, 0)
+        return at, at
+    if failure.kind in ("nan", "inf"):
+        return 3, 3
+    return (2, 2) if failure.kind.startswith("error") else (1, 2)
