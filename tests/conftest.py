@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,9 @@ def pytest_configure() -> None:
 
     A process that imports numpy starts as many threads as there are CPUs, which small products of matrices do not need.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # a shell starts what runs in the background deaf to SIGINT, and each process of a test would inherit that
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # a runtime that tests themselves import writes nothing into the home of who runs them; runs take care of theirs
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
