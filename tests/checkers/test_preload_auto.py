@@ -168,7 +168,7 @@ def test_commands_of_which_no_check_is_forked(
     tools: Tools, automatic: Make, candidate: MakeCandidate, command: str, settings: dict[str, Any]
 ) -> None:
     check = automatic(command=command.replace("PYTHON", sys.executable), **settings)
-    begun = BegunCheck.of(check, candidate(fresh=True), Seal({}), tools.guardian)
+    begun = BegunCheck.of(check, candidate(fresh=True), Seal({}), tools.guardian, None)
     assert begun.verdict().outcome is Outcome.PASS
     assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
     assert said(tools, automatic(), candidate()) == "True"
@@ -327,7 +327,7 @@ def test_what_the_first_check_shows_decides(tools: Tools, automatic: Make, candi
     servers = []
     for ending in ("", "os.abort()"):
         check = automatic(WHO + ending)
-        begun = BegunCheck.of(check, candidate(fresh=True), Seal({}), tools.guardian)
+        begun = BegunCheck.of(check, candidate(fresh=True), Seal({}), tools.guardian, None)
         assert begun.verdict().log
         check.check(candidate())
         found = psutil.Process().children(recursive=True)
@@ -349,7 +349,7 @@ def test_a_run_that_ends_while_a_server_starts_leaves_none(
         return greeting(self, *given)
 
     monkeypatch.setattr(ForkServer, "_greeting", slow)
-    begun = BegunCheck.of(automatic(), candidate(fresh=True), Seal({}), tools.guardian)
+    begun = BegunCheck.of(automatic(), candidate(fresh=True), Seal({}), tools.guardian, None)
     assert entered.wait(60)
     begun.close()
     tools.ending.close()
