@@ -129,7 +129,7 @@ def _not_parsed(parser: Any, said: Messages, network: Any) -> StageError:
     code = first.code()
     described = str(first.desc())
     operator = str(first.node_operator()) if hasattr(first, "node_operator") else ""
-    return errors.parsing(str(getattr(code, "name", code)), operator, described, [*_names(network), _node_name(first)])
+    return errors.parsing(str(getattr(code, "name", code)), operator, described, _names(network), _node_name(first))
 
 
 def _node_name(error: Any) -> str:

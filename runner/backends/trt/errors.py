@@ -50,15 +50,21 @@ _CUDA_CALL = re.compile(r"CHECK\(.*CUDA_SUCCESS")
 _LONGEST = 100
 
 
-def parsing(code: str, operator: str, description: str, names: Iterable[str]) -> StageError:
-    """Return the failure (stage load) of the parser's first error: its code by name, the operator, its description."""
-    names = list(names)
+def parsing(code: str, operator: str, description: str, names: Iterable[str], node: str = "") -> StageError:
+    """Return the failure (stage load) of the parser's first error: its code by name, the operator, its description.
+
+    The message ends with a line that names the operator, and the ``node``: of all operators that it does not know the
+    parser itself says no more than "false".
+    """
+    names = [*names, node] if node else list(names)
     lines = _telling([description], names)
     # the first line of several repeats the code and names the node; the next one is the cause
     telling = [line for line in lines if not re.match(r"(Invalid|Unsupported) Node\b", line.strip())] or lines
     _, text = _code_and_words(telling, names)
+    at = " ".join(part for part in (operator, f"'{node}'" if node else "") if part)
+    message = "\n".join([*lines[:-1], _joined(at, lines[-1] if lines else "")])
     return StageError(
-        "load", _joined(" ".join(part for part in (code.rpartition(".")[2], operator) if part), text), "\n".join(lines)
+        "load", _joined(" ".join(part for part in (code.rpartition(".")[2], operator) if part), text), message
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from runner.backends.trt.errors import building, essence, executing, parsing
+from runner.checkers.failure_text import normalize
+from runner.verdict import Signature, same_failure
 
 BUILDER = "IBuilder::buildSerializedNetwork: "
 MYELIN = (
@@ -130,8 +132,17 @@ def test_an_error_of_cuda_s_on_a_gpu_is_a_failure() -> None:
     ],
 )
 def test_of_a_parser(code: str, described: str, kind: str) -> None:
-    failure = parsing(code, "MatMul", described, ["n"])
+    failure = parsing(code, "MatMul", described, [], "n")
     assert (failure.stage, failure.kind) == ("load", kind)
+
+
+def test_a_parser_s_error_names_its_operator_and_node() -> None:
+    """Of all operators that it does not know the parser says "false", which would make one failure of them."""
+    one, other = (parsing("UNSUPPORTED_NODE", kind, "false", [], "n") for kind in ("Unique", "Bernoulli"))
+    assert str(one) == "Unique 'n': false"
+    signatures = [Signature(each.stage, f"error {each.kind}", normalize(str(each))) for each in (one, other)]
+    assert not same_failure(*signatures)
+    assert str(parsing("INTERNAL_ERROR", "", "Unknown activation type", [])) == "Unknown activation type"
 
 
 def test_an_essence_is_short_and_of_one_line() -> None:
