@@ -87,6 +87,7 @@ def inherit(
         values=found.values,
         partners=frozenset(found.partners),
         unfit=found.unfit,
+        wrong=found.wrong,
         seconds=parent.seconds + child.seconds,
     )
     said = _said(graph, found)

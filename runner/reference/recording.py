@@ -59,6 +59,7 @@ class Recorded:
     ``unrunnable``: nodes that the reference cannot run, ``reason``: of the first of them. ``out_of_time``: it was
     stopped before every node was tried. ``partners``: the tensors whose value another model (reference.model) tells,
     None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor.
+    ``wrong``: nodes that are not right on that model's values, in the reference's runtime.
     ``on_demand``: not all are kept; the others are computed again when they are asked for.
     ``rounds``: a model of low precision could not be run as one, so values are rounded where its parts meet.
     """
@@ -70,6 +71,7 @@ class Recorded:
     out_of_time: bool = False
     partners: frozenset[str] | None = None
     unfit: Mapping[str, str] = field(default_factory=dict)
+    wrong: tuple[str, ...] = ()
     on_demand: bool = False
     rounds: bool = False
 

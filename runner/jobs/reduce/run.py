@@ -117,7 +117,7 @@ def _reduce(job: Job) -> Summary:
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
             refine=lambda standing: refined().next(standing),
-            prove_cause=causes(job, judge, subject),
+            prove_cause=causes(job, judge, subject, look),
             opening=opening,
         )
         ending = job.ended(session, lambda: _question(job, session, judge, loaded, look))
@@ -212,7 +212,7 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
     )
 
 
-def causes(job: Job, judge: Judge, subject: Subgraph) -> ProveCause | None:
+def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveCause | None:
     """How an answer is shown to be the cause; a person is asked no more questions than the search has.
 
     If it is not, the end that misled the search, where the user chose one, is not looked for first again.
@@ -226,6 +226,6 @@ def causes(job: Job, judge: Judge, subject: Subgraph) -> ProveCause | None:
     def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
         from runner.jobs.reduce.cause.prove_cause import Causes
 
-        return Causes(search, strategy.cause_checks).prove(session, first)
+        return Causes(search, strategy.cause_checks, look.places).prove(session, first)
 
     return prove

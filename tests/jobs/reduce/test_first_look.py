@@ -13,6 +13,7 @@ from runner.jobs.reduce.first_look.nodes_between import between
 from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
 from runner.model.graph.graph_index import Graph
 from tests.harness import Run, by_command, check_script, winnow
+from tests.jobs.reduce.test_cause import command, pair
 
 SIZE = 8
 ONCE = "checker.flaky=never", "strategy.find=one", "result.find_min_good=false"
@@ -149,3 +150,33 @@ def test_the_nodes_between_tensors() -> None:
     assert between(graph, "root", {"squared", "z"}) == (13, 14, 15)
     # too many say nothing
     assert between(Graph.of(model(*NORM, before=80)), "z", ()) == ()
+
+
+def test_what_a_reference_model_shows_to_be_wrong_is_asked_about_first(tmp_path: Path) -> None:
+    """Recording the model has shown it already: a check of the user's, which may take long, need not search for it."""
+    steps = [*((kind, f"t{at}", f"t{at + 1}") for at, kind in enumerate(["Neg", "Softsign"] * 10))]
+    steps = [("Identity", "x", "t0"), *steps, ("Mul", "t20", "m", 1.0), ("Abs", "m", "a"), ("Neg", "a", "z")]
+    given = pair(tmp_path, steps, ["z"], {"m": 1.1})
+    run = winnow(*given, *command(tmp_path), folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"], run.result["checks"]["search"]) == (0, ["m"], 1), run.output
+    assert run.result["first_look"] == "reference.model makes something else, of the same values, than: m"
+
+
+def test_an_operator_that_tensorrt_does_not_know_is_asked_about_first(tmp_path: Path, rtx_python: str) -> None:
+    """The parser says "false" of each of them, which tells neither the node nor one failure from another."""
+    kinds = ["Relu"] * 9 + ["Bernoulli"] + ["Sigmoid"] * 9 + ["Multinomial"]
+    nodes = [helper.make_node(kind, [f"t{at}"], [f"t{at + 1}"], name=f"n{at}") for at, kind in enumerate(kinds)]
+    ends = (
+        [helper.make_tensor_value_info("t0", TensorProto.FLOAT, [2, 3])],
+        [helper.make_tensor_value_info("t20", TensorProto.INT32, [2, 1])],
+    )
+    made = helper.make_model(helper.make_graph(nodes, "g", *ends), opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    builds = "checker=builds", "target=tensorrt", f"target.python={rtx_python}"
+    run = winnow(saved(tmp_path, made), *builds, "checker.flaky=never", folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"], run.result["checks"]["search"]) == (0, ["n9"], 1), run.output
+    assert run.result["first_look"] == "the message names: n9"
+    # what is left without it fails in another way
+    healed = run.result["cause"]["answers"][0]["good_outputs"]
+    assert healed["outcome"] == "different"
+    assert "Multinomial 'n19': false" in healed["reason"]

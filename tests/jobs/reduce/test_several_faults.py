@@ -141,3 +141,33 @@ def test_a_fault_that_another_one_hides_is_told_of(tmp_path: Path) -> None:
     alone = winnow(*given, *COMPARE, folder=tmp_path / "alone")
     assert (alone.result["culprits"], alone.result["cause"]["status"]) == (["two"], "proven"), alone.output
     assert not any("wrong too" in one for one in alone.result["warnings"])
+
+
+def swapped(folder: Path) -> tuple[str, ...]:
+    """A child in which two weights have changed places, among others of the same operator that have not."""
+    steps = [("Mul", "x", "q", 1.4), ("Mul", "x", "k", 0.7), ("Exp", "q", "e"), ("Add", "e k", "m0")]
+    steps += [("Mul", f"m{at}", f"m{at + 1}", 1.0) for at in range(4)]
+    return (*pair(folder, [*steps, ("Neg", "m4", "z")], ["z"], {"q": 0.7, "k": 1.4}), *COMPARE)
+
+
+def test_two_weights_that_were_swapped_are_both_the_cause(tmp_path: Path) -> None:
+    """Good values for all nodes of their operator heal the model as well, but that says nothing of the healthy ones."""
+    run = winnow(*swapped(tmp_path), folder=tmp_path / "run")
+    assert (run.code, run.result["cause"]["status"]) == (0, "joint"), run.output
+    assert sorted(answers(run)) == [(["k"], True), (["q"], True)]
+    assert "They are: k; q." in " ".join(run.output.split())
+    few = winnow(*swapped(tmp_path), "strategy.cause_checks=3", folder=tmp_path / "few")
+    assert few.result["checks"]["cause"] <= 3
+
+
+def test_faults_that_matter_only_together_are_named(tmp_path: Path) -> None:
+    """One of them is within the tolerance at the outputs, and two are not: no experiment on one shows anything."""
+    steps = [("Mul", "x", "one", 1.0), ("Div", "x", "two", 1.0), ("Add", "x", "three", 0.0), ("Add", "one two", "a")]
+    wrong = {"one": 1.024, "two": 0.977, "three": 0.035}
+    given = pair(tmp_path, [*steps, ("Add", "a three", "b"), ("Neg", "b", "z")], ["z"], wrong)
+    run = winnow(*given, *COMPARE, folder=tmp_path / "run")
+    cause = run.result["cause"]
+    assert cause["status"] == "not proven", run.output
+    assert cause["reason"].startswith(
+        "with good values in place of what one, two, three give, the model passes; no single"
+    )

@@ -9,8 +9,8 @@ that was meant for the model's outputs. Two experiments on the whole model, judg
 from elsewhere is good then, too, so that nothing upstream of the set or beside it has a share in the failure.
 
 Both together say that the failure arises inside. A fusion that is wrong is wrong wherever its pattern stands, so where
-one set does not explain the failure, all sets of its pattern are tested together. After that the search goes on without
-what is healed.
+one set does not explain the failure, all sets of its pattern are tested together; so are all places that the first look
+found to be wrong (two weights that were swapped). After that the search goes on without what is healed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from runner.session.cause import SHARE, Cause, CauseStatus, Tested
 from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
+from runner.text import listed
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done, Step
 from strategies.search_space import Closure, Space
@@ -33,6 +34,8 @@ from strategies.trial import Trial
 
 LEAST_QUESTIONS = 2
 """The two experiments on the first answer are made in any case."""
+_FOR_EACH_PLACE = 6
+"""Questions for each place that is wrong, once all of them are known to be the failure."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,12 @@ class Causes:
 
     ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked,
     or one that halves the model for a single node; as many again after each answer that is a good part of the failure.
+    ``wrong``: the places that the first look has found to be wrong, though what they read is right.
     """
 
     search: Callable[[Space], Step]
     most: int | None = None
+    wrong: tuple[tuple[int, ...], ...] = ()
 
     def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
         """Find out whether the failure arises inside an answer; return the answer that stands then."""
@@ -64,6 +69,7 @@ class Prover:
         assert isinstance(session.judge.subject, Subgraph)
         self.found: dict[Trial, tuple[Inquiry, Done]] = {}
         self._session, self._start, self._base = session, causes.search, session.judge.subject
+        self._wrong, self._together = [frozenset(place) for place in causes.wrong], ""
         halving = len(self._base.space.order).bit_length() + 1
         most = max(session.inquiry.answered, halving) if causes.most is None else causes.most
         self._most = most if causes.most is None else 0
@@ -77,6 +83,8 @@ class Prover:
         tested = [*self._test(answer)]
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
+        if not tested[-1].proven and (joint := self._of_wrong_places(tested)):
+            return joint
         left = self._base.space.order
         while not tested[-1].proven:
             if self._is_a_part(tested[-1]):  # another fault beside it takes a search of its own
@@ -86,7 +94,8 @@ class Prover:
             left = tuple(index for index in left if index in tested[-1].elsewhere)
             following = self._following(left)
             if following is None:
-                reason = self._experiments.used_up or self._why(tested[0])
+                known = filter(None, (self._together, self._experiments.used_up))
+                reason = "; ".join(known) or self._why(tested[0])
                 return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
             tested += self._test(following)
         return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
@@ -146,6 +155,8 @@ class Prover:
     def _instances(self, alone: Tested) -> Tested:
         """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
         copies = instances(self._base.graph, alone.answer.elements, self._base.types_of_all)
+        if len(self._wrong) > 1 and not all(any(copy & place for place in self._wrong) for copy in copies):
+            return alone  # what is wrong is known, and it is not this pattern wherever it stands
         every = Trial(frozenset().union(alone.answer.elements, *copies))
         if every in (alone.answer, self._base.space.whole):
             return alone
@@ -202,6 +213,24 @@ class Prover:
         return replace(together, answer=answer, good_inputs=inputs, proven=True)
 
     # ---- several answers
+
+    def _of_wrong_places(self, tested: list[Tested]) -> Cause | None:
+        """Return the cause if it is several of the places that are known to be wrong, and not one of them alone."""
+        places, last = self._wrong, tested[-1]
+        if len(places) < 2 or last.heals or self._experiments.exhausted:
+            return None
+        if not self._experiments.without(_union(places)).heals:
+            return None
+        self._experiments.left += _FOR_EACH_PLACE * len(places) if self._most else 0
+        found = [last]
+        for place in places:
+            if place.isdisjoint(found[0].answer.elements) and (answer := self._following(tuple(sorted(place)))):
+                found.append(Tested(answer, answer, (answer.elements,)))
+        names = listed(self._base.names(_union(places)))
+        self._together = (
+            f"with good values in place of what {names} give, the model passes; no single one of them is shown to be it"
+        )
+        return self._joint(found)
 
     def _joint(self, tested: list[Tested]) -> Cause | None:
         """Return the cause if the answers so far heal the whole model together, and each of them fails by itself."""
@@ -260,7 +289,8 @@ class Prover:
         if first.heals:
             return "good values in place of what it reads make the model pass, or nearly so: what is upstream matters"
         if first.good_outputs and first.good_outputs.outcome is Outcome.DIFFERENT:
-            return f"with good values in place of what it gives, another failure shows: {first.good_outputs.reason}"
+            met = first.good_outputs.reason.removeprefix("another failure, ")
+            return f"with good values in place of what it gives, another failure shows: {met}"
         return "the model fails with good values in place of what it gives, and nothing else was found to fail"
 
 

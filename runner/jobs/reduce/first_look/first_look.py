@@ -46,11 +46,13 @@ class FirstLook:
     """``nodes``: where the search looks first. ``said``: what named them; "": nobody has looked, or nothing did.
 
     ``wrong``: the nodes that make each tensor about as wrong as the worst, though what that is made of is right.
+    ``places``: the same, or all nodes of which recording has shown that reference.model makes something else.
     """
 
     nodes: tuple[int, ...] = ()
     said: str = ""
     wrong: tuple[tuple[int, ...], ...] = ()
+    places: tuple[tuple[int, ...], ...] = ()
 
     def take(self, session: Session, checker: Checker, *, shows_inside: bool) -> None:
         """Find out what the failure under study names, and begin the search there.
@@ -62,10 +64,17 @@ class FirstLook:
             return
         runs = shows_inside and isinstance(inner(checker), RuntimeCheck)
         if failure.about_values:
-            if runs and not (failure.family == "non-finite" and self._by_nonfinite(subject)):
+            told = () if inner(checker).name == "builds" else _told_by_parent(subject)
+            if runs and failure.family == "non-finite" and self._by_nonfinite(subject):
+                pass
+            elif told and (len(told) == 1 or not runs):
+                # of several, the last is where the search would end that judges by the model's own outputs
+                self._found(told[-1], "reference.model makes something else, of the same values, than")
+            elif runs:
                 self._by_values(session, subject)
             elif failure.kind == "shape" and inner(checker).name == "builds":
                 self._by_shapes(session, subject)
+            self.places = told or self.wrong
         elif not self._by_text(subject, _text(session), "the message"):
             raises = failure.stage == "infer" and failure.kind.startswith("error")
             if subject.recorded.unrunnable:
@@ -155,6 +164,19 @@ class FirstLook:
     def _found(self, nodes: tuple[int, ...], said: str) -> bool:
         self.nodes, self.said = nodes, said if nodes else ""
         return bool(nodes)
+
+
+def _told_by_parent(subject: Subgraph) -> tuple[tuple[int, ...], ...]:
+    """Return the nodes that are wrong on good values, as recording them has shown: each with those that lie between.
+
+    None where there are many: rounding is beyond a tolerance everywhere then.
+    """
+    names = set(subject.recorded.wrong)
+    if not 0 < len(names) <= MOST:
+        return ()
+    good = {name for name in subject.graph.producers if subject.has_reference(name)} - subject.recorded.unfit.keys()
+    ends = (next(filter(None, node.outputs), "") for node in subject.graph.nodes if node.name in names)
+    return tuple(filter(None, (between(subject.graph, name, good) for name in ends if name)))
 
 
 def _outputs(subject: Subgraph, nodes: tuple[int, ...]) -> list[str]:
