@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, defs
@@ -35,7 +35,8 @@ def looks(path: Path, names: Collection[str]) -> list[str]:
     if model is None:
         return []
     known = _types(model.graph)
-    nodes = [node for node in model.graph.node if {node.name or "", *node.output[:1]} & {*names}] or [*model.graph.node]
+    wanted = {*names}
+    nodes = [node for called, node in _named(model.graph.node) if called & wanted] or [*model.graph.node]
     if len(nodes) > 2 * len(names) + _MOST_INPUTS:  # not the answer's alone
         return []
     _infer(model.graph.node, known, {one.domain: one.version for one in model.opset_import})
@@ -43,6 +44,17 @@ def looks(path: Path, names: Collection[str]) -> list[str]:
     most = len(found) if len(found) == _MOST + 1 else _MOST  # that there is one more takes as much room as that one
     shown = [short(look, _LONGEST) + (f" ({times} times)" if times > 1 else "") for look, times in found[:most]]
     return [*shown, f"and {counted(len(found) - most, 'other kind')}"] if len(found) > most else shown
+
+
+def _named(nodes: Iterable[NodeProto], above: str = "") -> Iterator[tuple[set[str], NodeProto]]:
+    """Yield each node, nested ones included, with what an answer may call it: by its name, or by what it gives."""
+    for node in nodes:
+        names = {f"{above}{name}" for name in (node.name, *node.output[:1]) if name}
+        yield names, node
+        path = f"{above}{node.name or next(iter(node.output), '')}"
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _named(graph.node, f"{path}.{attribute.name}/")
 
 
 def _infer(nodes: Iterable[NodeProto], known: dict[str, tuple[str, str]], versions: Mapping[str, int]) -> None:

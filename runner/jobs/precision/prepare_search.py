@@ -116,11 +116,14 @@ def _out_of_range(casting: Casting) -> tuple[str, ...]:
     found = []
     for counts, what in (
         (casting.clamped, "beyond the range; the largest value it has is taken"),
-        (casting.flushed, "too small for it and become zero"),
+        (casting.flushed, "too small for it; zero is taken"),
         (casting.lifted, "too small for it; the least value it has is taken"),
     ):
         if counts:
-            found.append(f"weights in low precision: {sum(counts.values())} values of {listed(counts)} are {what}")
+            number = sum(counts.values())
+            names = listed([repr(name) for name in counts])
+            are = "is" if number == 1 else "are"
+            found.append(f"weights in low precision: {counted(number, 'value')} of {names} {are} {what}")
     return tuple(found)
 
 

@@ -196,6 +196,28 @@ def test_what_stands_between_the_nodes_of_an_answer_has_a_type(tmp_path: Path) -
     assert said == ["Relu float16 [2, 3]", "Transpose float16", "Shape int64 [2]", "Abs float16 [3, 2]"]
 
 
+def test_nodes_in_a_branch_of_a_whole_model_are_shown_and_no_others(tmp_path: Path) -> None:
+    """A mixed model is handed over whole: what stands beside the answer is none of it."""
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node(kind, ["x"], [f"{name}_y"], name=kind.lower())],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [2])],
+        )
+        for name, kind in (("then_branch", "Exp"), ("else_branch", "Log"))
+    }
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"], name="abs"),
+        helper.make_node("If", ["flag"], ["y"], name="choose", **branches),
+    ]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])]
+    ends += [helper.make_tensor_value_info("flag", TensorProto.BOOL, [])]
+    ends += [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "ay"]
+    save(helper.make_model(helper.make_graph(nodes, "g", ends[:2], ends[2:])), tmp_path / "mixed.onnx")
+    assert looks(tmp_path / "mixed.onnx", ["choose.else_branch/log"]) == ["Log float32 [2]"]
+
+
 def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
