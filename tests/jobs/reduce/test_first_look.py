@@ -138,6 +138,13 @@ def test_a_number_is_a_name_in_quotation_marks_alone() -> None:
     assert named_tensors(graph, "Node input '3' is missing") == ("3",)
 
 
+def test_a_node_inside_stands_for_its_owner() -> None:
+    ends = [helper.make_tensor_value_info("deep", TensorProto.FLOAT, [SIZE])]
+    body = helper.make_graph([helper.make_node("Exp", ["y"], ["deep"], name="inner")], "body", [], ends)
+    choose = helper.make_node("If", ["flag"], ["z"], name="choose", then_branch=body, else_branch=body)
+    assert named_tensors(Graph.of(model(choose)), "Unsupported Node - inner") == ("z",)
+
+
 def test_a_text_names_an_operator_of_which_there_are_few() -> None:
     graph = Graph.of(model(*NORM))
     assert named_operators(graph, "Sqrt operation was not supported by a dedicated kernel") == (15,)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.scopes import all_nodes
 
 _WORDS = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|([^\s'\"()\[\]{},;=]+)")
 _BREAK = re.compile(r"\s+|\.{3}")
@@ -23,9 +24,13 @@ _FEW = 3
 def named_tensors(graph: Graph, text: str) -> tuple[str, ...]:
     """Return the tensors, made by nodes, that a text names itself, or by the name of a node; in the text's order.
 
-    The model's own outputs are left out: a check may name them whatever has failed.
+    The model's own outputs are left out: a check may name them whatever has failed. A node inside an If, a Loop or a
+    Scan stands for its owner.
     """
-    known = {name: name for name in graph.producers if name not in graph.output_set}
+    owners = [(node, node.outputs[0]) for node in graph.nodes if node.nests and node.outputs]
+    inside = ((inner.name, gives) for node, gives in owners for inner in all_nodes([graph.protos[node.index]]))
+    known = {name: gives for name, gives in inside if name}
+    known |= {name: name for name in graph.producers if name not in graph.output_set}
     known |= {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
     found: dict[str, None] = {}
     for match in _WORDS.finditer(text):
