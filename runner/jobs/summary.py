@@ -137,7 +137,11 @@ def seen(told: Mapping[str, Any]) -> str:
     words = [f"{numbers[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if numbers[key]]
     dtype, ends = BY_NUMBER[numbers["type"]].numpy_name, range_of(numbers["type"])
     most = f", which holds numbers up to {ends[1]:.6g}" if ends and numbers["inf"] else ""
-    return f"{' and '.join(words)} among the {counted(numbers['elements'], 'element')} of {name} ({dtype}{most})"
+    number, samples = told.get("sample"), told.get("samples")
+    where = ""
+    if isinstance(number, int) and isinstance(samples, int) and samples > 1:
+        where = f", in sample {number + 1} of {samples} (test_data_set_{number})"
+    return f"{' and '.join(words)} among the {counted(numbers['elements'], 'element')} of {name} ({dtype}{most}){where}"
 
 
 def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ def failed_by(bad: Sequence[Bad], outputs: Sequence[Mapping[str, TensorFile]], *
     ``outputs``: of each sample. ``told``: a person will read of it, so elements are counted, which reads the tensor.
     """
     number, name, kind = min(bad, key=lambda one: one[2] != "nan")
-    numbers: dict[str, Any] = {"output": name, "sample": number, "failing": len(bad)}
+    numbers: dict[str, Any] = {"output": name, "sample": number, "samples": len(outputs), "failing": len(bad)}
     tensor = outputs[number].get(name)
     if told and tensor is not None and tensor.structure is None:
         array = mapped(tensor)

@@ -30,8 +30,8 @@ REFERENCE_TOO = "the reference has a NaN or Inf in"
 """How a reason begins: no good value is known of what the failure may be."""
 _NO_GOOD_VALUE = (
     "Cause: untested. These nodes fail alone, and the reference makes a NaN or Inf there as well, so no good value is "
-    "known to put in its place: what they compute may be beyond the range of their type on any runtime. A wider type "
-    "there may help, or smaller values"
+    "known to put in its place: what they compute may be beyond the range of their type on any runtime, or have no "
+    "value at all (the root of a negative number). A wider type there may help, or smaller values"
 )
 _MOST_INSTANCES, _MOST_NAMES = 20, 4
 _THESE, _PASSES = "With good values in place of what these nodes", "the whole model passes"

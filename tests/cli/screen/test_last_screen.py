@@ -242,6 +242,9 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
     say_ended(run, tmp_path, PROGRAM)
     lines = " ".join(capsys.readouterr().out.split())
     assert "seen 20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)" in lines
+    several = {"output": "y", "sample": 5, "samples": 8, "not_finite": {"nan": 1, "inf": 0, "elements": 1, "type": 1}}
+    assert seen(several) == "1 NaN among the 1 element of y (float32), in sample 6 of 8 (test_data_set_5)"
+    assert seen({**several, "sample": "x"}) == seen({**several, "sample": 0, "samples": 1})
     # the type of these nodes may be float32 already
     assert "A wider type there may help, or smaller values." in lines
     assert f"strategy=workaround 'strategy.results=[{tmp_path}]' (tries what keeps the failure away)" in lines
