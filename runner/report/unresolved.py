@@ -31,6 +31,7 @@ _ADVICE: Mapping[str, tuple[str, ...]] = {
         "values recorded from the reference are NaN or Inf. Give inputs on which it computes numbers (inputs=files),",
         "or another reference",
     ),
+    r"partner": ("say what such tensors are in the original: reference.map='{mine: theirs}'",),
     r"the reference": (
         "the reference cannot run the candidates. Choose another (reference=onnx_reference), or compare with values",
         "recorded once (checker.golden=ahead)",

@@ -181,6 +181,8 @@ class Comparison:
             if any(name in sample for sample in recorded for name in names):
                 # a reference with a model of its own has the tensors that both models share
                 return list(recorded)
+            if case.reference_model is not None:
+                return "there is nothing to compare with: none of its outputs has a partner in reference.model"
             return "there is nothing to compare with: no output was recorded, and the reference cannot run it"
         reference = case.reference
         if reference.invalid or reference.signature:

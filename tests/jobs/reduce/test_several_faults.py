@@ -171,3 +171,19 @@ def test_faults_that_matter_only_together_are_named(tmp_path: Path) -> None:
     assert cause["reason"].startswith(
         "with good values in place of what one, two, three give, the model passes; no single"
     )
+
+
+def test_a_tensor_without_a_partner_is_no_fault_of_the_reference(tmp_path: Path) -> None:
+    """Half of what is asked about two nodes, between which the original has no tensor, cannot be judged."""
+    steps = [("Neg", "x", "a"), ("Erf", "a", "b"), ("Abs", "b", "z")]
+    given = pair(tmp_path, steps, ["z"], {})
+    child = onnx.load(tmp_path / "child.onnx")
+    child.graph.initializer.append(numpy_helper.from_array(np.float32(1.3), "factor"))
+    child.graph.node.insert(1, helper.make_node("Mul", ["a", "factor"], ["between"], name="more"))
+    child.graph.node[2].op_type, child.graph.node[2].input[0] = "Tanh", "between"
+    onnx.save(child, tmp_path / "child.onnx")
+    run = winnow(*given, *COMPARE, folder=tmp_path / "run")
+    assert (run.code, sorted(run.result["culprits"])) == (0, ["b", "more"]), run.output
+    assert any("none of its outputs has a partner in reference.model" in one for one in run.result["unresolved"])
+    assert "reference=onnx_reference" not in run.output
+    assert "reference.map='{mine: theirs}'" in run.output
