@@ -4,8 +4,9 @@ Arguments: ``backend``: {"name": .., "implementation": "module:attribute", setti
 [{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
 model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into one file
 with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the other
-outputs that are written, of the rest only is told what they are (without it, all are). A backend is a class with
-``load``, ``run`` and ``prepare``; its errors are StageError.
+outputs that are written, of the rest only is told what they are (without it, all are); ``hold``: so many bytes of
+outputs this process holds instead, but of those in ``keep``, until `held_outputs` is asked for them. A backend is a
+class with ``load``, ``run`` and ``prepare``; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -17,6 +18,7 @@ import os
 from contextlib import nullcontext
 from typing import Any, Dict, Iterator, List, Tuple
 
+from runner.backends import held_outputs
 from runner.backends.errors import StageError
 from runner.backends.values import containers, tensor_proto
 from runner.backends.values.tensor_proto import Tensor
@@ -62,7 +64,7 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
         start = os.path.join(args["out"], str(number))
         with open(f"{start}.pack", "wb") if "pack" in args else nullcontext() as pack:
             samples.append(_save(results, start, skipped, pack, args))
-    return {"samples": samples, "skipped": skipped}
+    return {"samples": samples, "skipped": skipped, "pid": os.getpid()}
 
 
 def feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
@@ -84,7 +86,7 @@ def _save(
     ``pack``: an open file for what takes at most ``args["pack"]`` bytes, or None.
     """
     saved = {}
-    write = args.get("write")
+    write, hold, keep = args.get("write"), args.get("hold", 0), frozenset(args.get("keep", ()))
     wanted = None if write is None else frozenset(write)
     for index, (name, result) in enumerate(results):
         if isinstance(result, str):
@@ -98,6 +100,8 @@ def _save(
         if pack is not None and size <= args["pack"]:
             saved[name]["packed"] = [pack.name, pack.tell(), size]
             pack.writelines(content)
+        elif name not in keep and held_outputs.hold(path, content, size, hold):
+            saved[name].update(length=size, held=True)
         elif wanted is None or name in wanted:
             tensor_proto.write_pieces(content, path)
         else:

@@ -19,6 +19,8 @@ _UNITS = {"": 1, **{f"{unit}{end}": 1 << 10 * power for power, unit in enumerate
 
 MEMORY = 1 << 30
 """Bytes that are enough where the user set no limit: more makes recording no faster."""
+HELD = 512 << 20
+"""Bytes of values that a worker holds at most: beside them checks run, which need memory as well."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,14 @@ class RecordingLimits:
     memory: int
     disk: int | None = None
     lazy: bool = False
+    hold: int = 0
 
 
-def recording_limits(cut: CutSettings, folder: Path) -> RecordingLimits:
-    """Return the limits of a run in ``folder``. Raises UsageError for what is no number of bytes."""
+def recording_limits(cut: CutSettings, folder: Path, *, hold: bool = False) -> RecordingLimits:
+    """Return the limits of a run in ``folder``. Raises UsageError for what is no number of bytes.
+
+    ``hold``: whether few of the values will be asked for, so that a worker may hold them.
+    """
     memory, disk = bytes_of("cut.memory", cut.memory), bytes_of("cut.disk", cut.disk)
     if memory is None:
         # a container sees what its host has left, and neither shows what this process may have
@@ -40,7 +46,8 @@ def recording_limits(cut: CutSettings, folder: Path) -> RecordingLimits:
     if cut.record in (RecordMode.all, RecordMode.ahead):
         return RecordingLimits(memory)
     free = shutil.disk_usage(folder).free // 2 if disk is None else disk
-    return RecordingLimits(memory, free, cut.record is RecordMode.lazy)
+    lazy = cut.record is RecordMode.lazy
+    return RecordingLimits(memory, free, lazy, min(memory // 2, HELD) if hold and not lazy else 0)
 
 
 def _soft_limit(kind: int) -> float:

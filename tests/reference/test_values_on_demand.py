@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from runner.model.values import recorded as values
 from runner.reference.recording import Recorder
 from runner.reference.values_on_demand import for_one_check
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
+from runner.workers.interpreter import find_python
 from runner.workers.pool import Pool
 from runner.workers.reply import Failure, Reply
 from tests.artifacts.test_disk_space import disk_with
@@ -127,6 +130,85 @@ def test_what_fits_is_kept_and_nothing_is_computed_again(tmp_path, pool):
     found = recorder(chain(), tmp_path / "values", pool, disk=1 << 30).record(samples(chain(), tmp_path))
     assert not found.on_demand
     assert all(file.recompute is None for file in found.values[1].values())
+
+
+class Calls:
+    """The operations that a pool was asked for, the samples and names of `run` left out."""
+
+    def __init__(self, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        call = pool.call
+
+        def counted(name, *args, **given):
+            self.names.append(name)
+            return call(name, *args, **given)
+
+        monkeypatch.setattr(pool, "call", counted)
+
+    @property
+    def runs(self) -> int:
+        return self.names.count("run")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_a_worker_holds_is_written_when_it_is_asked_for(name, tmp_path, pool, monkeypatch):
+    proto = MODELS[name]
+    given = samples(proto, tmp_path)
+    every = recorder(proto, tmp_path / "all", pool).record(given).values
+    calls = Calls(pool, monkeypatch)
+    found = recorder(proto, tmp_path / "held", pool, budget=4 * LARGE, disk=1 << 30, hold=1 << 30).record(given)
+    runs, written = calls.runs, on_disk(tmp_path / "held")
+    assert not found.on_demand
+    assert written < on_disk(tmp_path / "all") or name == "branches"  # the values of its If are read by others
+    for kept, held in zip(every, found.values, strict=True):
+        for tensor in sorted(kept, key=hash):  # in any order
+            assert (held[tensor].finite, held[tensor].type) == (kept[tensor].finite, kept[tensor].type)
+            assert for_one_check({tensor: held[tensor]})[tensor].content() == kept[tensor].content(), tensor
+    assert calls.runs == runs
+    assert ("write_held" in calls.names) is (written < on_disk(tmp_path / "all"))
+
+
+def test_what_a_worker_may_not_hold_is_written(tmp_path, pool, monkeypatch):
+    given = samples(chain(), tmp_path)
+    calls = Calls(pool, monkeypatch)
+    least = recorder(chain(), tmp_path / "lazy", pool, disk=0, lazy=True)
+    least.record(given)
+    every = recorder(chain(), tmp_path / "all", pool, disk=1 << 30)
+    every.record(given)
+    some = recorder(chain(), tmp_path / "some", pool, disk=1 << 30, hold=3 * LARGE + 1000)
+    found, runs = some.record(given), calls.runs
+    assert on_disk(tmp_path / "some") == on_disk(tmp_path / "all") - 3 * found.values[0]["m1"].size
+    assert on_disk(tmp_path / "lazy") < on_disk(tmp_path / "some")
+    assert not found.on_demand
+    for sample in found.values:
+        for file in sample.values():
+            file.content()
+    assert calls.runs == runs
+
+
+def test_what_no_worker_holds_any_more_is_computed_again(tmp_path, pool, monkeypatch):
+    given = samples(chain(), tmp_path, 1)
+    every = recorder(chain(), tmp_path / "all", pool).record(given).values[0]
+    found = recorder(chain(), tmp_path / "held", pool, disk=1 << 30, hold=1 << 30).record(given).values[0]
+    calls = Calls(pool, monkeypatch)
+    for worker in [worker for idle in pool._idle.values() for worker in idle]:
+        os.kill(worker.pid, signal.SIGKILL)
+    assert found["m1"].content() == every["m1"].content()
+    assert calls.runs == 1
+    # the worker that has it now holds nothing; what lies there is not asked for again
+    assert (found["m1"].content(), found["t2"].content()) == (every["m1"].content(), every["t2"].content())
+    assert calls.runs == 2
+
+
+def test_a_worker_that_is_busy_is_not_waited_for(tmp_path, pool, monkeypatch):
+    given = samples(chain(), tmp_path, 1)
+    every = recorder(chain(), tmp_path / "all", pool).record(given).values[0]
+    found = recorder(chain(), tmp_path / "held", pool, disk=1 << 30, hold=1 << 30).record(given).values[0]
+    calls = Calls(pool, monkeypatch)
+    holder = pool._take(find_python(None), False, None, None)
+    assert found["m1"].content() == every["m1"].content()
+    assert calls.runs == 1
+    pool._give_back(holder)
 
 
 @pytest.mark.parametrize("lazy", [False, True])
