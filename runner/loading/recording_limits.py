@@ -39,15 +39,18 @@ def recording_limits(cut: CutSettings, folder: Path, *, hold: bool = False) -> R
     ``hold``: whether few of the values will be asked for, so that a worker may hold them.
     """
     memory, disk = bytes_of("cut.memory", cut.memory), bytes_of("cut.disk", cut.disk)
+    # a container sees what its host has left, and neither shows what this process may have
+    own = [limit for limit in map(_soft_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA)) if limit >= 0]
+    quarter = min(psutil.virtual_memory().available / 4, machine.memory_mb() * 2**18, *own)
     if memory is None:
-        # a container sees what its host has left, and neither shows what this process may have
-        own = [limit for limit in map(_soft_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA)) if limit >= 0]
-        memory = int(min(psutil.virtual_memory().available / 4, machine.memory_mb() * 2**18, *own, MEMORY))
+        memory = int(min(quarter, MEMORY))
     if cut.record in (RecordMode.all, RecordMode.ahead):
         return RecordingLimits(memory)
     free = shutil.disk_usage(folder).free // 2 if disk is None else disk
     lazy = cut.record is RecordMode.lazy
-    return RecordingLimits(memory, free, lazy, min(memory // 2, HELD) if hold and not lazy else 0)
+    # of what is free a sixteenth: other jobs of a sweep may each hold as much, to their end
+    held = int(min(memory / 2, quarter / 4, HELD)) if hold and not lazy else 0
+    return RecordingLimits(memory, free, lazy, held)
 
 
 def _soft_limit(kind: int) -> float:
