@@ -16,6 +16,7 @@ from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
 from runner.report.sections.cause_section import reservation, told
+from runner.report.sections.workarounds_section import left_out, was_tried
 from runner.run_folder import MIXED
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed, one_line, percent
@@ -200,17 +201,17 @@ def _looks(result: Mapping[str, Any], folder: Path) -> str:
 
 
 def _helps(result: Mapping[str, Any]) -> str:
-    tried = sections(result, "workarounds")
+    meant = sections(result, "workarounds")
+    tried = [one for one in meant if was_tried(one)]
     passing = [one for one in tried if one.get("passes")]
-    if not tried:
-        return ""
-    if not passing:
-        if text(result, "strategy") == "workaround":
-            return ""  # it is the run's own question, and the first line has the answer
-        return f"none of {counted(len(tried), 'workaround')} that were tried"
-    where = next(filter(None, (text(one, "where") for one in passing)), "")
-    not_there = f"\n(seen {where}; target.rounding=on tries them as a GPU rounds, which was not done)" if where else ""
-    return listed([text(one, "what") for one in passing]) + not_there
+    own = text(result, "strategy") == "workaround"  # then the first line says what was not tried, and that none helps
+    left = f"{len(meant) - len(tried)} could not be tried: {left_out(meant)}" if len(tried) < len(meant) else ""
+    rows = [listed([text(one, "what") for one in passing])] if passing else []
+    if tried and not passing and not own:
+        rows = [f"none of {counted(len(tried), 'workaround')} that were tried"]
+    if where := next(filter(None, (text(one, "where") for one in passing)), ""):
+        rows.append(f"(seen {where}; target.rounding=on tries them as a GPU rounds, which was not done)")
+    return "\n".join([*rows, *([left] if left and not own else [])])
 
 
 def _plan(plan: Mapping[str, Any], strategy: str) -> str:
