@@ -111,7 +111,13 @@ def precision() -> Page:
     measured = layers(whole, 60, 61)
     for at, layer in enumerate(measured):
         held = "float32" if at in (60, 61) else "float16"
-        layer["precision"] = {"held": held, "error": 1e-4, "most": 3.0e5 if at == 61 else 12.5, "limit": 65504.0}
+        layer["precision"] = {
+            "held": held,
+            "error": 1e-4,
+            "most": 3.0e5 if at == 61 else 12.5,
+            "limit": 65504.0,
+            "why": "",
+        }
     points = [(0, "nan"), (2, 40.0), (4, 9.0), (7, 3.1), (12, 0.8), (25, 0.2), (60, 0.01), (180, 0.0)]
     return page(
         title="precision_adding: encoder.onnx",

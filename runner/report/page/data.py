@@ -107,24 +107,25 @@ class Precision(TypedDict):
 
     ``held``: the type that it has in the mixed model, ``error``: its error there. ``most``: the largest magnitude of
     what it makes, with everything in high precision; ``limit``: the largest number of the low type (None: it has none
-    of its own).
+    of its own). ``why``: why the error of the node alone is no number, "" where it is one.
     """
 
     held: str
     error: Number | None
     most: Number | None
     limit: Number | None
+    why: str
 
 
 class LayerError(TypedDict):
-    """``error``: relative to the good values; ``own``: of the node alone, on good inputs (None: not measured).
+    """``error``: relative to the good values; ``own``: of the node alone, on good inputs. None: not measured.
 
     ``precision``: of a precision search, whose ``error`` is that with everything low.
     """
 
     tensor: str
     node: str
-    error: Number
+    error: Number | None
     own: Number | None
     nan: int
     inf: int

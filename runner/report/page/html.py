@@ -57,7 +57,7 @@ def page_text(page: Page) -> str:
             "Jobs" if page["kind"] == "sweep" else "Steps" if page["strategy"] == "triage" else "Answers", page["jobs"]
         ),
         _drawn("graph", "Graph", page["reduced"] or page["whole"]),
-        _drawn("layers", "Error of each layer", page["layers"]),
+        _drawn("layers", "Error of each layer", [one for one in page["layers"] if one["error"] is not None]),
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
         _drawn("trials", path, page["trials"]),
         *_tables(page["sections"]),

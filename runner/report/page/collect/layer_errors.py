@@ -33,7 +33,7 @@ def layers_of(folder: Path, summary: Summary, graph: Graph | None = None) -> tup
 
 
 def _badness(row: LayerError) -> tuple[bool, float]:
-    error = row["error"]
+    error = row["error"] if row["error"] is not None else -1.0
     return isinstance(error, str) or row["nan"] + row["inf"] > 0, 0.0 if isinstance(error, str) else float(error)
 
 
@@ -66,6 +66,7 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
             "error": words["mixed"] or _number(row.get("error_mixed")),
             "most": _number(row.get("range")),
             "limit": limit,
+            "why": _text(row, "why"),
         }
         made = {**row, "tensor": given.get(_text(row, "node"), "")}
         yield from _layer(made, row.get("error_low"), row.get("introduced"), words["low"], known)
@@ -74,12 +75,12 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
 def _layer(
     row: Mapping[str, Any], error: Any, own: Any, word: str, precision: Precision | None = None
 ) -> Iterator[LayerError]:
-    """Yield a layer whose error is known. ``word``: what it is in place of a number."""
-    if word or isinstance(error, (int, float)):
+    """Yield a layer of which something is known. ``word``: what its error is in place of a number."""
+    if word or isinstance(error, (int, float)) or precision:
         yield {
             "tensor": _text(row, "tensor"),
             "node": _text(row, "node"),
-            "error": word or number(error),
+            "error": word or _number(error),
             "own": _number(own),
             "nan": _first(row.get("nan")),
             "inf": _first(row.get("inf")),
