@@ -274,6 +274,22 @@ def test_what_stands_behind_a_cause_that_is_not_proven_stays_in_the_first_line()
     assert headline(other) == f"{first}; so it is"
 
 
+def test_that_a_cause_is_untested_is_said_once_with_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the row on the cause; a first line that stands alone has it itself."""
+    why = "the check feeds the model itself: good values reach nothing"
+    told = f"1 node still fails the same way; cause: untested ({why}); reduced.onnx is smaller"
+    found = result(Status.found, told, culprits=("a",), cause={"status": "untested", "reason": why, "answers": []})
+    assert headline(found) == f"found: a; {told}"
+    say_ended(found, tmp_path, PROGRAM)
+    first, row, *_ = capsys.readouterr().out.splitlines()
+    assert first == "found: a; 1 node still fails the same way; reduced.onnx is smaller"
+    assert row.startswith("  cause    untested. These nodes fail alone;") and row.endswith(
+        f"could not be tested: {why}."
+    )
+    say_ended(found, tmp_path, PROGRAM, number=3)
+    assert f"cause: untested ({why})" in capsys.readouterr().out
+
+
 def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
