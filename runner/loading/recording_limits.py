@@ -8,8 +8,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from runner import machine
 from runner.errors import UsageError
 from runner.schema.cut import CutSettings, RecordMode
@@ -34,9 +32,9 @@ def recording_limits(cut: CutSettings, folder: Path) -> RecordingLimits:
     """Return the limits of a run in ``folder``. Raises UsageError for what is no number of bytes."""
     memory, disk = bytes_of("cut.memory", cut.memory), bytes_of("cut.disk", cut.disk)
     if memory is None:
-        # a container sees what its host has left, and neither shows what this process may have
+        # what is free does not show what this process may have
         own = [limit for limit in map(_soft_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA)) if limit >= 0]
-        memory = int(min(psutil.virtual_memory().available / 4, machine.memory_mb() * 2**18, *own, MEMORY))
+        memory = int(min(machine.free_mb() * 2**18, *own, MEMORY))
     if cut.record in (RecordMode.all, RecordMode.ahead):
         return RecordingLimits(memory)
     free = shutil.disk_usage(folder).free // 2 if disk is None else disk
