@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.page_parts import bisection, layers, nested_model, slice_of, tensor, transformer
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.page.collect.graph_columns import columns
-from runner.report.page.data import Graph, Page, Trial
+from runner.report.page.data import Page, PageGraph, PageTrial
 
 #: names that would end an element, run or turn round what follows them, were they taken for anything but text
 HOSTILE = (
@@ -164,7 +164,7 @@ def triage() -> Page:
 
 def repeat(count: int = 200) -> Page:
     trials = [
-        Trial(
+        PageTrial(
             number=number,
             phase="search",
             label=f"iteration {number}",
@@ -249,7 +249,7 @@ def hostile() -> Page:
 def flat(nodes: int = 9000) -> Page:
     """A model whose names have no scopes."""
     whole = transformer(nodes, [nodes - 1])
-    return page(title="without scopes", whole=Graph(**{**whole, "block": [0] * nodes, "blocks": [""]}))
+    return page(title="without scopes", whole=PageGraph(**{**whole, "block": [0] * nodes, "blocks": [""]}))
 
 
 def empty_graph() -> Page:

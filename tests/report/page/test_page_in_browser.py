@@ -17,7 +17,7 @@ from benchmarks.pages import SCHEMES, WIDTHS, Loaded, browser, loaded, serious
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.page import html
 from runner.report.page.collect.graph_columns import columns
-from runner.report.page.data import Precision
+from runner.report.page.data import PagePrecision
 from runner.report.page.html import page_text, write_page
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
@@ -180,7 +180,7 @@ def test_a_node_tells_its_type_in_the_mixed_model_and_its_share_of_the_range(one
 
 def test_a_nested_node_tells_its_type_and_that_its_error_is_not_measured(one: Browser, tmp_path: Path) -> None:
     made = KINDS["nested"]()
-    known: Precision = {"held": "float32", "error": None, "most": 7e4, "limit": 65504.0, "why": "not finite"}
+    known: PagePrecision = {"held": "float32", "error": None, "most": 7e4, "limit": 65504.0, "why": "not finite"}
     made["layers"] = [{**layer, "error": None, "own": None, "precision": known} for layer in made["layers"]]
     write_page(tmp_path, made)
     with loaded(one, tmp_path / "report.html") as seen:

@@ -10,7 +10,7 @@ from runner.files import inside, json_of
 from runner.model.graph.graph_index import Graph
 from runner.model.values.dtypes import BY_NUMBER, FLOATS
 from runner.report.page.collect.tensor_values import number
-from runner.report.page.data import LayerError, Number, Point, Precision
+from runner.report.page.data import LayerError, Number, PagePrecision, Point
 from runner.report.sections.layers_section import NON_FINITE, NOT_FINITE
 from runner.report.summary import Summary
 from runner.text import counted
@@ -61,7 +61,7 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
     for row in _rows(folder, [name] if name else (), ""):
         unbounded = row.get("not_finite")
         words = {key: "inf" if isinstance(unbounded, list) and key in unbounded else "" for key in ("low", "mixed")}
-        known: Precision = {
+        known: PagePrecision = {
             "held": high if row.get("raised") else low,
             "error": words["mixed"] or _number(row.get("error_mixed")),
             "most": _number(row.get("range")),
@@ -73,7 +73,7 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
 
 
 def _layer(
-    row: Mapping[str, Any], error: Any, own: Any, word: str, precision: Precision | None = None
+    row: Mapping[str, Any], error: Any, own: Any, word: str, precision: PagePrecision | None = None
 ) -> Iterator[LayerError]:
     """Yield a layer of which something is known. ``word``: what its error is in place of a number."""
     if word or isinstance(error, (int, float)) or precision:
