@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -31,8 +31,33 @@ def claim(folder: Path, *, key: str) -> None:
     _refuse_name(folder, key, "run")
     _refuse_foreign(folder, key, frozenset())
     if run_folder.read(folder) is None:
+        with making(folder):
+            run_folder.write(folder, Marker(running=False))
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[tuple[Path, ...]]:
+    """Make ``folder`` where it is not there, and those above it; an exception in the block takes them away again.
+
+    The value: what was made, innermost first.
+    """
+    made = tuple(path for path in (folder, *folder.parents) if not os.path.lexists(path))
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        run_folder.write(folder, Marker(running=False))
+        yield made
+    except BaseException:
+        if folder in made:  # else what lies in it is somebody's
+            with suppress(OSError):
+                (folder / run_folder.NAME).unlink()
+        unmake(made)
+        raise
+
+
+def unmake(made: Iterable[Path]) -> None:
+    """Remove folders that were made, innermost first; one in which something lies stays, and so do those above it."""
+    for path in made:
+        with suppress(OSError):
+            path.rmdir()
 
 
 def _refuse_name(folder: Path, key: str, whose: str) -> None:

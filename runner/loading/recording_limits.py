@@ -8,8 +8,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from runner import machine
 from runner.errors import UsageError
 from runner.schema.cut import CutSettings, RecordMode
@@ -39,9 +37,9 @@ def recording_limits(cut: CutSettings, folder: Path, *, hold: bool = False) -> R
     ``hold``: whether few of the values will be asked for, so that a worker may hold them.
     """
     memory, disk = bytes_of("cut.memory", cut.memory), bytes_of("cut.disk", cut.disk)
-    # a container sees what its host has left, and neither shows what this process may have
+    # what is free does not show what this process may have
     own = [limit for limit in map(_soft_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA)) if limit >= 0]
-    quarter = min(psutil.virtual_memory().available / 4, machine.memory_mb() * 2**18, *own)
+    quarter = min([machine.free_mb() * 2**18, *own])
     if memory is None:
         memory = int(min(quarter, MEMORY))
     if cut.record in (RecordMode.all, RecordMode.ahead):

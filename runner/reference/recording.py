@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import psutil
 
 from runner import machine
 from runner.artifacts.disk_space import Room
@@ -256,8 +255,7 @@ class Recorder:
             path = self.store.write(made.model, piece.folder, nests=made.nests)
         except CutError as error:
             return str(error)
-        # a container sees what its host has left
-        left = min(psutil.virtual_memory().available / 2**20, machine.memory_mb())
+        left = machine.free_mb()
         reply = self.pool.call(
             "run",
             {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import resource
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -58,8 +57,7 @@ def test_without_sizes_the_machine_says_them(mode: RecordMode, all_kept: bool, l
 def test_what_a_worker_holds(
     cut: CutSettings, free: int, held: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=free))
-    monkeypatch.setattr("runner.machine.memory_mb", lambda: 1 << 20)
+    monkeypatch.setattr("runner.machine.free_mb", lambda: free / 2**20)
     assert recording_limits(cut, tmp_path, hold=True).hold == held
     assert recording_limits(cut, tmp_path).hold == 0
 

@@ -19,7 +19,7 @@ from runner.jobs.reduce.first_look.inner_values_subject import InnerValues
 from runner.jobs.reduce.first_look.nodes_between import between
 from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.session.cause import SHARE, Cause, CauseStatus
+from runner.session.cause import Cause, CauseStatus
 from runner.session.session import Session
 from runner.session.trust.check_counts import FIRST_LOOK
 from runner.text import counted, listed
@@ -45,7 +45,7 @@ _TRACE = "Fatal Python error"
 class FirstLook:
     """``nodes``: where the search looks first. ``said``: what named them; "": nobody has looked, or nothing did.
 
-    ``wrong``: the nodes that make each tensor about as wrong as the worst, though what that is made of is right.
+    ``wrong``: the nodes that make each tensor that is clearly wrong though what that is made of is right.
     """
 
     nodes: tuple[int, ...] = ()
@@ -137,8 +137,7 @@ class FirstLook:
         # that holds a tensor without a good value, parts cannot be judged
         places = [(name, between(subject.graph, name, sizes)) for name in bad]
         known = [one for one in places if all(map(subject.has_reference, _outputs(subject, one[1])))]
-        as_wrong = max(CLEAR, SHARE * max(sizes.values()))
-        self.wrong = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
+        self.wrong = tuple(nodes for _, nodes in places)
         last, nodes = max(known or places, key=lambda one: subject.graph.producers[one[0]])
         return self._found(nodes, f"{last} is wrong though what it is made of is right, and is made by")
 
