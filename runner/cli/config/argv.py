@@ -85,11 +85,19 @@ def _refuse_parameters(argument: str, key: str, value: str) -> None:
     if key.startswith(f"{_SWEEPER_PARAMS}."):
         given = [f"{key.removeprefix(_SWEEPER_PARAMS + '.')}={value}"]
     elif parsed is not None and isinstance(all_of := parsed.value(), dict):
-        given = [shlex.quote(f"{name}={choices}") for name, choices in all_of.items()]
+        given = [shlex.quote(f"{name}={_typed(choices)}") for name, choices in all_of.items()]
     else:
         return
     advice = f"On the command line give the choices themselves: -m {' '.join(given)}" if given else "Leave it out"
     raise UsageError(f"{argument}: Hydra reads the parameters of a sweep from files only. {advice}")
+
+
+def _typed(choices: object) -> str:
+    """Return choices of a parsed mapping as they are typed; CHOICES for what nobody types so."""
+    parts = choices if isinstance(choices, list) else [choices]
+    if not parts or not all(part is None or isinstance(part, str | int | float) for part in parts):
+        return "CHOICES"
+    return ",".join("null" if part is None else str(part) for part in parts)
 
 
 def _is_word(argument: str) -> bool:

@@ -142,3 +142,17 @@ def test_a_fault_that_another_one_hides_is_told_of(tmp_path: Path) -> None:
     alone = winnow(*given, *COMPARE, folder=tmp_path / "alone")
     assert (alone.result["culprits"], alone.result["cause"]["status"]) == (["two"], "proven"), alone.output
     assert not any("wrong too" in one for one in alone.result["warnings"])
+
+
+def test_what_is_wrong_where_nothing_hides_it_is_not_told_of(tmp_path: Path) -> None:
+    """Good values for the answer make the model pass, so what is wrong beside it does no harm."""
+    steps = [
+        ("Mul", "x", "beside", 1.0),
+        ("Mul", "x", "fault", 1.0),
+        ("Mul", "beside", "small", 1e-3),
+        ("Add", "fault small", "z"),
+    ]
+    given = pair(tmp_path, steps, ["z"], {"beside": 1.1, "fault": 1.6})
+    run = winnow(*given, *COMPARE, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
+    assert not any("wrong too" in one for one in run.result["warnings"]), run.output

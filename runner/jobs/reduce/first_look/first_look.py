@@ -7,7 +7,6 @@ found by the search's own questions all the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runner.checkers.checker import Checker
@@ -19,6 +18,7 @@ from runner.jobs.reduce.first_look.inner_values_subject import InnerValues
 from runner.jobs.reduce.first_look.nodes_between import between
 from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.model.graph.splice_good_values import ancestors
 from runner.session.cause import Cause, CauseStatus
 from runner.session.session import Session
 from runner.session.trust.check_counts import FIRST_LOOK
@@ -78,19 +78,22 @@ class FirstLook:
             log.info("first look: %s", self.said)
             session.open_search()
 
-    def beside(self, cause: Cause | None, names: Callable[[Trial], Sequence[str]]) -> tuple[str, ...]:
+    def above(self, cause: Cause | None, subject: Subgraph) -> tuple[str, ...]:
         """Say where else the model is wrong inside, once a cause was shown.
 
-        A fault hides what lies above it from all that is judged at the model's outputs.
+        A fault hides what lies above it from all that is judged at the model's outputs. What does not is left as it is
+        where the model passes with good values for the fault, so it does no harm there.
         """
         if cause is None or cause.status not in (CauseStatus.PROVEN, CauseStatus.JOINT):
             return ()
         known = {index for one in cause.answers for nodes in (one.healed.elements, *one.instances) for index in nodes}
-        others = [nodes[-1] for nodes in self.wrong if nodes and known.isdisjoint(nodes)]
+        hidden = ancestors(subject.graph, known)
+        others = [nodes[-1] for nodes in self.wrong if known.isdisjoint(nodes) and hidden.intersection(nodes[-1:])]
         if not others:
             return ()
         gives = "what it gives is" if len(others) == 1 else "what each of them gives is"
-        said = f"{listed(names(Trial.of(others)), _FEW)}: {gives} wrong too, though what that is made of is right, so"
+        where = listed(subject.names(Trial.of(others)), _FEW)
+        said = f"{where}: {gives} wrong too, though what that is made of is right, so"
         return (f"{said} another fault may lie there; strategy.find=all names all that fail alone",)
 
     def _by_text(self, subject: Subgraph, text: str, what: str) -> bool:
