@@ -47,7 +47,7 @@ def memory_mb() -> float:
 def free_mb() -> float:
     """Return MiB that are left of that, on the machine and under each limit.
 
-    What a group has of files that were read counts as left, where the kernel would drop it first.
+    What a group has of files that were read counts as left, as it does on the machine.
     """
     found = float(psutil.virtual_memory().available)
     for group in _groups("memory"):
@@ -117,11 +117,11 @@ def _groups(controller: str) -> Iterator[Path]:
 
 
 def _droppable(group: Path) -> float:
-    """Return the bytes of files that a group has read and that nobody has used since."""
+    """Return the bytes that a group has of files: the kernel drops them, read again and again or not."""
     with contextlib.suppress(OSError, ValueError):
         told = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())
         # in the first layout the sum over the groups below has a name of its own
-        return float(told.get("total_inactive_file") or told.get("inactive_file") or 0)
+        return sum(float(told.get(f"total_{name}") or told.get(name) or 0) for name in ("inactive_file", "active_file"))
     return 0.0
 
 

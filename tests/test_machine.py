@@ -83,7 +83,7 @@ USED, CACHED = 48, 40  # MiB; of what is used so much are files that were read, 
             {
                 "pod__memory_DOT_max": f"{64 << 20}\n",
                 "pod__memory_DOT_current": f"{USED << 20}\n",
-                "pod__memory_DOT_stat": f"anon 1\ninactive_file {CACHED << 20}\n",
+                "pod__memory_DOT_stat": f"anon 1\ninactive_file {CACHED << 18}\nactive_file {CACHED * 3 << 18}\n",
                 "pod__ours__memory_DOT_max": "max\n",
                 "pod__ours__memory_DOT_current": f"{1 << 50}\n",
             },
@@ -94,7 +94,9 @@ USED, CACHED = 48, 40  # MiB; of what is used so much are files that were read, 
             {
                 "memory__pod__ours__memory_DOT_limit_in_bytes": f"{64 << 20}\n",
                 "memory__pod__ours__memory_DOT_usage_in_bytes": f"{USED << 20}\n",
-                "memory__pod__ours__memory_DOT_stat": f"inactive_file 0\ntotal_inactive_file {CACHED << 20}\n",
+                "memory__pod__ours__memory_DOT_stat": (
+                    f"inactive_file 0\nactive_file 9\ntotal_inactive_file 0\ntotal_active_file {CACHED << 20}\n"
+                ),
             },
             56,
         ),

@@ -40,8 +40,9 @@ WINDOW = 1000
 """Nodes that are run together at most."""
 PACK = 1 << 16
 """Bytes up to which a value gets no file of its own."""
-SHARE_OF_MEMORY = 0.8
-"""Part of the free memory that recording may use where the user set no limit."""
+SHARE_OF_MEMORY, LEAST_MB = 0.8, 256
+"""Part of the free memory that a worker may take where the user set no limit, and what it may in any case: what it has
+already is not free any more."""
 CONSTANT = 4 << 20
 """Bytes up to which a value that no data reaches is always kept: it is a part of candidates."""
 SHARE_OF_TIME = 1 / 16
@@ -265,16 +266,12 @@ class Recorder:
                 "model": str(path),
                 "samples": [paths({name: sample[name] for name in made.inputs}) for sample in values],
                 "out": str(piece.folder),
-                **(
-                    {}
-                    if keep is None
-                    else {"pack": PACK, "hold": hold, "keep": sorted(keep.intersection(made.outputs))}
-                ),
+                **({} if keep is None else {"pack": PACK, "hold": hold, "keep": sorted(keep & {*made.outputs})}),
                 **({} if write is None else {"write": sorted(write.intersection(made.outputs))}),
             },
             python=self.python,
             timeout=timeout,
-            memory_mb=self.memory_mb or int(left * SHARE_OF_MEMORY),
+            memory_mb=self.memory_mb or max(int(left * SHARE_OF_MEMORY), LEAST_MB),
             fresh=alone,  # the halves of a larger piece are the second opinion
             confirm=False,
             lease=lease_of(self.backend, self.pool, self.python),
