@@ -5,8 +5,8 @@ Arguments: ``backend``: {"name": .., "implementation": "module:attribute", setti
 model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into one file
 with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the other
 outputs that are written, of the rest only is told what they are (without it, all are); ``hold``: so many bytes of
-outputs this process holds instead, but of those in ``keep``, until `held_outputs` is asked for them. A backend is a
-class with ``load``, ``run`` and ``prepare``; its errors are StageError.
+outputs this process holds instead, but of those in ``keep``, until `held_outputs` is asked for them; none where its
+memory would grow by more. A backend is a class with ``load``, ``run`` and ``prepare``; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -55,15 +55,22 @@ def loaded(settings: Dict[str, Any], path: str, samples: List[Dict[str, str]], c
 
 def run(args: Dict[str, Any]) -> Dict[str, Any]:
     """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
+    hold = args.get("hold", 0)
+    if hold:
+        held_outputs.begin()
     model = loaded(args["backend"], args["model"], args["samples"], args.get("timing_cache"))
     os.makedirs(args["out"], exist_ok=True)
     skipped: Dict[str, str] = {}
     samples = []
     for number, paths in enumerate(args["samples"]):
-        results = model.run(list(model.outputs), feeds(model, paths))
         start = os.path.join(args["out"], str(number))
         with open(f"{start}.pack", "wb") if "pack" in args else nullcontext() as pack:
+            results = model.run(list(model.outputs), feeds(model, paths))
             samples.append(_save(results, start, skipped, pack, args))
+            del results
+    del model
+    if hold and held_outputs.grown() > hold:
+        _let_go(samples, args.get("write"))
     return {"samples": samples, "skipped": skipped, "pid": os.getpid()}
 
 
@@ -107,3 +114,14 @@ def _save(
         else:
             saved[name]["length"] = size
     return saved
+
+
+def _let_go(samples: List[Dict[str, Any]], write: Any) -> None:
+    """Hold nothing of what was saved: with one of them a runtime keeps all memory that it has taken."""
+    for sample in samples:
+        for name, saved in sample.items():
+            if saved.pop("held", False):
+                written = write is None or name in write
+                held_outputs.let_go(saved["path"], write=written)
+                if written:
+                    del saved["length"]

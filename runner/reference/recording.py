@@ -40,8 +40,9 @@ WINDOW = 1000
 """Nodes that are run together at most."""
 PACK = 1 << 16
 """Bytes up to which a value gets no file of its own."""
-SHARE_OF_MEMORY = 0.8
-"""Part of the free memory that recording may use where the user set no limit."""
+SHARE_OF_MEMORY, LEAST_MB = 0.8, 256
+"""Part of the free memory that a worker may take where the user set no limit, and what it may in any case: what it has
+already is not free any more."""
 CONSTANT = 4 << 20
 """Bytes up to which a value that no data reaches is always kept: it is a part of candidates."""
 SHARE_OF_TIME = 1 / 16
@@ -120,7 +121,8 @@ class Recorder:
         low = is_low(self.graph, self.types)
         window = max(len(everything), 1) if low else WINDOW
         waiting = [everything[at : at + window] for at in reversed(range(0, len(everything), window))]
-        self._held = HeldValues(self.pool, self.hold)
+        # of several samples, those that are held would take memory beside the one that is run
+        self._held = HeldValues(self.pool, self.hold if len(samples) == 1 else 0)
         self._room.confirm(self._least_bytes(waiting) * len(samples), "recording the values of all tensors")
         values: list[dict[str, TensorFile]] = [dict(sample) for sample in samples]
         demand = None if self.disk is None else ValuesOnDemand(partial(self._again, values), self.disk)
@@ -229,7 +231,7 @@ class Recorder:
     def _again(self, values: list[dict[str, TensorFile]], piece: Piece, names: frozenset[str], size: int) -> str | None:
         """Run a piece once more as it was run; write these tensors alone, which take ``size`` bytes."""
         self._room.confirm(size, "computing recorded values again")
-        if self._held.write([sample[name] for sample in values for name in names], self.timeout):
+        if self._held.write([sample[name] for sample in values for name in names if name in sample], self.timeout):
             return None
         self._room.confirm()
         found = self._call(piece, values, self.timeout, names)
@@ -255,7 +257,8 @@ class Recorder:
             path = self.store.write(made.model, piece.folder, nests=made.nests)
         except CutError as error:
             return str(error)
-        left = machine.free_mb()
+        left, alone = machine.free_mb(), len(piece.nodes) == 1
+        hold = 0 if alone else self._held.limit  # the worker of one that is run alone ends
         reply = self.pool.call(
             "run",
             {
@@ -263,17 +266,13 @@ class Recorder:
                 "model": str(path),
                 "samples": [paths({name: sample[name] for name in made.inputs}) for sample in values],
                 "out": str(piece.folder),
-                **(
-                    {}
-                    if keep is None
-                    else {"pack": PACK, "hold": self.hold, "keep": sorted(keep.intersection(made.outputs))}
-                ),
+                **({} if keep is None else {"pack": PACK, "hold": hold, "keep": sorted(keep & {*made.outputs})}),
                 **({} if write is None else {"write": sorted(write.intersection(made.outputs))}),
             },
             python=self.python,
             timeout=timeout,
-            memory_mb=self.memory_mb or int(left * SHARE_OF_MEMORY),
-            fresh=len(piece.nodes) == 1,  # the halves of a larger piece are the second opinion
+            memory_mb=self.memory_mb or max(int(left * SHARE_OF_MEMORY), LEAST_MB),
+            fresh=alone,  # the halves of a larger piece are the second opinion
             confirm=False,
             lease=lease_of(self.backend, self.pool, self.python),
         )
