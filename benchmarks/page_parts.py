@@ -9,7 +9,7 @@ from typing import Any
 
 from onnx import ModelProto, TensorProto, helper
 
-from runner.report.page.data import Graph, LayerError, Tensor, Trial, Values
+from runner.report.page.data import LayerError, PageGraph, PageTensor, PageTrial, PageValues
 
 #: names that would end an element, run or turn round what follows them, were they taken for anything but text
 
@@ -17,7 +17,7 @@ from runner.report.page.data import Graph, LayerError, Tensor, Trial, Values
 _LAYER = ("MatMul", "Add", "Mul", "Softmax", "MatMul", "LayerNormalization", "Gelu", "MatMul", "Add")
 
 
-def transformer(nodes: int, culprits: Sequence[int] = (), names: Mapping[int, str] | None = None) -> Graph:
+def transformer(nodes: int, culprits: Sequence[int] = (), names: Mapping[int, str] | None = None) -> PageGraph:
     """A chain of blocks of nine nodes with a residual each, and a weight for each product."""
     names = names or {}
     operators = [*dict.fromkeys(_LAYER)]
@@ -50,7 +50,7 @@ def transformer(nodes: int, culprits: Sequence[int] = (), names: Mapping[int, st
         before = len(tensors) - 1
         residual = before if kind == "Add" else residual
     made = sorted({*range(1, len(tensors))} - {*constants})
-    return Graph(
+    return PageGraph(
         names=called,
         operators=operators,
         operator=[operators.index(_LAYER[node % len(_LAYER)]) for node in range(nodes)],
@@ -70,7 +70,7 @@ def transformer(nodes: int, culprits: Sequence[int] = (), names: Mapping[int, st
     )
 
 
-def values(seed: int, spread: float = 1.0, bad: int = 0) -> Values:
+def values(seed: int, spread: float = 1.0, bad: int = 0) -> PageValues:
     """A sample as of 4,096 normal values."""
     chance = random.Random(seed)
     drawn = sorted(chance.gauss(0, spread) for _ in range(4096))
@@ -80,7 +80,7 @@ def values(seed: int, spread: float = 1.0, bad: int = 0) -> Values:
     for value in drawn:
         counts[min(count - 1, int((value - low) / (high - low) * count))] += 1
     first = [round(chance.gauss(0, spread), 5) for _ in range(8)]
-    return Values(
+    return PageValues(
         dtype="float16",
         shape=[1, 128, 768],
         low=low,
@@ -94,15 +94,15 @@ def values(seed: int, spread: float = 1.0, bad: int = 0) -> Values:
     )
 
 
-def tensor(name: str, where: str = "the reduced model", seed: int = 1) -> Tensor:
+def tensor(name: str, where: str = "the reduced model", seed: int = 1) -> PageTensor:
     good, wrong = values(seed), values(seed + 1, 1.8, bad=3)
     differences: Any = [
         {"index": [0, 3, at], "good": 0.125 * at, "wrong": "inf" if at == 2 else 0.5} for at in range(6)
     ]
-    return Tensor(name=name, where=where, good=good, wrong=wrong, differences=differences, differing=1284)
+    return PageTensor(name=name, where=where, good=good, wrong=wrong, differences=differences, differing=1284)
 
 
-def layers(graph: Graph, start: int, worst: int | None = None) -> list[LayerError]:
+def layers(graph: PageGraph, start: int, worst: int | None = None) -> list[LayerError]:
     """Errors that begin at a node."""
 
     def error(node: int) -> float | str:
@@ -128,11 +128,11 @@ def layers(graph: Graph, start: int, worst: int | None = None) -> list[LayerErro
     ]
 
 
-def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[Trial]:
+def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[PageTrial]:
     """What a search by halves asks: stretches around the culprits."""
     given: Any = {"number": 1, "phase": "pre-flight", "label": "the file as it is", "size": size, "kept": []}
     given |= {"outcome": "fail", "seconds": 0.9, "reason": "max error 0.41 > 0.01", "log": log}
-    trials, low, high = [Trial(**given)], 0, size
+    trials, low, high = [PageTrial(**given)], 0, size
     first, last = min(culprits), max(culprits) + 1
     while (low, high) != (first, last):
         middle = (low + high) // 2
@@ -140,7 +140,7 @@ def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[Trial]:
             number = len(trials)
             outcome = "fail" if shrunk else "unresolved" if number % 5 == 0 else "pass"
             trials.append(
-                Trial(
+                PageTrial(
                     number=0 if number == 1 else number,
                     phase="search",
                     label="prefix" if kept[0] == low else "suffix",
@@ -160,13 +160,13 @@ def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[Trial]:
     return trials
 
 
-def slice_of(graph: Graph, first: int, last: int) -> Graph:
+def slice_of(graph: PageGraph, first: int, last: int) -> PageGraph:
     """Some nodes in a row, as a graph of their own, all of them culprits."""
     used = sorted({at for part in (graph["inputs"], graph["outputs"]) for row in part[first:last] for at in row})
     place = {at: number for number, at in enumerate(used)}
     made = {at for row in graph["outputs"][first:last] for at in row}
     paths = sorted({graph["block"][node] for node in range(first, last)})
-    return Graph(
+    return PageGraph(
         names=graph["names"][first:last],
         operators=graph["operators"],
         operator=graph["operator"][first:last],

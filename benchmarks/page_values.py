@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.page_parts import bisection, layers, nested_model, slice_of, tensor, transformer
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.page.collect.graph_columns import columns
-from runner.report.page.data import Graph, Page, Trial
+from runner.report.page.data import Page, PageGraph, PageTrial
 
 #: names that would end an element, run or turn round what follows them, were they taken for anything but text
 HOSTILE = (
@@ -111,7 +111,13 @@ def precision() -> Page:
     measured = layers(whole, 60, 61)
     for at, layer in enumerate(measured):
         held = "float32" if at in (60, 61) else "float16"
-        layer["precision"] = {"held": held, "error": 1e-4, "most": 3.0e5 if at == 61 else 12.5, "limit": 65504.0}
+        layer["precision"] = {
+            "held": held,
+            "error": 1e-4,
+            "most": 3.0e5 if at == 61 else 12.5,
+            "limit": 65504.0,
+            "why": "",
+        }
     points = [(0, "nan"), (2, 40.0), (4, 9.0), (7, 3.1), (12, 0.8), (25, 0.2), (60, 0.01), (180, 0.0)]
     return page(
         title="precision_adding: encoder.onnx",
@@ -158,7 +164,7 @@ def triage() -> Page:
 
 def repeat(count: int = 200) -> Page:
     trials = [
-        Trial(
+        PageTrial(
             number=number,
             phase="search",
             label=f"iteration {number}",
@@ -243,7 +249,7 @@ def hostile() -> Page:
 def flat(nodes: int = 9000) -> Page:
     """A model whose names have no scopes."""
     whole = transformer(nodes, [nodes - 1])
-    return page(title="without scopes", whole=Graph(**{**whole, "block": [0] * nodes, "blocks": [""]}))
+    return page(title="without scopes", whole=PageGraph(**{**whole, "block": [0] * nodes, "blocks": [""]}))
 
 
 def empty_graph() -> Page:

@@ -44,6 +44,20 @@ def memory_mb() -> float:
     return found / _MIB
 
 
+def free_mb() -> float:
+    """Return MiB that are left of that, on the machine and under each limit.
+
+    What a group has of files that were read counts as left, as it does on the machine: the kernel drops it.
+    """
+    found = float(psutil.virtual_memory().available)
+    for group in _groups("memory"):
+        limits = _numbers(group / "memory.max") or _numbers(group / "memory.limit_in_bytes")
+        used = _numbers(group / "memory.current") or _numbers(group / "memory.usage_in_bytes")
+        taken = max(sum(used) - _droppable(group), 0.0)
+        found = min([found, *(limit - taken for limit in limits)])
+    return max(found, 0.0) / _MIB
+
+
 def share_mb() -> int:
     """Return MiB that one check may take where no limit was given."""
     return int(memory_mb() * SHARE)
@@ -100,6 +114,16 @@ def _groups(controller: str) -> Iterator[Path]:
                 if folder.is_dir():
                     yield folder
             break
+
+
+def _droppable(group: Path) -> float:
+    """Return the bytes of files that a group has read, of late or not: a cache, which goes when memory is wanted."""
+    with contextlib.suppress(OSError, ValueError):
+        told = dict(line.split(" ", 1) for line in (group / "memory.stat").read_text().splitlines())
+        # in the first layout the sum over the groups below has a name of its own
+        names = ("inactive_file", "active_file")
+        return sum(float(told.get(f"total_{name}") or told.get(name) or 0) for name in names)
+    return 0.0
 
 
 def _numbers(path: Path) -> list[float]:

@@ -150,3 +150,14 @@ def test_the_job_process_never_imports_a_runtime(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", script, model, *check, f"hydra.run.dir={tmp_path / 'run'}"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_a_page_is_made_of_has_names_of_its_own() -> None:
+    """A `Trial` of the page is text and numbers, and no `Trial` that is searched: readers met two of each name."""
+    homes: dict[str, set[str]] = defaultdict(set)
+    for name, path in SOURCES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(name)
+    shared = {kind: sorted(where) for kind, where in homes.items() if len(where) > 1}
+    assert not [one for one in shared.items() if any(within(where, "runner.report.page") for where in one[1])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -68,6 +69,51 @@ def test_memory(written: Path, groups: str, files: dict[str, str], mb: int | Non
     write(written, groups, **files)
     assert machine.memory_mb() == (mb or psutil.virtual_memory().total / 2**20)
     assert machine.share_mb() == int(machine.memory_mb() * machine.SHARE)
+
+
+USED, CACHED = 48, 40  # MiB; of what is used so much are files that were read, which the kernel drops
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "mb"),
+    [
+        (TWO, {"pod__memory_DOT_max": f"{64 << 20}\n", "pod__memory_DOT_current": f"{USED << 20}\n"}, 16),
+        (
+            TWO,
+            {
+                "pod__memory_DOT_max": f"{64 << 20}\n",
+                "pod__memory_DOT_current": f"{USED << 20}\n",
+                "pod__memory_DOT_stat": f"anon 1\ninactive_file {10 << 20}\nactive_file {CACHED - 10 << 20}\n",
+                "pod__ours__memory_DOT_max": "max\n",
+                "pod__ours__memory_DOT_current": f"{1 << 50}\n",
+            },
+            56,
+        ),
+        (
+            ONE,
+            {
+                "memory__pod__ours__memory_DOT_limit_in_bytes": f"{64 << 20}\n",
+                "memory__pod__ours__memory_DOT_usage_in_bytes": f"{USED << 20}\n",
+                "memory__pod__ours__memory_DOT_stat": f"active_file 0\ninactive_file 0\n"
+                f"total_inactive_file {10 << 20}\ntotal_active_file {CACHED - 10 << 20}\n",
+            },
+            56,
+        ),
+        (TWO, {"pod__memory_DOT_max": f"{64 << 20}\n", "pod__memory_DOT_current": f"{90 << 20}\n"}, 0),
+        (TWO, {"pod__memory_DOT_max": f"{64 << 20}\n", "pod__memory_DOT_stat": "nonsense\n"}, 64),
+    ],
+)
+def test_what_is_left_of_the_memory(written: Path, groups: str, files: dict[str, str], mb: int) -> None:
+    write(written, groups, **files)
+    assert machine.free_mb() == mb and machine.memory_mb() == 64
+
+
+def test_without_groups_what_is_left_is_the_machines(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = SimpleNamespace(available=3 << 20)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: there)
+    assert machine.free_mb() == 3
+    write(written, TWO, pod__memory_DOT_max=f"{64 << 20}\n")
+    assert machine.free_mb() == 3
 
 
 def test_kills_for_want_of_memory(written: Path) -> None:

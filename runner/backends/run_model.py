@@ -4,8 +4,9 @@ Arguments: ``backend``: {"name": .., "implementation": "module:attribute", setti
 [{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
 model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into one file
 with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the other
-outputs that are written, of the rest only is told what they are (without it, all are). A backend is a class with
-``load``, ``run`` and ``prepare``; its errors are StageError.
+outputs that are written, of the rest only is told what they are (without it, all are); ``hold``: so many bytes of
+outputs this process holds instead, but of those in ``keep``, until `held_outputs` is asked for them; none where its
+memory would grow by more. A backend is a class with ``load``, ``run`` and ``prepare``; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -17,6 +18,7 @@ import os
 from contextlib import nullcontext
 from typing import Any, Dict, Iterator, List, Tuple
 
+from runner.backends import held_outputs
 from runner.backends.errors import StageError
 from runner.backends.values import containers, tensor_proto
 from runner.backends.values.tensor_proto import Tensor
@@ -53,16 +55,23 @@ def loaded(settings: Dict[str, Any], path: str, samples: List[Dict[str, str]], c
 
 def run(args: Dict[str, Any]) -> Dict[str, Any]:
     """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
+    hold = args.get("hold", 0)
+    if hold:
+        held_outputs.begin()
     model = loaded(args["backend"], args["model"], args["samples"], args.get("timing_cache"))
     os.makedirs(args["out"], exist_ok=True)
     skipped: Dict[str, str] = {}
     samples = []
     for number, paths in enumerate(args["samples"]):
-        results = model.run(list(model.outputs), feeds(model, paths))
         start = os.path.join(args["out"], str(number))
         with open(f"{start}.pack", "wb") if "pack" in args else nullcontext() as pack:
+            results = model.run(list(model.outputs), feeds(model, paths))
             samples.append(_save(results, start, skipped, pack, args))
-    return {"samples": samples, "skipped": skipped}
+            del results
+    del model
+    if hold and held_outputs.grown() > hold:
+        _let_go(samples, args.get("write"))
+    return {"samples": samples, "skipped": skipped, "pid": os.getpid()}
 
 
 def feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
@@ -84,7 +93,7 @@ def _save(
     ``pack``: an open file for what takes at most ``args["pack"]`` bytes, or None.
     """
     saved = {}
-    write = args.get("write")
+    write, hold, keep = args.get("write"), args.get("hold", 0), frozenset(args.get("keep", ()))
     wanted = None if write is None else frozenset(write)
     for index, (name, result) in enumerate(results):
         if isinstance(result, str):
@@ -98,8 +107,21 @@ def _save(
         if pack is not None and size <= args["pack"]:
             saved[name]["packed"] = [pack.name, pack.tell(), size]
             pack.writelines(content)
+        elif name not in keep and held_outputs.hold(path, content, size, hold):
+            saved[name].update(length=size, held=True)
         elif wanted is None or name in wanted:
             tensor_proto.write_pieces(content, path)
         else:
             saved[name]["length"] = size
     return saved
+
+
+def _let_go(samples: List[Dict[str, Any]], write: Any) -> None:
+    """Hold nothing of what was saved: with one of them a runtime keeps all memory that it has taken."""
+    for sample in samples:
+        for name, saved in sample.items():
+            if saved.pop("held", False):
+                written = write is None or name in write
+                held_outputs.let_go(saved["path"], write=written)
+                if written:
+                    del saved["length"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,6 +23,10 @@ class FolderTakenError(UsageError):
     """The run's folder is not free; nothing may be written there, not even a result."""
 
 
+class AtWorkError(FolderTakenError):
+    """Another run or sweep has the folder."""
+
+
 def claim(folder: Path, *, key: str) -> None:
     """Make ``folder`` a run's, before anything is written there; ``key``: what named it.
 
@@ -31,8 +35,40 @@ def claim(folder: Path, *, key: str) -> None:
     _refuse_name(folder, key, "run")
     _refuse_foreign(folder, key, frozenset())
     if run_folder.read(folder) is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        run_folder.write(folder, Marker(running=False))
+        with making(folder):
+            run_folder.write(folder, Marker(running=False))
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[tuple[Path, ...]]:
+    """Make ``folder`` where it is not there, and those above it; an exception in the block takes them away again.
+
+    The value: what was made, innermost first. What another run made meanwhile is not of it, and what another run has
+    taken stays.
+    """
+    made: list[Path] = []
+    try:
+        for path in [path for path in (folder, *folder.parents) if not os.path.lexists(path)][::-1]:
+            with suppress(FileExistsError):  # another run was first, or it leads through ".."
+                path.mkdir(parents=True)
+                made.insert(0, path)
+        folder.mkdir(parents=True, exist_ok=True)  # raises where it is a file
+        yield tuple(made)
+    except AtWorkError:
+        raise
+    except BaseException:
+        if folder in made:  # else what lies in it is somebody's
+            with suppress(OSError):
+                (folder / run_folder.NAME).unlink()
+        unmake(made)
+        raise
+
+
+def unmake(made: Iterable[Path]) -> None:
+    """Remove folders that were made, innermost first; one in which something lies stays, and so do those above it."""
+    for path in made:
+        with suppress(OSError):
+            path.rmdir()
 
 
 def _refuse_name(folder: Path, key: str, whose: str) -> None:
@@ -76,14 +112,14 @@ def holding(folder: Path, *, sweep: bool = False) -> Iterator[frozenset[str]]:
 def lock(folder: Path, what: str, key: str) -> int:
     """Return the descriptor of the folder, locked for this process; it goes with it, however that ends.
 
-    Raises FolderTakenError where another run or sweep (``what``) has the folder, which ``key`` names.
+    Raises AtWorkError where another run or sweep (``what``) has the folder, which ``key`` names.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise FolderTakenError(
+        raise AtWorkError(
             f"another {what} is at work in {folder}. Wait for its end, or give this one its own: {key}=FOLDER"
         ) from None
     except OSError:  # a file system that locks no folders

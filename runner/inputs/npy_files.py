@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import numpy as np
-import psutil
 from numpy.lib import format as npy
+
+from runner import machine
 
 Array: TypeAlias = np.ndarray[Any, Any]
 # says why an array of this shape is of no use, before it is read
 Judge: TypeAlias = Callable[[tuple[int, ...]], None]
 
+# bytes that are always there; to ask takes a third of a millisecond, and a file may hold thousands of arrays
+_SMALL = 1 << 20
 # as much as numpy itself takes
 _LONGEST_HEADER = 10_000
 # largest compression ratio of each method; bzip2 and LZMA have no such bound
@@ -65,7 +68,7 @@ def _read(file: IO[bytes], size: int, judge: Judge) -> Array:
     needed, there = math.prod(shape) * max(dtype.itemsize, 1), size - start
     if needed > there:
         raise ValueError(f"its header claims {list(shape)} of {dtype}, {needed} bytes, and there are {there}")
-    if needed > (free := psutil.virtual_memory().available):
+    if needed > _SMALL and needed > (free := machine.free_mb() * 2**20):
         raise ValueError(f"{list(shape)} of {dtype} takes {needed / 2**30:.3g} GiB, {free / 2**30:.3g} GiB are free")
     file.seek(0)
     return np.asarray(npy.read_array(file, allow_pickle=False, max_header_size=_LONGEST_HEADER))

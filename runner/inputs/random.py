@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from onnx import MapProto, OptionalProto, SequenceProto, TensorProto, numpy_helper
 
+from runner import machine
 from runner.errors import UsageError
 from runner.inputs.declared_inputs import Declared, refuse_unknown, type_name
 from runner.inputs.fit_to_declared import Value, tensor
@@ -154,7 +154,7 @@ def _refuse_absurd(one: Declared, shape: tuple[int, ...]) -> None:
     what = f"inputs=random: the model's input {one.name!r}"
     if len(shape) > _MOST_DIMENSIONS:
         raise UsageError(f"{what} has {len(shape)} dimensions; the most that can be fed are {_MOST_DIMENSIONS}")
-    needed, there = math.prod(shape) * _BYTES_TO_DRAW, psutil.virtual_memory().available
+    needed, there = math.prod(shape) * _BYTES_TO_DRAW, machine.free_mb() * 2**20
     if needed > there:
         raise UsageError(
             f"{what} is {one.shape_text}, which takes {needed / 2**30:.3g} GiB to draw; {there / 2**30:.3g} GiB are "

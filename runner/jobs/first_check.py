@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import psutil
-
 from runner import machine, run_folder
 from runner.artifacts.disk_space import Room
 from runner.candidate import Candidate
@@ -81,4 +79,4 @@ def _alone(settings: Settings, tools: Tools) -> bool:
 
 def _room_for(size: int) -> bool:
     """Whether a check of a model of so many bytes and the reference may run at once."""
-    return size * ROOM <= min(psutil.virtual_memory().available, machine.memory_mb() * 2**20)
+    return size * ROOM <= machine.free_mb() * 2**20

@@ -45,7 +45,7 @@ def load_recorded(job: Job) -> Loaded:
             f"{checker.describe()} cut.record=off: {{references}} would hold nothing. Set cut.record=auto, or give a "
             "check that does without {references}"
         )
-    loaded = load(settings, job.pool, job.folder)
+    loaded = load(settings, job.pool, job.folder, feeds=job.checker.wants_feeds)
     return replace(loaded, warnings=(*not_finite(job, loaded, loaded.recorded.values), *loaded.warnings))
 
 

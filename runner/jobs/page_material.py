@@ -17,7 +17,7 @@ from runner.errors import UsageError
 from runner.journal.journal import JOURNAL_NAME
 from runner.journal.journal_lines import read_context
 from runner.model.values.recorded import TensorFile
-from runner.report.page.collect.run_material import Material, Run
+from runner.report.page.collect.run_material import Run, RunMaterial
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.session.judge import Judge
@@ -39,15 +39,15 @@ MOST_NAMED = 500
 _NOUNS = {"raised": "candidate nodes", "nodes": "iterations"}
 
 
-def material_of(job: Job, summary: Summary) -> Material:
+def material_of(job: Job, summary: Summary) -> RunMaterial:
     """Return what a page cannot find in the folder of the run."""
     index = place_of(job.settings.artifacts, job.folder, job.tools.cwd) / INDEX_NAME
     if not job.judges:
-        return Material(index=index)
+        return RunMaterial(index=index)
     judge, loaded, noun = job.judges[-1]
     asked = dict(_contexts(job.folder))
     cuts = noun == "nodes" and hasattr(judge.subject, "kept")
-    return Material(
+    return RunMaterial(
         graph=loaded.graph if loaded else None,
         recorded=loaded.recorded.values[0] if loaded and loaded.recorded.values else {},
         types=loaded.types if loaded else {},

@@ -65,10 +65,10 @@ class Loaded:
     samples: tuple[Sample, ...] = ()
 
 
-def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -> Loaded:
+def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, feeds: bool = True) -> Loaded:
     """Read the model of ``settings`` and record its values on the reference.
 
-    Raises UsageError for files that are wrong.
+    ``feeds``: whether checks are fed with these values. Raises UsageError for files that are wrong.
     """
     if settings.model is None:
         raise UsageError(f"model=null: which model? Give its path: {program_name()} model=path/to/model.onnx")
@@ -98,7 +98,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
             recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
         else:
             source = recording_backend(settings)
-            limits = recording_limits(settings.cut, folder)
+            limits = recording_limits(settings.cut, folder, hold=not feeds)
             recorded = recorder(settings, source, graph, store, pool, folder / "values", limits).record(values)
     elif record and settings.reference.model:
         raise needs_values(settings)

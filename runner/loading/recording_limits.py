@@ -8,8 +8,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from runner import machine
 from runner.errors import UsageError
 from runner.schema.cut import CutSettings, RecordMode
@@ -19,6 +17,8 @@ _UNITS = {"": 1, **{f"{unit}{end}": 1 << 10 * power for power, unit in enumerate
 
 MEMORY = 1 << 30
 """Bytes that are enough where the user set no limit: more makes recording no faster."""
+HELD = 512 << 20
+"""Bytes of values that a worker holds at most: beside them checks run, which need memory as well."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,27 @@ class RecordingLimits:
     memory: int
     disk: int | None = None
     lazy: bool = False
+    hold: int = 0
 
 
-def recording_limits(cut: CutSettings, folder: Path) -> RecordingLimits:
-    """Return the limits of a run in ``folder``. Raises UsageError for what is no number of bytes."""
+def recording_limits(cut: CutSettings, folder: Path, *, hold: bool = False) -> RecordingLimits:
+    """Return the limits of a run in ``folder``. Raises UsageError for what is no number of bytes.
+
+    ``hold``: whether few of the values will be asked for, so that a worker may hold them.
+    """
     memory, disk = bytes_of("cut.memory", cut.memory), bytes_of("cut.disk", cut.disk)
+    # what is free does not show what this process may have
+    own = [limit for limit in map(_soft_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA)) if limit >= 0]
+    quarter = min([machine.free_mb() * 2**18, *own])
     if memory is None:
-        # a container sees what its host has left, and neither shows what this process may have
-        own = [limit for limit in map(_soft_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA)) if limit >= 0]
-        memory = int(min(psutil.virtual_memory().available / 4, machine.memory_mb() * 2**18, *own, MEMORY))
+        memory = int(min(quarter, MEMORY))
     if cut.record in (RecordMode.all, RecordMode.ahead):
         return RecordingLimits(memory)
     free = shutil.disk_usage(folder).free // 2 if disk is None else disk
-    return RecordingLimits(memory, free, cut.record is RecordMode.lazy)
+    lazy = cut.record is RecordMode.lazy
+    # of what is free a sixteenth: other jobs of a sweep may each hold as much, to their end
+    held = int(min(memory / 2, quarter / 4, HELD)) if hold and not lazy else 0
+    return RecordingLimits(memory, free, lazy, held)
 
 
 def _soft_limit(kind: int) -> float:

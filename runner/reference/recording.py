@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import psutil
 
 from runner import machine
 from runner.artifacts.disk_space import Room
@@ -27,6 +26,7 @@ from runner.model.graph.cut import CutError, cut
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile, paths
 from runner.model.values.value_types import structure_of
+from runner.reference.held_values import HeldValues
 from runner.reference.model_pieces import Piece, bytes_of, declared_bytes, is_low, needed, weight_bytes
 from runner.reference.recorded_types import recorded_types
 from runner.reference.values_on_demand import ValuesOnDemand
@@ -40,8 +40,9 @@ WINDOW = 1000
 """Nodes that are run together at most."""
 PACK = 1 << 16
 """Bytes up to which a value gets no file of its own."""
-SHARE_OF_MEMORY = 0.8
-"""Part of the free memory that recording may use where the user set no limit."""
+SHARE_OF_MEMORY, LEAST_MB = 0.8, 256
+"""Part of the free memory that a worker may take where the user set no limit, and what it may in any case: what it has
+already is not free any more."""
 CONSTANT = 4 << 20
 """Bytes up to which a value that no data reaches is always kept: it is a part of candidates."""
 SHARE_OF_TIME = 1 / 16
@@ -91,6 +92,7 @@ class Recorder:
 
     ``budget``: bytes of values and weights in memory at a time. ``disk``: bytes of values that are kept though they
     can be computed again, None: all are kept. ``lazy``: such values are not kept before somebody asks for them.
+    ``hold``: bytes of such values that stay in the memory of a worker until somebody asks for them.
     """
 
     graph: Graph
@@ -105,8 +107,10 @@ class Recorder:
     budget: int | None = None
     disk: int | None = None
     lazy: bool = False
+    hold: int = 0
     _pieces: int = field(default=0, init=False)
     _demand: ValuesOnDemand | None = field(default=None, init=False)
+    _held: HeldValues = field(init=False)
     _node_bytes: float = field(default=0.0, init=False)
 
     def record(self, samples: Sequence[Mapping[str, TensorFile]], nodes: Sequence[int] | None = None) -> Recorded:
@@ -119,6 +123,8 @@ class Recorder:
         low = is_low(self.graph, self.types)
         window = max(len(everything), 1) if low else WINDOW
         waiting = [everything[at : at + window] for at in reversed(range(0, len(everything), window))]
+        # of several samples, those that are held would take memory beside the one that is run
+        self._held = HeldValues(self.pool, self.hold if len(samples) == 1 else 0)
         self._room.confirm(self._least_bytes(waiting) * len(samples), "recording the values of all tensors")
         values: list[dict[str, TensorFile]] = [dict(sample) for sample in samples]
         demand = None if self.disk is None else ValuesOnDemand(partial(self._again, values), self.disk)
@@ -154,10 +160,10 @@ class Recorder:
             middle = len(piece) // 2
             waiting += [piece[middle:], piece[:middle]]
         seconds = time.monotonic() - started
-        all_there = demand is None or demand.is_complete
-        found = tuple(values) if demand is None or all_there else demand.of(values)
-        reason = reasons[0] if reasons else ""
-        return Recorded(found, tuple(unrunnable), reason, seconds, out_of_time, on_demand=not all_there, rounds=rounds)
+        missing = demand.missing if demand else 0
+        found = demand.of(values) if demand and missing else tuple(values)
+        reason, again = reasons[0] if reasons else "", missing > len(self._held)
+        return Recorded(found, tuple(unrunnable), reason, seconds, out_of_time, on_demand=again, rounds=rounds)
 
     @property
     def _room(self) -> Room:
@@ -170,14 +176,14 @@ class Recorder:
             return every
         held = {name for piece in pieces for name in needed(self.graph, piece)}
         must = sum(bytes_of(self.types[name]) for name in held if name in self.types)
-        return must + min(every - must, 0 if self.lazy else self.disk)
+        return must + max(0, min(every - must, 0 if self.lazy else self.disk) - self._held.limit)
 
     def _is_too_much(self, piece: Sequence[int]) -> bool:
         """Whether a piece would not fit into the memory for it, by what is declared, was fed, or ran before."""
         if self.budget is None:
             return False
         known, weights = declared_bytes(self.graph, self.types, piece), weight_bytes(self.graph, piece)
-        return weights + max(sum(known), self._node_bytes * len(piece)) > self.budget
+        return self._held.bytes + weights + max(sum(known), self._node_bytes * len(piece)) > self.budget
 
     def _patience(self, nodes: int, left: float, pace: float, *, hung: bool) -> float:
         """Seconds that a piece may take: ``left`` are, and the slowest piece so far took ``pace`` for each node."""
@@ -204,29 +210,33 @@ class Recorder:
         self._pieces += 1
         piece = Piece(nodes, self._types(nodes, values), self.folder / f"piece{self._pieces}")
         piece.folder.mkdir(parents=True)
-        demand, must, write = self._demand, frozenset[str](), None
-        if demand:
-            must = needed(self.graph, nodes)
-            if self.lazy or demand.kept >= demand.limit:
-                write = must | self.graph.data_independent
-        found = self._call(piece, values, timeout, write, pack=True)
+        demand = self._demand
+        must = needed(self.graph, nodes) if demand else frozenset[str]()
+        keep = must | self.graph.data_independent
+        write = keep if demand and (self.lazy or demand.kept >= demand.limit) else None
+        found = self._call(piece, values, timeout, write, keep)
         if isinstance(found, str):
             return found
         size = 0
-        for sample, made in zip(values, found, strict=True):
+        for sample, made in zip(values, found["samples"], strict=True):
             for name, tensor in made.items():
                 file = sample[name] = TensorFile.from_json(tensor)
                 size += file.size
                 constant = name in self.graph.data_independent and file.size <= CONSTANT if demand else True
                 if demand and file.packed is None and name not in must and not constant:
                     demand.add(file, piece)
+                    if tensor.get("held"):
+                        self._held.add(file, found["pid"])
         self._node_bytes = size / len(nodes) / max(len(values), 1)
         return None
 
     def _again(self, values: list[dict[str, TensorFile]], piece: Piece, names: frozenset[str], size: int) -> str | None:
         """Run a piece once more as it was run; write these tensors alone, which take ``size`` bytes."""
         self._room.confirm(size, "computing recorded values again")
-        found = self._call(piece, values, self.timeout, names, pack=False)
+        if self._held.write([sample[name] for sample in values for name in names if name in sample], self.timeout):
+            return None
+        self._room.confirm()
+        found = self._call(piece, values, self.timeout, names)
         if not isinstance(found, str):
             return None
         self._room.confirm()
@@ -238,17 +248,19 @@ class Recorder:
         values: list[dict[str, TensorFile]],
         timeout: float,
         write: frozenset[str] | None,
-        *,
-        pack: bool,
-    ) -> str | list[dict[str, Any]]:
-        """Return what a piece gives for each sample, or why it failed."""
+        keep: frozenset[str] | None = None,
+    ) -> str | dict[str, Any]:
+        """Return what `run` answers about a piece, or why it failed.
+
+        ``write``: as `run` takes it; ``keep``: as well, None: it ran before.
+        """
         try:
             made = cut(self.graph, piece.nodes, types=piece.types, constants={}, expose="all")
             path = self.store.write(made.model, piece.folder, nests=made.nests)
         except CutError as error:
             return str(error)
-        # a container sees what its host has left
-        left = min(psutil.virtual_memory().available / 2**20, machine.memory_mb())
+        left, alone = machine.free_mb(), len(piece.nodes) == 1
+        hold = 0 if alone else self._held.limit  # the worker of one that is run alone ends
         reply = self.pool.call(
             "run",
             {
@@ -256,13 +268,13 @@ class Recorder:
                 "model": str(path),
                 "samples": [paths({name: sample[name] for name in made.inputs}) for sample in values],
                 "out": str(piece.folder),
-                **({"pack": PACK} if pack else {}),
+                **({} if keep is None else {"pack": PACK, "hold": hold, "keep": sorted(keep & {*made.outputs})}),
                 **({} if write is None else {"write": sorted(write.intersection(made.outputs))}),
             },
             python=self.python,
             timeout=timeout,
-            memory_mb=self.memory_mb or int(left * SHARE_OF_MEMORY),
-            fresh=len(piece.nodes) == 1,  # the halves of a larger piece are the second opinion
+            memory_mb=self.memory_mb or max(int(left * SHARE_OF_MEMORY), LEAST_MB),
+            fresh=alone,  # the halves of a larger piece are the second opinion
             confirm=False,
             lease=lease_of(self.backend, self.pool, self.python),
         )
@@ -273,7 +285,7 @@ class Recorder:
         if reply.value is None:
             said = f"{reply.failure.stage}: {reply.failure.message}" if reply.failure else "no answer"
             return reply.death or without_folder(said, path)
-        return list(reply.value["samples"])
+        return dict(reply.value)
 
     def _types(self, piece: Sequence[int], values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
         """What is known of the types of the tensors that a piece reads and gives."""

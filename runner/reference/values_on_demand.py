@@ -47,9 +47,9 @@ class ValuesOnDemand:
             self._make_room()
 
     @property
-    def is_complete(self) -> bool:
-        """Whether every value is there."""
-        return len(self._there) == len(self._pieces)
+    def missing(self) -> int:
+        """How many values are not there."""
+        return len(self._pieces) - len(self._there)
 
     def of(self, values: Sequence[Mapping[str, TensorFile]]) -> tuple[dict[str, TensorFile], ...]:
         """Return values of which those that were added are computed when they are asked for."""

@@ -24,7 +24,7 @@ from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
 from runner.report import bundle_zip, check_files, mixed_bundle
 from runner.report.markdown import REPORT_NAME, Shown, present, write_report
-from runner.report.page.collect.run_material import Material
+from runner.report.page.collect.run_material import RunMaterial
 from runner.report.replay import REPLAY_NAME, configuration, write_replay
 from runner.report.repro.backends import rounds
 from runner.report.repro.stand_alone_script import NotAlone
@@ -69,7 +69,7 @@ def write_bundle(
     command: Sequence[str],
     answer: ReducedModel | None,
     pool: Pool | None = None,
-    material: Callable[[], Material] = Material,
+    material: Callable[[], RunMaterial] = RunMaterial,
 ) -> None:
     """Write result.json, and what the answer allows: data sets, repro.py, REPORT.md, its page, a replay, bundle.zip.
 
@@ -121,7 +121,7 @@ def write_bundle(
         written = beside.submit(
             attempt, REPLAY_NAME, lambda: write_replay(replay, *configuration(settings, cwd), recorded)
         )
-        told = attempt("details for the page", material) or Material()
+        told = attempt("details for the page", material) or RunMaterial()
         made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
         shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
         attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
@@ -135,7 +135,7 @@ def write_bundle(
         write_result(replace(summary, seconds=seconds, warnings=(*summary.warnings, *lost)), folder)
 
 
-def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: Material) -> Reduced | None:
+def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: RunMaterial) -> Reduced | None:
     """Return the reduced model with good and wrong values."""
     from runner.report.page.collect.run_page import reduced_model  # noqa: PLC0415 - see the caller
 
@@ -143,7 +143,7 @@ def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: M
     return reduced_model(folder, summary, model, samples, told)
 
 
-def _types(answer: ReducedModel, told: Material, made: Reduced | None) -> dict[str, str]:
+def _types(answer: ReducedModel, told: RunMaterial, made: Reduced | None) -> dict[str, str]:
     """Return the types of tensors in ONNX's words: as recorded of the whole model, if it had the same inputs; as seen.
 
     A reduced model may be fed smaller values.
@@ -166,7 +166,7 @@ def _write_page(
     summary: Summary,
     command: Sequence[str],
     reduced: Reduced | None,
-    material: Material,
+    material: RunMaterial,
 ) -> None:
     """Write the page of the run."""
     from runner.report.page.collect.run_page import page_of  # noqa: PLC0415 - see the caller

@@ -13,7 +13,7 @@ from onnx import ModelProto
 from runner.files import write_text
 from runner.program_name import without_values
 from runner.report.markup import block, bullets, cut, folded, section, some, table, text
-from runner.report.page.data import Tensor
+from runner.report.page.data import PageTensor
 from runner.report.repro.write import Repro
 from runner.report.sections import failure_section, runtimes_section
 from runner.report.sections.bugs_section import bugs_section
@@ -68,7 +68,7 @@ class Shown:
     """
 
     model: ModelProto | None = None
-    tensors: Sequence[Tensor] = ()
+    tensors: Sequence[PageTensor] = ()
     repro: Repro = field(default_factory=Repro)
     said: str = ""
     check: Mapping[str, str] = field(default_factory=dict)

@@ -18,6 +18,7 @@ class Ending:
 
     ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the passing trial that differs
     least from a failing one. ``drift``: how the message of the answer's failure differs from that of the whole model's.
+    ``measures``: of an answer that was made simpler, how bad it is by the check, before that and now.
     ``cause``: what is known about the cause, None: it was not asked. ``code``: the exit code where it is not the
     status's own.
     """
@@ -32,6 +33,7 @@ class Ending:
     main: Trial | None = None
     cause: Cause | None = None
     drift: str = ""
+    measures: tuple[float, float] | None = None
     code: int | None = None
 
     @property

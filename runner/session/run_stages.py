@@ -38,11 +38,15 @@ Key = tuple[Path, Trial]
 
 @dataclass(frozen=True)
 class Refined:
-    """An answer. ``inquiry``: the search that led to it, None: what was left out is no node."""
+    """An answer. ``inquiry``: the search that led to it, None: what was left out is no node.
+
+    ``measures``: of one that was made simpler, how bad it is by the check, before that and now.
+    """
 
     done: Done
     standing: Standing
     inquiry: Inquiry | None
+    measures: tuple[float, float] | None = None
 
     @property
     def key(self) -> Key:
@@ -55,6 +59,7 @@ class HandedOver:
     """An answer as it is handed over.
 
     ``main``: its trial before it was refined. ``searched``: the inquiries that led to it. ``again``: its re-check.
+    ``measures``: see `Refined`.
     """
 
     done: Done
@@ -62,6 +67,7 @@ class HandedOver:
     main: Trial
     searched: tuple[Inquiry, ...]
     again: Ruling
+    measures: tuple[float, float] | None
 
     @property
     def shown(self) -> str:
@@ -103,7 +109,8 @@ class Refining:
                 refused |= self.refuse(surprise, answers)
             else:
                 if again.answer is Answer.YES or len(answers) == 1:
-                    return HandedOver(answers[-1].done, standing, first.standing.trial, searched, again)
+                    last = answers[-1]
+                    return HandedOver(last.done, standing, first.standing.trial, searched, again, last.measures)
                 refused.add(answers.pop().key)
             recheck.withdraw(name)
 
@@ -169,7 +176,8 @@ class Refining:
         smallest = found.trial
         if not smallest:
             return None
-        if stage.name == SHRINKING and self._is_milder(stage.judge, smallest, before.standing):
+        measures = _measures(stage.judge, smallest, before.standing) if stage.name == SHRINKING else None
+        if measures and measures[1] < SHARE * measures[0]:  # rounding, say, where there was a fault
             log.info(
                 "%s: the failure is much milder than before, perhaps another one: nothing of it stands", stage.label
             )
@@ -178,16 +186,19 @@ class Refining:
             found = replace(found, claim=Claim.UNPROVEN)
         standing = Standing(stage.judge, smallest, stage.origin)
         reliability.second.follow(before.standing.trial, smallest)
-        return Refined(found if searched else before.done, standing, inquiry if searched else None)
-
-    def _is_milder(self, judge: Judge, smaller: Trial, before: Standing) -> bool:
-        """Whether a failure that is measured is no longer about as bad: rounding, say, where there was a fault."""
-        known = (judge.counted(smaller), before.judge.counted(before.trial))
-        now, then = (
-            max((one.metrics[MEASURE] for one in all_of if MEASURE in one.metrics), default=None) for all_of in known
-        )
-        return now is not None and then is not None and now < SHARE * then
+        if measures and before.measures:
+            measures = before.measures[0], measures[1]
+        return Refined(found if searched else before.done, standing, inquiry if searched else None, measures)
 
     def _answer(self, stage: Stage, judge: Judge, trial: Trial, label: str) -> Answer:
         ruling = self.session.ruled(judge, trial, stage.name, label, stage.purpose)
         return ruling.answer if ruling else Answer.UNKNOWN
+
+
+def _measures(judge: Judge, smaller: Trial, before: Standing) -> tuple[float, float] | None:
+    """Return how bad a failure was, and how bad that of a smaller answer is; None where that is not measured."""
+    known = (before.judge.counted(before.trial), judge.counted(smaller))
+    then, now = (
+        max((one.metrics[MEASURE] for one in all_of if MEASURE in one.metrics), default=None) for all_of in known
+    )
+    return None if then is None or now is None else (then, now)

@@ -199,7 +199,8 @@ class Session:
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
         message = how_it_fails(answer.standing.size, drift, cause) + self.cut_short + self.flakiness
         signature = verdict.signature or signature
-        return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
+        told = replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
+        return replace(told, measures=answer.measures)
 
     def passing(self, searched: Sequence[Inquiry]) -> tuple[Inquiry, list[Trial]]:
         """Return a search, and what it asked (not only looked at ahead) that passed: for min_good, the best first."""

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from runner import run_folder
 from runner.cli import logs
-from runner.cli.claim_folder import KEYS, claim_sweep, lock
+from runner.cli.claim_folder import KEYS, claim_sweep, lock, making, unmake
 from runner.cli.config.hydra_record import HydraRecord
 from runner.cli.launcher_memory import LauncherMemory
 from runner.cli.screen import latest_link
@@ -65,17 +65,16 @@ class Sweep:
         self.asked = True
         folder = plan.sweep_folder(config)
         self.planned = plan.planned(config)
-        self.made = tuple(path for path in (folder, *folder.parents) if not path.exists())
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = lock(folder, "sweep", KEYS[True])
-        from runner.sweeps.launcher import PACKAGE, WinnowLauncher, publish  # noqa: PLC0415 - a single run needs none
-        from runner.sweeps.table import traces  # noqa: PLC0415 - as above
+        with making(folder) as self.made:
+            self._lock = lock(folder, "sweep", KEYS[True])
+            from runner.sweeps.launcher import PACKAGE, WinnowLauncher, publish  # noqa: PLC0415 - a single run needs none
+            from runner.sweeps.table import traces  # noqa: PLC0415 - as above
 
-        publish(WinnowLauncher)
-        self.fresh = run_folder.read(folder) is None
-        claim_sweep(folder)
-        self.record.keep(folder, sweep=True)
-        self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
+            publish(WinnowLauncher)
+            self.fresh = run_folder.read(folder) is None
+            claim_sweep(folder)
+            self.record.keep(folder, sweep=True)
+            self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         with suppress(UsageError):  # each job says so
             self.silent = logs.levels_of(config).silent
         # launchers of ours take the signals over, others are stopped by an exception
@@ -127,8 +126,7 @@ class Sweep:
             with suppress(OSError):  # where something else was put there meanwhile
                 for name in (run_folder.NAME, "multirun.yaml") if self.fresh else ():
                     (self.folder / name).unlink(missing_ok=True)
-                for path in self.made:
-                    path.rmdir()
+            unmake(self.made)
 
     def _keep_record(self, table: Sequence[Row]) -> None:
         """Of settings that were refused: put back what was there if no job has run by them; else keep it beside."""

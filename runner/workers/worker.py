@@ -113,6 +113,11 @@ class Worker:
             self._greet()
 
     @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """Whether it runs."""
         return self._returncode is None and not has_ended(self._process.pid)

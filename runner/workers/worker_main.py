@@ -36,6 +36,7 @@ from typing import Any, Callable  # noqa: UP035 - the alias below is read when t
 # before its time is taken). Nothing else is ever imported by name
 OPERATIONS = {
     "run": ("runner.backends.run_model:run", "internal"),
+    "write_held": ("runner.backends.held_outputs:write_held", "internal"),
     "latency": ("runner.backends.measure_latency:latency", "internal"),
     "build": ("runner.backends.trt.build:build", "internal"),
     "tactics_support": ("runner.backends.trt.pin_tactics:tactics_support", "internal"),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from runner.cli.claim_folder import (
     claim,
     claim_sweep,
     holding,
+    lock,
+    making,
     standing_in,
 )
 from runner.errors import UsageError
@@ -82,6 +85,45 @@ def test_a_project_that_looks_like_a_killed_run_is_left_as_it_is(tmp_path: Path,
     assert (resumed.code, resumed.output.count("\n")) == (2, 1), resumed.output
     assert "is no folder of a run" in resumed.output
     assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_folder_that_another_sweep_takes_meanwhile_stays_as_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool, claimed: bool
+) -> None:
+    """``first``: that one makes it too; else it is locked right after it was made here."""
+    folder, make, held = tmp_path / "above" / "out", Path.mkdir, list[int]()
+
+    def taken(path: Path, *given: Any, **more: Any) -> None:
+        if not first:
+            make(path, *given, **more)
+        if path == folder and not held:
+            make(path, parents=True, exist_ok=True)
+            held.append(lock(path, "sweep", "hydra.sweep.dir"))
+            if claimed:
+                claim_sweep(path)
+        if first:
+            make(path, *given, **more)
+
+    monkeypatch.setattr(Path, "mkdir", taken)
+    with pytest.raises(FolderTakenError, match="at work"), making(folder):
+        os.close(lock(folder, "sweep", "hydra.sweep.dir"))
+    assert folder.is_dir() and (run_folder.read(folder) is not None) is claimed
+    os.close(held[0])
+
+
+def test_a_folder_that_somebody_makes_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, make = tmp_path / "above" / "out", Path.mkdir
+
+    def made(path: Path, *given: Any, **more: Any) -> None:
+        make(folder.parent, exist_ok=True)
+        make(path, *given, **more)
+
+    monkeypatch.setattr(Path, "mkdir", made)
+    with pytest.raises(KeyboardInterrupt), making(folder):
+        raise KeyboardInterrupt
+    assert [*tmp_path.iterdir()] == [folder.parent] and not folder.exists()
 
 
 def test_what_a_killed_run_left_is_its_own(tmp_path: Path) -> None:

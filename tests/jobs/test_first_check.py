@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.chain_models import chain
+from runner import machine
 from runner.artifacts.disk_space import RESERVE
 from runner.errors import UsageError
 from runner.jobs import first_check
@@ -109,6 +110,21 @@ def test_a_larger_model_is_checked_at_once_where_there_is_memory_for_both(
 ) -> None:
     monkeypatch.setattr(first_check, "SMALL", 16)
     monkeypatch.setattr(first_check, "ROOM", room)
+    assert begun(settings, tmp_path / "run") is begins
+
+
+@pytest.mark.parametrize(("left", "begins"), [(1, False), (1000, True)])
+def test_a_larger_model_is_not_checked_at_once_in_a_container_that_is_almost_full(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int, begins: bool
+) -> None:
+    """Its limit alone says nothing: what it has taken already counts."""
+    size, group = (tmp_path / "model.onnx").stat().st_size, tmp_path / "cgroup"
+    group.mkdir()
+    limit = 1 << 40
+    (group / "memory.max").write_text(str(limit))
+    (group / "memory.current").write_text(str(limit - left * size))
+    monkeypatch.setattr(machine, "_groups", lambda _: iter([group]))
+    monkeypatch.setattr(first_check, "SMALL", 16)
     assert begun(settings, tmp_path / "run") is begins
 
 

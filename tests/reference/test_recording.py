@@ -281,3 +281,13 @@ def test_large_values_have_files_of_their_own(tmp_path, pool, monkeypatch):
     graph, one = chain(tmp_path, 3)
     held = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "values").record([one]).values[0]
     assert all(held[name].packed is None and held[name].place.exists() for name in ("t0", "t1", "t2"))
+
+
+def test_a_worker_may_have_what_it_has_where_little_else_is_free(tmp_path, pool, monkeypatch):
+    """Its interpreter and its runtime are no longer free, and count as its memory."""
+    monkeypatch.setattr("runner.machine.free_mb", lambda: 20.0)
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="only")], "g", [info("x")], [info("y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    read = Graph.of(proto)
+    found = Recorder(read, Store(tmp_path), pool, ORT, read.value_types, tmp_path / "values").record([sample(tmp_path)])
+    assert not found.unrunnable, found.reason

@@ -19,8 +19,8 @@ from onnx import TensorProto, helper, numpy_helper
 from runner.model.values.recorded import TensorFile
 from runner.report import bundle
 from runner.report.markdown import Shown, report
-from runner.report.page.collect.run_material import Material
-from runner.report.page.data import Tensor
+from runner.report.page.collect.run_material import RunMaterial
+from runner.report.page.data import PageTensor
 from runner.report.repro.write import Repro
 from runner.report.sections import runtimes_section
 from runner.report.sections.failure_section import failure_section
@@ -68,7 +68,7 @@ def small(*operators: str) -> onnx.ModelProto:
     return helper.make_model(helper.make_graph(nodes, "g", declared[:1], declared[1:]))
 
 
-def tensor(name: str = "t1", **told: Any) -> Tensor:
+def tensor(name: str = "t1", **told: Any) -> PageTensor:
     values = {"dtype": "float16", "shape": [2, 3], "nan": 1, "inf": 2}
     differences = [{"index": [0, 2], "good": 65504.0, "wrong": "inf"}, {"index": [1, 0], "good": 1 / 3, "wrong": "nan"}]
     whole = {"name": name, "where": "the reduced model", "good": values, "wrong": values, "differing": 2}
@@ -204,7 +204,7 @@ def test_types_are_told_of_what_the_answer_names_alone() -> None:
     """Of a long graph those of all other tensors would be a text for each of them."""
     kept = ("t1", "t2", "elsewhere")
     recorded = {name: TensorFile(name, Path("t.pb"), TensorProto.FLOAT16, (1, 7)) for name in kept}
-    told = bundle._types(bundle.ReducedModel(small("Mul", "Exp"), ()), Material(recorded=recorded), None)
+    told = bundle._types(bundle.ReducedModel(small("Mul", "Exp"), ()), RunMaterial(recorded=recorded), None)
     assert told == dict.fromkeys(kept[:2], "float16[1, 7]")
 
 

@@ -6,6 +6,7 @@ import ast
 import inspect
 import itertools
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -324,14 +325,31 @@ def test_a_flaky_failure_is_tried_until_it_shows(tmp_path: Path) -> None:
     script = f"import sys\nwith open({str(count)!r}, 'a+') as f:\n f.write('.')\n sys.exit(f.tell() == 9)\n"
     given = settings(CommandChecker(command=[sys.executable, "-c", script, "{model}"]))
 
-    def tried(whole: int, control: int) -> tuple[int, int]:
+    def tried(whole: int, control: int) -> tuple[int, int, str]:
         count.unlink(missing_ok=True)
         rates = {"whole_model": {"failed": whole, "of": 20}, "control": {"failed": control, "of": 20}}
-        code, _ = run(folder, replace(found("exit 1", "check"), reliability=rates), given)
-        return code, len(count.read_text())
+        code, said = run(folder, replace(found("exit 1", "check"), reliability=rates), given)
+        return code, len(count.read_text()), said
 
-    assert tried(6, 0) == (1, 9)
-    assert tried(19, 0) == (0, 4)  # it fails nearly always: four are enough to say that it does not
-    assert tried(20, 0) == (0, 1)
-    assert tried(6, 1) == (0, 1)  # what must pass fails too: more tries would show that
+    assert tried(6, 0)[:2] == (1, 9)
+    code, times, said = tried(19, 0)
+    assert (code, times) == (0, 4)  # it fails nearly always: four are enough to say that it does not
+    assert (
+        "did not show in 4 tries. 19 of 20 checks failed" in said and "fewer than 1 run of this script in 1000" in said
+    )
+    assert tried(20, 0)[:2] == (0, 1)
+    code, times, said = tried(6, 1)
+    assert (code, times) == (0, 1) and "tries" not in said  # what must pass fails too: more tries would show that
     assert run(folder, found("exit 1", "check"), given)[0] == 0
+
+
+@pytest.mark.parametrize("of", [2, 20, 1000])
+def test_a_flaky_failure_is_missed_by_fewer_than_one_script_in_a_thousand(tmp_path: Path, of: int) -> None:
+    folder = tmp_path / "run"
+    bundle(folder, "Abs", {"x": np.full(3, 2.0, np.float32)}, {"y": TensorProto.FLOAT})
+    given = settings(CommandChecker(command=["false", "{model}"]))
+    for failed in {1, of // 4, of // 2, of - 1} - {0}:
+        rates = {"whole_model": {"failed": failed, "of": of}, "control": {"failed": 0, "of": of}}
+        write_repro(folder, replace(found("exit 1", "check"), reliability=rates), given, folder)
+        tries = re.findall(r"for _ in range\((\d+)\):  # flaky", (folder / REPRO_NAME).read_text())
+        assert len(tries) == 1 and (1 - failed / of) ** int(tries[0]) < 0.001, (failed, tries)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from runner.report.sections.triage_section import triage_page
+from runner.report.sections.workarounds_section import workarounds_section
 from runner.report.summary import Summary
 from runner.status import Status
 
@@ -46,6 +47,15 @@ def test_what_fails_on_the_whole_model_is_not_offered() -> None:
     said = page(tried("release", passes=True), passes="the whole model")
     assert "- Work around it: a release (20 of 20 fresh inputs pass)" in said and "without it" not in said
     assert "- Or: turn off what it needs" in said
+
+
+def test_what_could_not_be_tried_says_nothing_of_a_workaround() -> None:
+    """What a step found on a part is offered then, as where nothing was tried; the table tells the two apart."""
+    untried = {**tried("pass", passes=False), "tried": False, "why_not": "unknown here", "latency": None}
+    assert "Turn off what it needs" in page(untried, passes="the reduced model")
+    failed = {**untried, "tried": True, "what": "another"}
+    rows = [line for line in workarounds_section([untried, failed]).splitlines() if line.startswith("| pass ")]
+    assert [row.split("|")[3].strip() for row in rows] == ["could not be tried", "no"], rows
 
 
 def test_what_the_model_itself_does_is_no_report_to_a_runtime() -> None:

@@ -145,6 +145,23 @@ def test_a_sweep_whose_own_line_is_refused_leaves_nothing(tmp_path: Path, given:
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("name", [r"\${nowhere}", "x" * 300])
+def test_a_folder_that_cannot_have_its_name_leaves_nothing_of_those_above_it(
+    tmp_path: Path, name: str, single: bool
+) -> None:
+    folder = f"hydra.{'run' if single else 'sweep'}.dir"
+    said = refused(tmp_path, "model=a.onnx", "plan=true", f"{folder}=new/{name}/out", single=single)
+    assert folder in said and not [*tmp_path.iterdir()]
+
+
+def test_what_lies_in_a_folder_that_is_refused_stays(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "multirun.yaml").write_text("mine")
+    assert "files that are no sweep's" in refused(tmp_path, "model=a.onnx", "plan=true", "hydra.sweep.dir=out")
+    assert (tmp_path / "out" / "multirun.yaml").read_text() == "mine"
+
+
 def test_keys_that_only_the_choices_have(tmp_path: Path) -> None:
     given = ("strategy=tactic_repeat,tactic_isolate", "strategy.timeout=5", "plan=true", "hydra.sweep.dir=out")
     done = sweep(tmp_path, "model=gone.onnx", *given)

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -29,7 +30,7 @@ _OPTIONS_WITH_VALUE = frozenset(
 _INFO = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
 _OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
-_SWEEPER_PARAMS = "hydra.sweeper.params."
+_SWEEPER_PARAMS = "hydra.sweeper.params"
 _TEXT_KEYS = frozenset({"checker.command"})
 #: lists of folders, of which one stands for a list of one
 _RESULTS = "strategy.results"
@@ -65,12 +66,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
         if not option and not takes_value(previous, argument) and _is_word(argument):
             words.append(argument)
         elif match:
-            if match["key"].lstrip("+").startswith(_SWEEPER_PARAMS):
-                key = match["key"].lstrip("+").removeprefix(_SWEEPER_PARAMS)
-                raise UsageError(
-                    f"{argument}: Hydra reads the parameters of a sweep from files only. On the command line give the "
-                    f"choices themselves: -m {key}={match['value']}"
-                )
+            _refuse_parameters(argument, match["key"].lstrip("+"), match["value"])
             argv.append(f"{match['key']}={_value(match['key'].lstrip('+'), match['value'], multirun=multirun)}")
             given.append(match["key"].lstrip("+"))
         else:
@@ -81,6 +77,27 @@ def rewrite(typed: Sequence[str]) -> Arguments:
     models = ",".join(_value("model", word, multirun=multirun) for word in meant.models)
     argv += [*meant.overrides, *([f"model={models}"] if models else [])]
     return Arguments(tuple(_for_some_choices(argv)), meant.file, tuple(typed))
+
+
+def _refuse_parameters(argument: str, key: str, value: str) -> None:
+    """Raise UsageError for parameters of a sweep: Hydra reads one of them nowhere but in files, and breaks on all."""
+    parsed = parse(f"{key}={value}") if key == _SWEEPER_PARAMS else None
+    if key.startswith(f"{_SWEEPER_PARAMS}."):
+        given = [f"{key.removeprefix(_SWEEPER_PARAMS + '.')}={value}"]
+    elif parsed is not None and isinstance(all_of := parsed.value(), dict):
+        given = [shlex.quote(f"{name}={_typed(choices)}") for name, choices in all_of.items()]
+    else:
+        return
+    advice = f"On the command line give the choices themselves: -m {' '.join(given)}" if given else "Leave it out"
+    raise UsageError(f"{argument}: Hydra reads the parameters of a sweep from files only. {advice}")
+
+
+def _typed(choices: object) -> str:
+    """Return choices of a parsed mapping as they are typed; CHOICES for what nobody types so."""
+    parts = choices if isinstance(choices, list) else [choices]
+    if not parts or not all(part is None or isinstance(part, str | int | float) for part in parts):
+        return "CHOICES"
+    return ",".join("null" if part is None else str(part) for part in parts)
 
 
 def _is_word(argument: str) -> bool:

@@ -15,7 +15,8 @@ from runner.cli.screen.fields import count, is_number, number, section, sections
 from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
-from runner.report.sections.cause_section import reservation, told
+from runner.report.sections.cause_section import reservation, sentence, told
+from runner.report.sections.workarounds_section import left_out, was_tried
 from runner.run_folder import MIXED
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed, one_line, percent
@@ -56,8 +57,8 @@ _NAMED = frozenset({Status.found, Status.interrupted})
 _FAILED_TO_RUN = frozenset({Status.usage, Status.internal_error, Status.no_room})
 
 
-def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
-    """Return the status, the first names of the answer with their number, and the message: one line, or a few."""
+def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES, above: bool = False) -> str:
+    """Return the status, the first names with their number, and the message: one line, or a few. ``above``: rows."""
     status, message = text(result, "status"), text(result, "message")
     after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")
     # a precision run counts the nodes that were left in high precision, which is no finding
@@ -68,9 +69,11 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
         where = "it" if len(names) == 1 else "them"
         answer += f", inside {where} {listed(nested, most + (len(nested) == most + 1))}"
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
-    if answer and (reserved := reservation(section(result, "cause"))):
+    cause = section(result, "cause")
+    if answer and (reserved := reservation(cause)):
         nodes = f"{'fails' if len(names) == 1 else 'fail'} alone, but {reserved}: {nodes}"
-        message = _without_cause(message, section(result, "cause"))
+    if answer and (reservation(cause) or (above and text(cause, "status") == "untested")):
+        message = _without_cause(message, cause)
     message = without_advice(message) if status == Status.interrupted else message
     what = "; ".join(part for part in (nodes, message) if part)
     return (f"{status}: {what}" if what else status).replace("\n", "\n  ")  # no line of it passes for the last word
@@ -113,6 +116,7 @@ def say_ended(
             error=error,
         )
     else:
+        first = headline(result, above=True)
         write(first, [*rows(result, folder, program)], _TONES.get(status, "bad"), error=error)
 
 
@@ -165,8 +169,7 @@ def _cause(result: Mapping[str, Any]) -> str:
     cause = section(result, "cause")
     if reservation(cause) and (reason := text(cause, "reason")):
         return f"not proven: {reason}"  # what that means is said in the first line
-    said = told(cause).removeprefix("Cause: ")
-    return said if not said or said.endswith(".") else f"{said}."
+    return sentence(cause).removeprefix("Cause: ") if told(cause) else ""
 
 
 def _sure(result: Mapping[str, Any]) -> Iterator[str]:
@@ -200,17 +203,17 @@ def _looks(result: Mapping[str, Any], folder: Path) -> str:
 
 
 def _helps(result: Mapping[str, Any]) -> str:
-    tried = sections(result, "workarounds")
+    meant = sections(result, "workarounds")
+    tried = [one for one in meant if was_tried(one)]
     passing = [one for one in tried if one.get("passes")]
-    if not tried:
-        return ""
-    if not passing:
-        if text(result, "strategy") == "workaround":
-            return ""  # it is the run's own question, and the first line has the answer
-        return f"none of {counted(len(tried), 'workaround')} that were tried"
-    where = next(filter(None, (text(one, "where") for one in passing)), "")
-    not_there = f"\n(seen {where}; target.rounding=on tries them as a GPU rounds, which was not done)" if where else ""
-    return listed([text(one, "what") for one in passing]) + not_there
+    own = text(result, "strategy") == "workaround"  # then the first line says what was not tried, and that none helps
+    left = f"{len(meant) - len(tried)} could not be tried: {left_out(meant)}" if len(tried) < len(meant) else ""
+    rows = [listed([text(one, "what") for one in passing])] if passing else []
+    if tried and not passing and not own:
+        rows = [f"none of {counted(len(tried), 'workaround')} that were tried"]
+    if where := next(filter(None, (text(one, "where") for one in passing)), ""):
+        rows.append(f"(seen {where}; target.rounding=on tries them as a GPU rounds, which was not done)")
+    return "\n".join([*rows, *([left] if left and not own else [])])
 
 
 def _plan(plan: Mapping[str, Any], strategy: str) -> str:

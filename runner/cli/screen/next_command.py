@@ -62,6 +62,10 @@ def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]
     if status == Status.could_not_judge and section(result, "unresolved") and (folder / ".hydra").is_dir():
         return resume_command(program, folder), "once that is mended: asks again what is not known, and that only"
     own = text(result, "checker") in _OWN_CODE
+    if status == Status.could_not_judge and strategy == "passes" and _fails_otherwise(result):
+        if own or not (folder / REPLAY_NAME).is_file():
+            return "", ""  # which switches have to stay on is the user's to say
+        return _again(program, folder, "strategy=reduce"), "finds the smallest part that fails; ask the passes of that"
     if status == Status.could_not_judge and own and strategy != "triage" and (folder / ".hydra").is_dir():
         return resume_command(program, folder), "once the check is mended: begins anew"
     known = _AGAIN.get(strategy if status == Status.found else status)
@@ -116,6 +120,11 @@ def _after_an_answer(result: Mapping[str, Any], folder: Path, program: Sequence[
         return _again(program, folder, *changes), "names the optimizations that it needs"
     again = shlex.join([*program, "recheck", shown_path(model.parent)])
     return again, "checks it again, with another release by target.python=PYTHON"
+
+
+def _fails_otherwise(result: Mapping[str, Any]) -> bool:
+    """Whether a model that was judged fails in another way with all switches off: of a flaky check rates are known."""
+    return bool(section(result, "signature")) and not section(section(result, "reliability"), "whole_model")
 
 
 def _by_optimizations(result: Mapping[str, Any]) -> bool:

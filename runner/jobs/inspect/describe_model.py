@@ -9,11 +9,12 @@ from typing import Any
 
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
+from runner.files import stamp
 from runner.jobs.inspect.concerns import concerns_of, nodes_of, operator_name, unknown_operators
 from runner.jobs.inspect.constants import Constant, constants_of, graphs_of
 from runner.model.errors import ModelError
 from runner.model.files.hashed_aside import HashedAside
-from runner.model.files.read_model import parse_hashed
+from runner.model.files.read_model import confirm_unchanged, parse_hashed
 from runner.model.graph import scopes
 from runner.model.graph.validate import check_text
 from runner.model.values import dtypes
@@ -27,9 +28,11 @@ _WHOLE = 32 << 20
 def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the model at ``args["model"]`` is made of: see docs/inspect.md.
 
-    ``unknown``: its operators that the ``onnx`` package does not know. Raises ModelError for a file that is no model.
+    ``unknown``: its operators that the ``onnx`` package does not know. Raises ModelError for a file that is no
+    model, or that changes meanwhile.
     """
     path = Path(args["model"])
+    before = stamp(path)
     with HashedAside() as digest:
         model, size, _ = parse_hashed(path, _WHOLE, digest)
         sha256 = digest.hexdigest()
@@ -37,6 +40,8 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
         raise ModelError(f"{path} has no graph: it is not an ONNX model, or an empty one")
     check_text(model)
     constants = constants_of(model, path)
+    concerns = [one.to_json() for one in concerns_of(model, constants)]
+    confirm_unchanged(path, before)
     lone = sum(node.op_type == "Constant" for node in model.graph.node)
     inputs, outputs = ([_declared(one) for one in some] for some in (_fed(model), model.graph.output))
     return {
@@ -56,7 +61,7 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
         "dynamic": {one["name"]: dims for one in inputs if (dims := _open(one["shape"]))},
         "dtypes": _dtypes(model),
         "weights": _weights(constants),
-        "concerns": [one.to_json() for one in concerns_of(model, constants)],
+        "concerns": concerns,
         "unknown": unknown_operators(model),
     }
 

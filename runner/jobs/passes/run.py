@@ -36,7 +36,7 @@ from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
 from runner.status import Status
-from runner.text import counted, listed
+from runner.text import counted, listed, one_line
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.procedure import Options
@@ -163,7 +163,23 @@ class _Search:
             return Ending(
                 Status.nothing_to_find, f"with all of {what} off the whole model fails as well: none of them is needed"
             )
+        if verdict.outcome is Outcome.DIFFERENT:
+            return Ending(Status.could_not_judge, self._fails_otherwise(session, verdict, what))
         return Ending(Status.could_not_judge, f"{ALL_OFF} ({what}) cannot be judged: {verdict.said}")
+
+    def _fails_otherwise(self, session: Session, verdict: Verdict, what: str) -> str:
+        """Say what is known where another failure is met with all switches off, and what can be asked then."""
+        other, studied = verdict.signature, session.judge.studied.signature
+        advice = (
+            "Put those that the model cannot do without into checker.command, and leave them out of strategy.switches"
+            if self.job.settings.checker.runs_own_code
+            else "Reduce the model (strategy=reduce), and ask this of what is left: the other failure may not be there"
+        )
+        return (
+            f"with all of {what} off the whole model fails in another way ({one_line(other)}) than with them on "
+            f"({studied.name if studied else 'which is studied'}). That one may hide the other, so it is not known "
+            f"whether any of them is needed. {advice}"
+        )
 
     def _healing(self, session: Session, needed: Trial, alone: dict[str, str]) -> list[Trial]:
         """Return the sets with which the whole model passes once they are off: each member alone, else the smallest.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.report.summary import Summary
+from runner.session.cause import SHARE
 from runner.session.result import Ending
 from runner.session.subject import cutting
 
@@ -40,7 +41,20 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
         nested=nested,
         model="reduced.onnx" if (folder / "reduced.onnx").exists() else None,
         min_good="min_good.onnx" if ending.min_good else None,
+        warnings=(*summary.warnings, *grosser(ending.measures)),
     )
+
+
+def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:
+    """Say that an answer fails much worse since it was made simpler: the two may fail for reasons of one kind."""
+    if measures is None or not 0 < measures[0] < SHARE * measures[1]:
+        return ()
+    before, now = measures
+    said = (
+        f"reduced.onnx fails by {now:.3g}, and by {before:.3g} before it was made simpler (the check's measure): what "
+        "makes it so much worse may be another failure of the same kind. strategy.shrink=false leaves it as it was"
+    )
+    return (said,)
 
 
 def told_once(passes: Sequence[str]) -> str:

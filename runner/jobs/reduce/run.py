@@ -128,7 +128,7 @@ def _reduce(job: Job) -> Summary:
 
         def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
             summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
-            warnings = (*summary.warnings, *look.beside(ending.cause, subject.names))
+            warnings = (*summary.warnings, *look.above(ending.cause, subject))
             return replace(summary, first_look=look.said, warnings=warnings)
 
         def conclude(ending: Ending, folder: Path) -> Summary:

@@ -26,7 +26,7 @@ from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.triage_summary import checks_of, combined, untrue_of
 from runner.report.bundle import write_bundle
-from runner.report.page.collect.run_material import Material
+from runner.report.page.collect.run_material import RunMaterial
 from runner.report.summary import MistakeError, Summary, sum_of
 from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import TriageSettings
@@ -72,7 +72,7 @@ def _taken(
     summary = combined(settings, folder, command, known, time.monotonic() - triage.started, code)
     with processes(settings, folder) as running:
         tools = Tools(running.pool, running.guardian, folder, Path.cwd())
-        told = Material(run=run_of(settings, tools, summary))
+        told = RunMaterial(run=run_of(settings, tools, summary))
         write_bundle(settings, folder, summary, tools.cwd, command, None, material=lambda: told)
     return summary
 

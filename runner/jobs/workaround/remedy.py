@@ -81,6 +81,7 @@ class Tried:
         return {
             "kind": self.remedy.kind,
             "what": self.remedy.what,
+            "tried": self.tried,
             "passes": self.passes,
             "samples": {"passed": self.passed, "of": self.of, "kind": self.kind},
             "where": self.where,

@@ -19,7 +19,7 @@ from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
 from runner.journal.journal import Journal
 from runner.loading.load import Loaded, hides_rounding
 from runner.loading.sanitize import own_file_only
-from runner.report.sections.workarounds_section import shown
+from runner.report.sections.workarounds_section import left_out, shown
 from runner.report.summary import Summary
 from runner.run_folder import WORKAROUND
 from runner.schema.checker import Flaky
@@ -205,7 +205,7 @@ class _Trying:
         if passes and (measured := as_number(verdict.metrics.get(MEASURE))) is not None:
             one.error = max(measured, one.error or 0.0)
         if not passes and one.remedy.edits and self._loads and verdict.signature and verdict.signature.stage == _LOAD:
-            one.why_not, one.tried = f"could not be tried: {one.why_not}", False
+            one.tried = False
         return passes
 
     @property
@@ -271,16 +271,15 @@ class _Trying:
 
     def _ending(self, stopped: str) -> Ending:
         good = [one for one in ranked(self.tried) if one.passes]
-        untried = [one for one in self.tried if not one.tried]
+        untried, why = [one for one in self.tried if not one.tried], left_out([one.to_json() for one in self.tried])
         flaky, many = self.session.flakiness, counted(len(self.tried) - len(untried), "workaround")
         signature = self.judge.studied.signature
         if untried and len(untried) == len(self.tried):
-            many = counted(len(untried), "workaround")
             if self.strategy.disabled_optimizers and all(one.remedy.kind == "pass" for one in untried):
                 raise UsageError(f"strategy.disabled_optimizers: {untried[0].why_not}")
-            said = f"none of {many} could be tried: {untried[0].why_not}{stopped}{flaky}"
+            said = f"none of {counted(len(untried), 'workaround')} could be tried: {why}{stopped}{flaky}"
             return Ending(Status.could_not_judge, said, signature=signature)
-        left = f"; {len(untried)} could not be tried: {untried[0].why_not}" if untried else ""
+        left = f"; {len(untried)} could not be tried: {why}" if untried else ""
         if not good:
             said = f"none of {many} tried keeps the failure away{left}{stopped}{flaky}"
             return Ending(Status.nothing_to_find, said, signature=signature)

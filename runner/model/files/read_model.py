@@ -82,8 +82,7 @@ def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside) -> 
     store.mkdir(parents=True, exist_ok=True)
     weights_bytes = _place_weights(model, files, store, inline_limit, digest)
     sha256 = digest.hexdigest()  # all is read before that is looked at
-    if stamp(path) != before:  # what was hashed may not be what was parsed or copied
-        raise ModelError(f"{path} was changed while it was read: start again")
+    confirm_unchanged(path, before)
     _save(model, store / STRUCTURE, path)
     sparse = sum(1 for node in model.graph.node if is_sparse_constant(node))
     return {
@@ -95,6 +94,12 @@ def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside) -> 
         "sha256": sha256,
         "behind_link": files.behind_link,
     }
+
+
+def confirm_unchanged(path: Path, before: object) -> None:
+    """Raise ModelError where a file has another stamp: what was hashed may not be what was parsed or copied."""
+    if stamp(path) != before:
+        raise ModelError(f"{path} was changed while it was read: start again")
 
 
 def parse_hashed(path: Path, inline_limit: int, digest: HashedAside) -> tuple[ModelProto, int, bool]:

@@ -12,7 +12,7 @@ Number = float | int | str
 Row = list[str]
 
 
-class Body(TypedDict):
+class PageBody(TypedDict):
     """A graph nested in a node: a branch, the body of a loop, a function that the node calls.
 
     ``owner``: the node; ``name``: in words ("then branch"); ``path``: of the names of its nodes ("gate.then_branch").
@@ -30,7 +30,7 @@ class Body(TypedDict):
     results: list[int]
 
 
-class Graph(TypedDict):
+class PageGraph(TypedDict):
     """A graph's structure in columns, small enough for 25,000 nodes. Weights have no values here.
 
     ``names``: of nodes in the model's order (a nameless one by its first output). ``operators``: each type once, with
@@ -58,11 +58,11 @@ class Graph(TypedDict):
     results: list[int]
     attributes: dict[str, list[Row]]
     culprits: list[int]
-    bodies: list[Body]
+    bodies: list[PageBody]
     undrawn: int
 
 
-class Values(TypedDict):
+class PageValues(TypedDict):
     """A sample of one tensor. ``edges``: one more than ``counts``, over what is finite; ``first``: in C order.
 
     ``low``, ``high`` and ``mean`` of what is finite: None where nothing is, and of texts.
@@ -80,7 +80,7 @@ class Values(TypedDict):
     first: list[Number]
 
 
-class Difference(TypedDict):
+class PageDifference(TypedDict):
     """An element in which good and wrong values differ."""
 
     index: list[int]
@@ -88,7 +88,7 @@ class Difference(TypedDict):
     wrong: Number
 
 
-class Tensor(TypedDict):
+class PageTensor(TypedDict):
     """Values of a tensor, by its name: the reference's, and what the target gives in the reduced model if it is known.
 
     ``where``: of which model ("the reduced model", "the whole model").
@@ -96,42 +96,43 @@ class Tensor(TypedDict):
 
     name: str
     where: str
-    good: Values | None
-    wrong: Values | None
-    differences: list[Difference]
+    good: PageValues | None
+    wrong: PageValues | None
+    differences: list[PageDifference]
     differing: int | None
 
 
-class Precision(TypedDict):
+class PagePrecision(TypedDict):
     """What a precision search knows of a node. None: not measured.
 
     ``held``: the type that it has in the mixed model, ``error``: its error there. ``most``: the largest magnitude of
     what it makes, with everything in high precision; ``limit``: the largest number of the low type (None: it has none
-    of its own).
+    of its own). ``why``: why the error of the node alone is no number, "" where it is one.
     """
 
     held: str
     error: Number | None
     most: Number | None
     limit: Number | None
+    why: str
 
 
 class LayerError(TypedDict):
-    """``error``: relative to the good values; ``own``: of the node alone, on good inputs (None: not measured).
+    """``error``: relative to the good values; ``own``: of the node alone, on good inputs. None: not measured.
 
     ``precision``: of a precision search, whose ``error`` is that with everything low.
     """
 
     tensor: str
     node: str
-    error: Number
+    error: Number | None
     own: Number | None
     nan: int
     inf: int
-    precision: Precision | None
+    precision: PagePrecision | None
 
 
-class Trial(TypedDict):
+class PageTrial(TypedDict):
     """A check that was asked. ``kept``: stretches [first, last] of element numbers, of ``elements`` in the page.
 
     ``number``: its iteration, 0: a verdict that was known. ``log``: what it printed, cut short.
@@ -157,7 +158,7 @@ class Point(TypedDict):
     chosen: bool
 
 
-class Job(TypedDict):
+class PageJob(TypedDict):
     """A job of a sweep, a step of a triage, or one of several answers. None: not known, or nothing was run.
 
     ``page``: relative link to its own page, "" without one.
@@ -188,7 +189,7 @@ class Section(TypedDict):
     rows: list[Row]
 
 
-class Command(TypedDict):
+class PageCommand(TypedDict):
     """A command to copy. ``what``: what it does, one line."""
 
     what: str
@@ -213,15 +214,15 @@ class Page(TypedDict):
     labels: list[str]
     facts: list[Row]
     warnings: list[str]
-    reduced: Graph | None
-    whole: Graph | None
-    tensors: list[Tensor]
+    reduced: PageGraph | None
+    whole: PageGraph | None
+    tensors: list[PageTensor]
     layers: list[LayerError]
     elements: str
-    trials: list[Trial]
+    trials: list[PageTrial]
     curve: list[Point]
     sections: list[Section]
-    commands: list[Command]
-    jobs: list[Job]
+    commands: list[PageCommand]
+    jobs: list[PageJob]
     made: str
     version: str

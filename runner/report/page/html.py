@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from urllib.parse import quote
 
 from runner.files import write_text
-from runner.report.page.data import Command, Job, Page, Section
+from runner.report.page.data import Page, PageCommand, PageJob, Section
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = (
@@ -57,7 +57,7 @@ def page_text(page: Page) -> str:
             "Jobs" if page["kind"] == "sweep" else "Steps" if page["strategy"] == "triage" else "Answers", page["jobs"]
         ),
         _drawn("graph", "Graph", page["reduced"] or page["whole"]),
-        _drawn("layers", "Error of each layer", page["layers"]),
+        _drawn("layers", "Error of each layer", [one for one in page["layers"] if one["error"] is not None]),
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
         _drawn("trials", path, page["trials"]),
         *_tables(page["sections"]),
@@ -228,7 +228,7 @@ def _lines(text: str, title: str) -> str:
     return "".join(parts)
 
 
-def _commands(commands: Sequence[Command]) -> str:
+def _commands(commands: Sequence[PageCommand]) -> str:
     items = "".join(
         f'<li><p>{_text(one["what"])}</p><pre tabindex="0" aria-label="{_text(one["what"])}: command">'
         f"<code>{_text(one['command'], breaks=True)}</code></pre></li>\n"
@@ -237,7 +237,7 @@ def _commands(commands: Sequence[Command]) -> str:
     return _section("commands", "Commands", f'<ul class="commands">{items}</ul>') if commands else ""
 
 
-def _jobs(title: str, jobs: Sequence[Job]) -> str:
+def _jobs(title: str, jobs: Sequence[PageJob]) -> str:
     if not jobs:
         return ""
     told = [key for key in _JOBS if any(job[key] for job in jobs)]
@@ -248,7 +248,7 @@ def _jobs(title: str, jobs: Sequence[Job]) -> str:
     )
 
 
-def _cell(job: Job, key: _Key) -> str:
+def _cell(job: PageJob, key: _Key) -> str:
     """Return what a table of jobs has of one in a column, as HTML."""
     if key == "number":
         return _link(job)
@@ -261,7 +261,7 @@ def _cell(job: Job, key: _Key) -> str:
     return _text(" ".join(job["overrides"]) if key == "overrides" else job[key])
 
 
-def _link(job: Job) -> str:
+def _link(job: PageJob) -> str:
     """Return a job's number, as a link to its page if it has one: below this page's folder, whatever its name."""
     number = _text(job["number"])
     return f'<a href="./{quote(os.fsencode(job["page"]))}">{number}</a>' if job["page"] else number

@@ -47,6 +47,10 @@ _AGAIN = """        for _ in range({times}):  # flaky: {failed} of {of} checks f
             ended = main()
             if ended != GONE:
                 break
+        else:
+            with contextlib.suppress(OSError):  # nobody may read it
+                print("It did not show in {times} tries. {failed} of {of} checks failed when it was found:")
+                print("by that rate fewer than 1 run of this script in {rarely} misses it.", flush=True)
         os._exit(ended)  # what is not written by now cannot be
 """
 

@@ -34,8 +34,9 @@ ROUNDED = "rounded.onnx"
 # failures after which a process is not there to tell of them
 _ENDS_THE_PROCESS = ("death", "timeout", "memory", "exit")
 _MOST_NODES = 20
-_MISSED = 0.01
-"""How often, at most, the script of a flaky failure may end without having seen it."""
+_MISSED, _MISSED_LOW = 0.001, 0.01
+"""How often the script of a flaky failure may end without having seen it: by the rate that was measured, and by one
+that is a standard deviation lower."""
 # types that NumPy has under no name of its own
 _NARROW = frozenset(kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8")))
 
@@ -153,7 +154,7 @@ def repro(
 def _flaky(summary: Summary) -> dict[str, int]:
     """Return how often a flaky failure has to be tried to show, and what that rests on; nothing of any other one.
 
-    The rate is taken a standard deviation low. Where a model that must pass fails at times as well, trying again would
+    Where a model that must pass fails at times as well, trying again would
     show that instead, so the script tries once.
     """
     rates = summary.reliability or {}
@@ -161,8 +162,10 @@ def _flaky(summary: Summary) -> dict[str, int]:
     failed, of = whole.get("failed", 0), whole.get("of", 0)
     if not 0 < failed < of or control.get("failed"):
         return {}
-    low = max(failed - math.sqrt(failed), 0.5) / of
-    return {"times": math.ceil(math.log(_MISSED) / math.log(1 - low)), "failed": failed, "of": of}
+    low = max(failed - math.sqrt(failed), 0.5)
+    bounds = ((_MISSED, failed), (_MISSED_LOW, low))
+    times = max(math.floor(math.log(missed) / math.log(1 - fails / of)) + 1 for missed, fails in bounds)
+    return {"times": times, "rarely": round(1 / _MISSED), "failed": failed, "of": of}
 
 
 def _few(names: Sequence[str]) -> list[str]:

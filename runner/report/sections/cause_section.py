@@ -83,8 +83,8 @@ def _made_by_the_reference_too(answer: Any) -> bool:
 
 def sentence(cause: Mapping[str, Any]) -> str:
     """Return what was shown, and why not more, unless that is said already."""
-    said = told(cause)
-    why = "" if said == _NO_GOOD_VALUE and cause["reason"].startswith(REFERENCE_TOO) else cause["reason"]
+    said, why = told(cause), reason if isinstance(reason := cause.get("reason"), str) else ""
+    why = "" if said == _NO_GOOD_VALUE and why.startswith(REFERENCE_TOO) else why
     return f"{said}: {why}." if why else said if said.endswith(".") else f"{said}."
 
 

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from runner.model.values.dtype_ranges import range_of
 from runner.model.values.dtypes import BY_NUMPY
 from runner.report.markup import block, code, section, some, table, text
-from runner.report.page.data import Tensor, Values
+from runner.report.page.data import PageTensor, PageValues
 from runner.report.sections.cause_section import reservation
 from runner.report.sections.model_section import operator_of
 from runner.report.sections.runtimes_section import runtime
@@ -73,7 +73,7 @@ def called(failure: str) -> str:
     return _words({"stage": stage, "kind": kind})[0]
 
 
-def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[Tensor] = ()) -> str:
+def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[PageTensor] = ()) -> str:
     """Return a sentence: what the reduced model does where, and what it does elsewhere. ``tensors``: values in it."""
     signature, told = summary.signature or {}, summary.evidence
     size = len(model.graph.node) if model else summary.nodes_after or len(summary.culprits)
@@ -93,7 +93,9 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[T
     return f"{said}."
 
 
-def failure_section(summary: Summary, tensors: Sequence[Tensor] = (), said: str = "", *, whole: bool = False) -> str:
+def failure_section(
+    summary: Summary, tensors: Sequence[PageTensor] = (), said: str = "", *, whole: bool = False
+) -> str:
     """Return the section: expected and actual values, what was measured, and the check.
 
     ``tensors``: values of the reduced model. ``said``: what the check printed about it. ``whole``: the failure is that
@@ -157,14 +159,14 @@ def _elsewhere(signature: Mapping[str, str], told: Mapping[str, Any]) -> str:
     return "runs it" if did == "ran" else ""
 
 
-def _both(tensors: Sequence[Tensor], told: Mapping[str, Any]) -> bool:
+def _both(tensors: Sequence[PageTensor], told: Mapping[str, Any]) -> bool:
     """Whether the good values hold as many NaN and Inf as the wrong ones that are told of."""
     about = [one for one in tensors if one["name"] == told.get("output", one["name"])]
     pairs = [(_odd(one["good"]), _odd(one["wrong"])) for one in about if one["good"] and one["wrong"]]
     return any(wrong for _, wrong in pairs) and all(good >= wrong for good, wrong in pairs)
 
 
-def _odd(values: Values | None) -> int:
+def _odd(values: PageValues | None) -> int:
     return values["nan"] + values["inf"] if values else 0
 
 
@@ -182,7 +184,7 @@ def _measured(told: Mapping[str, Any]) -> str:
     return f"{head}{'; '.join([f'{unit} {error:.4g}, allowed {limit:.4g}', *more])}."
 
 
-def _differences(tensor: Tensor) -> str:
+def _differences(tensor: PageTensor) -> str:
     good, wrong = tensor["good"], tensor["wrong"]
     kind = f", {code(_type(wrong))}" if wrong else ""
     size = math.prod((good or wrong or {"shape": []})["shape"])
@@ -195,7 +197,7 @@ def _differences(tensor: Tensor) -> str:
     return f"{head}\n\n{table(('index', 'expected', 'actual'), rows, names=3)}"
 
 
-def _not_finite(tensor: Tensor) -> str:
+def _not_finite(tensor: PageTensor) -> str:
     """Return how much of a tensor is NaN or Inf, on either side."""
     good, wrong = tensor["good"], tensor["wrong"]
     if wrong is None:
@@ -210,13 +212,13 @@ def _not_finite(tensor: Tensor) -> str:
     return f"{said}; expected: {theirs}." if theirs else f"{said}."
 
 
-def _counts(values: Values) -> str:
+def _counts(values: PageValues) -> str:
     """Return how many elements are NaN and Inf, in words."""
     kinds = ((values["nan"], "NaN"), (values["inf"], "Inf"))
     return " and ".join(f"{count} {kind}" for count, kind in kinds if count) or "no NaN and no Inf"
 
 
-def _type(values: Values) -> str:
+def _type(values: PageValues) -> str:
     return f"{values['dtype']}[{', '.join(map(str, values['shape']))}]"
 
 

@@ -12,7 +12,7 @@ from runner.report.sections.cause_section import reservation, sentence
 from runner.report.sections.failure_section import called, quoted
 from runner.report.sections.passes_section import session_code
 from runner.report.sections.runtimes_section import runtime, versions_section
-from runner.report.sections.workarounds_section import shown
+from runner.report.sections.workarounds_section import shown, was_tried
 from runner.report.summary import Summary
 
 _MOST_NAMES = 20
@@ -96,7 +96,7 @@ def _advice(summary: Summary) -> list[str]:
     found = [_applied(passing[0])] if passing else []
     kinds = {one["kind"]: one for one in reversed(passing[1:]) if one["kind"] != passing[0]["kind"]}
     found += [f"Or: {text(one['what'])} ({shown(one)})" for one in reversed(kinds.values())]
-    tried = {one["kind"] for one in summary.workarounds}
+    tried = {one["kind"] for one in summary.workarounds if was_tried(one)}
     on = told.get("shown_on", {})
     off = session_code((summary.passes or {}).get("settings") or {})
     if off and "pass" not in tried and on.get("passes"):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from runner.report.markup import block, section, table, text
+from runner.text import one_line
 
 
 def workarounds_section(workarounds: Sequence[Mapping[str, Any]]) -> str:
@@ -35,11 +36,23 @@ def shown(one: Mapping[str, Any]) -> str:
     return f"{samples['passed']} of {samples['of']} {samples['kind']} inputs pass{where}{cost}"
 
 
+def left_out(workarounds: Iterable[Mapping[str, Any]]) -> str:
+    """Return why some could not be tried, the first reason and whether there are more; "" where all were."""
+    reasons = list(dict.fromkeys(one_line(one.get("why_not")) for one in workarounds if not was_tried(one)))
+    return f"{reasons[0]}{' (others for other reasons: REPORT.md)' * (len(reasons) > 1)}" if reasons else ""
+
+
+def was_tried(one: Mapping[str, Any]) -> bool:
+    """Whether a workaround could be tried; a result of an earlier version does not say, and counts as tried."""
+    return one.get("tried") is not False
+
+
 def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
     samples, latency = one["samples"], one["latency"]
     where = f" {one['where']}" if one.get("where") else ""
     inputs = f"{samples['passed']} of {samples['of']} {samples['kind']}{where}" if one["passes"] else ""
-    return (one["kind"], one["what"], "yes" if one["passes"] else "no", inputs, _time(latency), one["why_not"])
+    answer = "yes" if one["passes"] else "no" if was_tried(one) else "could not be tried"
+    return (one["kind"], one["what"], answer, inputs, _time(latency), one["why_not"])
 
 
 def _time(latency: Mapping[str, Any] | None) -> str:

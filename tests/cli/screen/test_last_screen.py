@@ -229,6 +229,27 @@ def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(
         assert ("target.rounding=on tries them as a GPU rounds, which was not done" in said) is noted
 
 
+def test_what_could_not_be_tried_is_no_workaround_that_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails = {"what": "without F", "passes": False, "tried": True, "why_not": "mismatch"}
+    untried = {"what": "release 1.2", "passes": False, "tried": False, "why_not": "there is no such release"}
+    why = "1 could not be tried: there is no such release"
+    for given, strategy, rows in (
+        ((fails, untried), "triage", ["helps    none of 1 workaround that were tried", why]),
+        (
+            (untried, {**untried, "why_not": "busy"}),
+            "triage",
+            ["helps    2 could not be tried: there is no such", "(oth"],
+        ),
+        (({**fails, "passes": True}, untried), "triage", ["helps    without F", why]),
+        (({**fails, "passes": True}, untried), "workaround", ["helps    without F"]),  # the first line says the rest
+        ((fails, {"what": "of an earlier version", "passes": False}), "triage", ["helps    none of 2 workarounds"]),
+    ):
+        told = {**result(Status.found, "so", workarounds=given), "strategy": strategy}
+        say_ended(told, tmp_path, PROGRAM)
+        said = capsys.readouterr().out
+        assert all(row in said for row in rows) and ("could not be tried" in said) is ("could not" in str(rows)), said
+
+
 def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -276,6 +297,22 @@ def test_what_stands_behind_a_cause_that_is_not_proven_stays_in_the_first_line()
     # a message of another version
     other = result(Status.found, "so it is", culprits=("a", "b"), cause={"status": "not proven"})
     assert headline(other) == f"{first}; so it is"
+
+
+def test_that_a_cause_is_untested_is_said_once_with_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the row on the cause; a first line that stands alone has it itself."""
+    why = "the check feeds the model itself: good values reach nothing"
+    told = f"1 node still fails the same way; cause: untested ({why}); reduced.onnx is smaller"
+    found = result(Status.found, told, culprits=("a",), cause={"status": "untested", "reason": why, "answers": []})
+    assert headline(found) == f"found: a; {told}"
+    say_ended(found, tmp_path, PROGRAM)
+    first, row, *_ = capsys.readouterr().out.splitlines()
+    assert first == "found: a; 1 node still fails the same way; reduced.onnx is smaller"
+    assert row.startswith("  cause    untested. These nodes fail alone;") and row.endswith(
+        f"could not be tested: {why}."
+    )
+    say_ended(found, tmp_path, PROGRAM, number=3)
+    assert f"cause: untested ({why})" in capsys.readouterr().out
 
 
 def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(

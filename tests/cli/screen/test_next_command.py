@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chain_models import chain
+from runner.cli.screen.next_command import next_command
 from tests.fork_server import run_forked
 from tests.harness import ROOT, Run, by_command, check_script, winnow
 from tests.jobs.optimizer_defect import defective, loads
@@ -49,6 +50,16 @@ def test_what_passes_is_looked_at_with_more_inputs_until_that_is_enough(tmp_path
     again = following(run, tmp_path / "again")
     assert (run.code, again.code, again.result["status"]) == (4, 4, "nothing_to_find"), again.output
     assert "inputs.samples=100\n" in run.output and not any(line.startswith("  next ") for line in again.screen)
+
+
+def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Path) -> None:
+    """With all passes off it fails otherwise. A flaky check is repeated; one of the user's has no such model."""
+    (tmp_path / "replay.yaml").touch()
+    told = {"status": "could_not_judge", "strategy": "passes", "checker": "runs", "signature": {"stage": "load"}}
+    flaky = {"reliability": {"whole_model": {"failed": 3, "of": 20}}}
+    for more, words in (({}, "strategy=reduce"), (flaky, "strategy=repeat"), ({"checker": "command"}, "")):
+        typed, _ = next_command({**told, **more}, tmp_path, ["winnow"])
+        assert words in typed and bool(typed) is bool(words), typed
 
 
 def test_by_a_command(tmp_path: Path) -> None:

@@ -14,8 +14,11 @@ from onnx import helper, numpy_helper
 
 from runner.backends.ort.load_levels import loads
 from runner.backends.trt.engine_layers import layers_in
+from runner.jobs.inspect import describe_model as describe_model_module
 from runner.jobs.inspect import runtime_limits as limits_module
 from runner.jobs.inspect.describe_model import describe_model
+from runner.model.errors import ModelError
+from runner.model.files.hashed_aside import HashedAside
 from tests.fake_tensorrt import install
 from tests.harness import PRETENDED_GPUS, winnow, without_nvml
 
@@ -285,3 +288,24 @@ def test_an_engine_s_layers(tmp_path: Path) -> None:
 def test_the_text_of_an_inspector() -> None:
     assert layers_in('{"Layers": ["a", "b"]}') == layers_in("a\nb\n")
     assert layers_in("") == []
+
+
+@pytest.mark.parametrize("limit", [0, 32 << 20])
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Else the digest of one is told beside the description of the other."""
+    path = saved(tmp_path, added("a"), {"a": NORMAL})
+    (tmp_path / "later").mkdir()
+    later = saved(tmp_path / "later", added("a", "b"), {"a": NORMAL, "b": NORMAL})
+
+    def hashed(digest: HashedAside, given: Path, length: int) -> None:
+        hash_file(digest, given, length)
+        digest.hexdigest()
+        later.replace(given)
+
+    hash_file = HashedAside.update_from
+    monkeypatch.setattr(HashedAside, "update_from", hashed)
+    monkeypatch.setattr(describe_model_module, "_WHOLE", limit)
+    with pytest.raises(ModelError, match="changed while it was read"):
+        describe_model({"model": str(path)})

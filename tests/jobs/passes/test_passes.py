@@ -91,6 +91,23 @@ def test_what_fails_with_everything_off_needs_none_of_them(tmp_path: Path, model
     assert run.code == 4 and "with all of 7 switches off the whole model fails as well" in run.output
 
 
+def test_what_fails_otherwise_with_everything_off_says_what_is_known(tmp_path: Path, model: Path) -> None:
+    body = "import sys\non = set(sys.argv[2:])\nsys.exit(1 if '--b' in on else 0 if on else 5)\n"
+    check = check_script(tmp_path, body)
+    given = ("strategy=passes", f"model={model}")
+    run = winnow(*given, SWITCHES, *by_command(check, "{switches}"), folder=tmp_path / "run")
+    assert run.code == 3 and "Put those that the model cannot do without into checker.command" in run.output
+    said = (
+        "with all of 7 switches off the whole model fails in another way (check: exit 5) than with them on (check: exi"
+    )
+    assert said in run.result["message"] and "it is not known whether any of them is needed" in run.result["message"]
+    assert "once the check is mended" not in run.output  # it judges well
+    # what it says is so
+    kept = by_command(check, "--a", "{switches}")
+    again = winnow(*given, "strategy.switches=[--b,--c]", *kept, folder=tmp_path / "again")
+    assert again.code == 0 and again.result["culprits"] == ["--b"], again.output
+
+
 def test_what_passes(tmp_path: Path, model: Path) -> None:
     assert switched(tmp_path, model, "False").code == 4
 

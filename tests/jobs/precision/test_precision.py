@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.harness import ROOT, Run, winnow
 from tests.matrix import sample
+from tests.report.page.collect.pages import page_in
 
 SIZE = 24
 
@@ -234,7 +235,7 @@ def test_a_branch_is_searched_too_and_its_ranges_are_known(tmp_path: Path) -> No
       a = Relu(x)
       [gate] b = If(c) <then_branch = t () => (float[2,3] t4) {
                           [u1] t1 = Mul(a, up) [u2] t2 = Mul(t1, up) [d1] t3 = Mul(t2, down) [d2] t4 = Mul(t3, down) },
-                        else_branch = e () => (float[2,3] eb) { eb = Identity(a) }>
+                        else_branch = e () => (float[2,3] eb) { [em] eb = Mul(a, up) }>
       y = Tanh(b)
     }
     """
@@ -246,6 +247,23 @@ def test_a_branch_is_searched_too_and_its_ranges_are_known(tmp_path: Path) -> No
     assert run.result["culprits"] == ["gate.then_branch/u2", "gate.then_branch/d1"]
     assert run.result["checks"]["search"] <= 3
     assert "beyond 6.55e+04" in run.result["precision"]["selected"][0]["reason"]
+    # their values are not recorded; what was measured of them is told, on the page as well
+    rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}
+    inner, outer = rows["gate.then_branch/u2"], rows["y"]
+    assert inner["nested"] and inner["raised"] and inner["range"] == 8192.0**2 and inner["error_low"] is None
+    assert not outer["nested"] and outer["error_low"] is not None
+    page = page_in(run.folder)
+    told = {one["node"]: one for one in page["layers"]}
+    assert told["gate.then_branch/u2"]["precision"] == {
+        "held": "float32",
+        "error": None,
+        "most": 8192.0**2,
+        "limit": 65504.0,
+        "why": "not finite",
+    }
+    # of the branch that no sample took nothing was measured but what it is
+    why = "not measured: in a branch or loop that no sample took"
+    assert told["gate.else_branch/em"]["precision"]["why"] == why
 
 
 def test_a_reduction_on_a_cpu_says_what_it_does_not_show(tmp_path: Path) -> None:

@@ -77,3 +77,38 @@ def test_every_check_gets_the_same_values(tmp_path: Path) -> None:
         assert kept is (record == "lazy")
     assert told["all"][0]["culprits"] and len(told["all"][1]) > 5
     assert told["all"] == told["lazy"]
+
+
+HELD = """
+from pathlib import Path
+for run in Path(sys.argv[1]).parents:
+    if (run / ".winnow.json").exists():
+        size = sum(file.stat().st_size for file in (run / "values").rglob("piece*/*.pb"))
+        with Path(__file__).with_name(run.name + ".sizes").open("a") as log:
+            print(size, file=log)
+sys.exit(1 if {"loop", "late"} <= {*names} else 0)
+"""
+
+
+def test_values_that_no_check_is_fed_with_are_not_written(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    check, path = check_script(tmp_path, HELD), model(tmp_path)
+    value = SIDE * SIDE * 4
+    answers, written = {}, {}
+    for name, words, more in (
+        ("held", (), ()),
+        ("all", (), ("cut.record=all",)),
+        ("fed", ("{inputs}",), ()),
+        ("limited", (), ("workers.memory_mb=8000",)),
+    ):
+        run = winnow(f"model={path}", *by_command(check, *words), *more, folder=tmp_path / name)
+        assert run.code == 0, run.output
+        answers[name] = {key: run.result[key] for key in ("culprits", "checks", "cause", "nodes", "outcomes")}
+        data = sorted((run.folder / "test_data_set_0").iterdir())
+        answers[name]["files"] = [run.folder.joinpath("reduced.onnx").read_bytes(), *(one.read_bytes() for one in data)]
+        assert not any("not all kept" in line for line in run.result["warnings"])
+        sizes = [*map(int, check.with_name(f"{name}.sizes").read_text().split())]
+        written[name] = sizes[3]  # of the search; the first check begins before anything is recorded
+    assert written["held"] < 2 * value  # the model's output
+    assert min(written[name] for name in ("all", "fed", "limited")) > 5 * value
+    assert answers["held"] == answers["all"] == answers["limited"] == answers["fed"]

@@ -68,6 +68,7 @@ def test_a_runtime_that_cannot_load_a_model_is_given_passes_off_and_a_rewritten_
     }
     assert bad["what"] == "without GeluFusionL2" and not bad["passes"] and "Invalid model" in bad["why_not"]
     assert unknown["what"] == "without Castaway" and "is not known here" in unknown["why_not"]
+    assert bad["tried"] and not unknown["tried"]
     for one in good:
         assert one["samples"] == {"passed": 20, "of": 20, "kind": "fresh"}, one
         assert one["latency"]["before_ms"] is None and one["latency"]["after_ms"] > 0

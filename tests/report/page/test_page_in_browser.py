@@ -17,6 +17,7 @@ from benchmarks.pages import SCHEMES, WIDTHS, Loaded, browser, loaded, serious
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.page import html
 from runner.report.page.collect.graph_columns import columns
+from runner.report.page.data import PagePrecision
 from runner.report.page.html import page_text, write_page
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
@@ -174,6 +175,22 @@ def test_a_node_tells_its_type_in_the_mixed_model_and_its_share_of_the_range(one
         told = re.sub(r"\s+", " ", details.inner_text())
         assert "in the mixed model float32" in told and "4.58 times: beyond it" in told
         assert "with everything low inf in the mixed model 1.00e-4" in told
+        quiet(seen)
+
+
+def test_a_nested_node_tells_its_type_and_that_its_error_is_not_measured(one: Browser, tmp_path: Path) -> None:
+    made = KINDS["nested"]()
+    known: PagePrecision = {"held": "float32", "error": None, "most": 7e4, "limit": 65504.0, "why": "not finite"}
+    made["layers"] = [{**layer, "error": None, "own": None, "precision": known} for layer in made["layers"]]
+    write_page(tmp_path, made)
+    with loaded(one, tmp_path / "report.html") as seen:
+        assert chosen(seen.page) == "bad"
+        told = re.sub(r"\s+", " ", seen.page.inner_text(".details"))
+        assert "in the mixed model float32 largest magnitude 7.00e" in told or "largest magnitude 70" in told, told
+        assert "with everything low not measured: in a nested graph own, if it alone is low not finite" in told
+        # nothing has an error: there is no chart of these, no legend, and no box with one
+        assert seen.page.locator("#layers").count() == 0 and "error:" not in seen.page.inner_text(".legend")
+        assert not any("null" in text for text in seen.page.locator(".box, .list").all_text_contents())
         quiet(seen)
 
 

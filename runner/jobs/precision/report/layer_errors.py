@@ -29,23 +29,22 @@ Feeds = Sequence[Mapping[str, TensorFile]]
 
 
 def layer_errors(material: Material, raised: frozenset[int], folder: Path) -> list[Row]:
-    """Return a row for each top-level layer, in the model's order, from one run of the target on each model.
+    """Return a row for each layer, in the model's order, from one run of the target on each model.
 
     ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
     over all samples; null: not finite, as ``not_finite`` lists it, or not known. Where the file itself is not as good
     as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Measurements`;
     ``why``: why that is no number. ``range``: the largest magnitude of the tensor with everything in high precision;
-    null: not measured, or not finite. Nothing is returned where the target is an engine: it has no inner tensors.
+    null: not measured, or not finite. The values of a ``nested`` layer, in a branch or a loop, are not recorded: both
+    errors are null. Nothing is returned where the target is an engine: it has no inner tensors.
     """
     settings, casting, loaded = material.settings, material.casting, material.loaded
     samples = [one.feeds for one in material.subject.samples]
     if not settings.target.holds_inner_values or not samples:
         return []
-    names = {index: layer.writes[0] for index, layer in enumerate(casting.layers) if layer.writes and not layer.nested}
-    wanted = set(names.values())
-    if not names:
-        log.info("all layers are nested: their errors are not listed")
-        return []
+    names = {index: layer.writes[0] for index, layer in enumerate(casting.layers) if layer.writes}
+    recorded = {index: name for index, name in names.items() if not casting.layers[index].nested}
+    wanted = set(recorded.values())
 
     def values_of(elements: frozenset[int], name: str, backend: BackendSettings, feeds: Feeds) -> Feeds:
         place = folder / name
@@ -59,12 +58,12 @@ def layer_errors(material: Material, raised: frozenset[int], folder: Path) -> li
 
     try:
         good: Feeds = material.division.searched
-        if casting.is_lossy:
+        if casting.is_lossy and wanted:
             everything = frozenset(range(len(casting.layers)))
             inputs = [{name: one[name] for name in loaded.graph.inputs if name in one} for one in good]
             good = values_of(everything, "good", recording_backend(settings), inputs)
         low, mixed = (
-            _errors(values_of(elements, name, settings.target, samples), good, wanted)
+            _errors(values_of(elements, name, settings.target, samples), good, wanted) if wanted else {}
             for elements, name in ((frozenset[int](), "low"), (raised, "mixed"))
         )
     except (WinnowError, OSError) as error:
@@ -77,14 +76,16 @@ def layer_errors(material: Material, raised: frozenset[int], folder: Path) -> li
             "node": casting.layers[index].path,
             "op": casting.layers[index].op_type,
             "raised": index in raised,
+            "nested": index not in recorded,
             "introduced": _plain(material.known.errors.get(index)),
             "why": unmeasured(material, index) or None,
             "range": _plain(material.known.measured_range(casting.layers[index], name)),
-            "error_low": _plain(low.get(name)),
-            "error_mixed": _plain(mixed.get(name)),
-            "not_finite": [key for key, table in (("low", low), ("mixed", mixed)) if math.isinf(table.get(name, 0.0))],
+            "error_low": _plain(low.get(known)),
+            "error_mixed": _plain(mixed.get(known)),
+            "not_finite": [key for key, table in (("low", low), ("mixed", mixed)) if math.isinf(table.get(known, 0.0))],
         }
         for index, name in names.items()
+        for known in (recorded.get(index, ""),)
     ]
 
 

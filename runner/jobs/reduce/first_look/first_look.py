@@ -7,7 +7,6 @@ found by the search's own questions all the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from runner.checkers.checker import Checker
@@ -19,6 +18,7 @@ from runner.jobs.reduce.first_look.inner_values_subject import InnerValues
 from runner.jobs.reduce.first_look.nodes_between import between
 from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.model.graph.splice_good_values import ancestors
 from runner.session.cause import SHARE, Cause, CauseStatus
 from runner.session.session import Session
 from runner.session.trust.check_counts import FIRST_LOOK
@@ -45,8 +45,8 @@ _TRACE = "Fatal Python error"
 class FirstLook:
     """``nodes``: where the search looks first. ``said``: what named them; "": nobody has looked, or nothing did.
 
-    ``wrong``: the nodes that make each tensor about as wrong as the worst, though what that is made of is right.
-    ``places``: the same, or all nodes of which recording has shown that reference.model makes something else.
+    ``wrong``: the nodes that make each tensor that is clearly wrong though what that is made of is right.
+    ``places``: those about as wrong as the worst, or all nodes that recording has shown to differ from reference.model.
     """
 
     nodes: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ class FirstLook:
                 self._by_values(session, subject)
             elif failure.kind == "shape" and inner(checker).name == "builds":
                 self._by_shapes(session, subject)
-            self.places = told or self.wrong
+            self.places = told or self.places
         elif not self._by_text(subject, _text(session), "the message"):
             raises = failure.stage == "infer" and failure.kind.startswith("error")
             if subject.recorded.unrunnable:
@@ -86,19 +86,22 @@ class FirstLook:
             log.info("first look: %s", self.said)
             session.open_search()
 
-    def beside(self, cause: Cause | None, names: Callable[[Trial], Sequence[str]]) -> tuple[str, ...]:
+    def above(self, cause: Cause | None, subject: Subgraph) -> tuple[str, ...]:
         """Say where else the model is wrong inside, once a cause was shown.
 
-        A fault hides what lies above it from all that is judged at the model's outputs.
+        A fault hides what lies above it from all that is judged at the model's outputs. What does not is left as it is
+        where the model passes with good values for the fault, so it does no harm there.
         """
         if cause is None or cause.status not in (CauseStatus.PROVEN, CauseStatus.JOINT):
             return ()
         known = {index for one in cause.answers for nodes in (one.healed.elements, *one.instances) for index in nodes}
-        others = [nodes[-1] for nodes in self.wrong if nodes and known.isdisjoint(nodes)]
+        hidden = ancestors(subject.graph, known)
+        others = [nodes[-1] for nodes in self.wrong if known.isdisjoint(nodes) and hidden.intersection(nodes[-1:])]
         if not others:
             return ()
         gives = "what it gives is" if len(others) == 1 else "what each of them gives is"
-        said = f"{listed(names(Trial.of(others)), _FEW)}: {gives} wrong too, though what that is made of is right, so"
+        where = listed(subject.names(Trial.of(others)), _FEW)
+        said = f"{where}: {gives} wrong too, though what that is made of is right, so"
         return (f"{said} another fault may lie there; strategy.find=all names all that fail alone",)
 
     def _by_text(self, subject: Subgraph, text: str, what: str) -> bool:
@@ -145,8 +148,9 @@ class FirstLook:
         # that holds a tensor without a good value, parts cannot be judged
         places = [(name, between(subject.graph, name, sizes)) for name in bad]
         known = [one for one in places if all(map(subject.has_reference, _outputs(subject, one[1])))]
+        self.wrong = tuple(nodes for _, nodes in places)
         as_wrong = max(CLEAR, SHARE * max(sizes.values()))
-        self.wrong = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
+        self.places = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
         last, nodes = max(known or places, key=lambda one: subject.graph.producers[one[0]])
         return self._found(nodes, f"{last} is wrong though what it is made of is right, and is made by")
 

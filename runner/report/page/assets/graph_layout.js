@@ -16,14 +16,14 @@ function boxText(graph, item) {
     const mark = item.children.length ? "\u25b8 " : "";
     return [`${mark}${tail(plain(item.name), 26)}`, `${counted(item.nodes.length, "node")}${more}`];
   }
-  const error = graph.errors.get(item.node)?.error;
+  const error = graph.errors.get(item.node)?.error ?? null;
   if (item.children.length) {
     const { length } = item.nodes;
     return [`${item.culprits ? "\u2605 " : ""}\u25b8 ${tail(plain(graph.typeOf(item.node)), 26)}`, `${tail(plain(item.name), 20)}, ${length - 1} inside`];
   }
-  const name = tail(plain(ending(item.name, graph.typeOf(item.node))), error === undefined ? 34 : 24);
+  const name = tail(plain(ending(item.name, graph.typeOf(item.node))), error === null ? 34 : 24);
   const mark = item.culprits ? "\u2605 " : "";
-  return [`${mark}${tail(plain(graph.typeOf(item.node)), 26)}`, error === undefined ? name : `${name}  ${figure(error)}`];
+  return [`${mark}${tail(plain(graph.typeOf(item.node)), 26)}`, error === null ? name : `${name}  ${figure(error)}`];
 }
 
 // The head of an open block or owner.

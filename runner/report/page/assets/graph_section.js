@@ -146,7 +146,7 @@ class GraphSection {
     const items = [];
     const culprits = ["reduced", "whole"].some((key) => page[key]?.culprits.length);
     if (culprits) items.push(html("li", {}, html("span", { class: "swatch culprit" }, "\u2605"), " culprit"));
-    if (page.layers.length) {
+    if (page.layers.some((layer) => layer.error !== null)) {
       items.push(html("li", {}, "error:"));
       ERRORS.forEach((text, at) => items.push(html("li", {}, html("span", { class: `swatch error-${at}` }), ` ${text}`)));
     }

@@ -68,7 +68,7 @@ class NodeDetails {
       html("p", { class: "where" }, `node ${node - level.node} of ${level.nodes} ${this.within(graph.places(graph.nodeBody[node]))}`, block ? `, ${block}` : ""),
       ...this.opener(item, toggle, item.body === graph.nodeBody[node] ? "its graphs" : `its ${graph.levels[item.body].name}`),
       ...(layer?.precision ? [html("h4", {}, "Precision"), this.precision(layer.precision)] : []),
-      ...(layer ? [html("h4", {}, "Error in the whole model"), this.errors(layer)] : []),
+      ...(layer ? [html("h4", {}, "Error in the whole model"), this.errors(layer, node)] : []),
       ...(attributes.length ? [html("h4", {}, "Attributes"), table([], attributes)] : []),
       html("h4", {}, "Outputs"),
       ...this.outputs(node),
@@ -77,10 +77,11 @@ class NodeDetails {
     ].filter((child) => child !== "");
   }
 
-  errors({ error, own, nan, inf, precision }) {
-    const rows = [[precision ? "with everything low" : "inherited and own", figure(error)]];
+  errors({ error, own, nan, inf, precision }, node) {
+    const unknown = this.graph.nodeBody[node] ? "not measured: in a nested graph" : "not measured";
+    const rows = [[precision ? "with everything low" : "inherited and own", error === null ? unknown : figure(error)]];
     if (precision && precision.error !== null) rows.push(["in the mixed model", figure(precision.error)]);
-    if (own !== null) rows.push([precision ? "own, if it alone is low" : "own, on good inputs", figure(own)]);
+    if (own !== null || precision?.why) rows.push([precision ? "own, if it alone is low" : "own, on good inputs", own === null ? precision.why : figure(own)]);
     if (nan) rows.push(["NaN elements", nan]);
     if (inf) rows.push(["Inf elements", inf]);
     return table([], rows);

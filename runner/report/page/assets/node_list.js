@@ -46,17 +46,17 @@ class NodeList {
 
   error(node) {
     const error = this.graph.errors.get(node)?.error;
-    return error === undefined ? -1 : typeof error === "number" ? error : Infinity;
+    return error === undefined || error === null ? -1 : typeof error === "number" ? error : Infinity;
   }
 
   line(node) {
-    const error = this.graph.errors.get(node)?.error;
+    const error = this.graph.errors.get(node)?.error ?? null;
     const guilty = this.graph.guilty.has(node);
     return html(
       "div",
       { class: guilty ? "culprit" : "" },
       html("span", { class: "operator" }, `${guilty ? "\u2605 " : ""}${this.graph.typeOf(node)}`),
-      error === undefined ? null : html("span", { class: `score error-${badness(error)}` }, figure(error)),
+      error === null ? null : html("span", { class: `score error-${badness(error)}` }, figure(error)),
       html("span", { class: "name" }, html("bdi", {}, this.graph.nodeName(node))),
     );
   }

@@ -21,14 +21,15 @@ function charted(name, chart) {
 
 function drawLayers(page, graphs) {
   const guilty = new Set(["whole", "reduced"].flatMap((key) => (page[key] ? culpritNames(page[key]) : [])));
-  const points = page.layers.map((layer, x) => ({
+  const layers = page.layers.filter((layer) => layer.error !== null);
+  const points = layers.map((layer, x) => ({
     x,
     y: layer.error,
     kind: guilty.has(layer.node) ? "culprit" : "",
     mark: guilty.has(layer.node) ? "chosen" : "dot",
     text: `${x}: ${layer.node}, error ${figure(layer.error)}${layer.own === null ? "" : `, own ${figure(layer.own)}`}`,
   }));
-  const onChoose = (at) => graphs?.find(page.layers[at].tensor, page.layers[at].node);
+  const onChoose = (at) => graphs?.find(layers[at].tensor, layers[at].node);
   const title = "Error of each layer. Arrow keys move along, Enter shows the node in the graph.";
   const shape = { title, xLabel: "layer, in the model's order", yLabel: "error relative to the good values", log: true, line: true, onChoose };
   charted("layers", new Chart(points, shape));
@@ -116,7 +117,7 @@ async function start() {
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
   const page = await unpacked();
   const graphs = section("graph") ? new GraphSection(section("graph"), page) : null;
-  if (page.layers.length) drawLayers(page, graphs);
+  if (page.layers.some((layer) => layer.error !== null)) drawLayers(page, graphs);
   if (page.curve.length) drawCurve(page);
   if (page.trials.length) drawTrials(page, graphs);
   addContents();

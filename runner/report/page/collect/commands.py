@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.program_name import without_values
-from runner.report.page.data import Command
+from runner.report.page.data import PageCommand
 from runner.report.replay import REPLAY_NAME
 from runner.report.repro.write import REPRO_NAME
 from runner.report.summary import Summary
@@ -19,7 +19,7 @@ def program_of(command: Sequence[str]) -> tuple[str, ...]:
     return tuple(command[:3]) if tuple(command[1:2]) == ("-m",) else tuple(command[:1])
 
 
-def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[Command]:
+def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[PageCommand]:
     """Return what can be done with a run's folder. ``command``: what was typed; secret values are left out."""
     if not command:
         return []

@@ -19,7 +19,7 @@ from runner.model.graph.scopes import call_key, domain_of
 from runner.model.nested.bodies import is_constant
 from runner.report.page.collect.attributes import attributes_of
 from runner.report.page.collect.tensor_types import type_text, weight_text
-from runner.report.page.data import Body, Graph
+from runner.report.page.data import PageBody, PageGraph
 
 STRETCH = 500
 """Nodes of a block where names have no scopes."""
@@ -74,7 +74,7 @@ class _Columns:
     constants: list[int] = field(default_factory=list)
     attributes: dict[str, list[list[str]]] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
-    bodies: list[Body] = field(default_factory=list)
+    bodies: list[PageBody] = field(default_factory=list)
     waiting: deque[_Owner] = field(default_factory=deque)
     undrawn: int = 0
     text: int = 0
@@ -158,7 +158,7 @@ class _Columns:
             else:
                 protos.append(proto)
         path = f"{owner.path}.{name}"
-        body: Body = {
+        body: PageBody = {
             "owner": owner.node,
             "name": called,
             "path": path,
@@ -175,7 +175,7 @@ class _Columns:
         body["results"] = [self.tensor(scope, one) for one in results if one]
 
 
-def columns(index: Index, types: Mapping[str, str], culprits: Collection[str] = ()) -> Graph:
+def columns(index: Index, types: Mapping[str, str], culprits: Collection[str] = ()) -> PageGraph:
     """Return a model. ``types``: of tensors; ``culprits``: names of nodes, as shown, with their paths if nested."""
     made, scope = _Columns(index, frozenset(culprits)), Scope()
     feeds = [made.define(scope, name) for name in index.inputs]
@@ -209,7 +209,7 @@ def columns(index: Index, types: Mapping[str, str], culprits: Collection[str] = 
     }
 
 
-def without_bodies(graph: Graph) -> Graph:
+def without_bodies(graph: PageGraph) -> PageGraph:
     """Return a model's top level. A culprit inside a nested graph is told as the node that owns it."""
     if not graph["bodies"]:
         return graph
@@ -241,7 +241,7 @@ def _read(index: Index) -> Iterator[Sequence[str]]:
         yield [*own, *(name for name in node.inputs if name not in own)] if node.nests else own
 
 
-def _owners(bodies: Sequence[Body]) -> dict[int, int]:
+def _owners(bodies: Sequence[PageBody]) -> dict[int, int]:
     """Return for each nested node the one that owns its graph."""
     return {node: body["owner"] for body in bodies for node in range(body["node"], body["node"] + body["nodes"])}
 

@@ -10,7 +10,7 @@ from runner.files import inside, json_of
 from runner.model.graph.graph_index import Graph
 from runner.model.values.dtypes import BY_NUMBER, FLOATS
 from runner.report.page.collect.tensor_values import number
-from runner.report.page.data import LayerError, Number, Point, Precision
+from runner.report.page.data import LayerError, Number, PagePrecision, Point
 from runner.report.sections.layers_section import NON_FINITE, NOT_FINITE
 from runner.report.summary import Summary
 from runner.text import counted
@@ -33,7 +33,7 @@ def layers_of(folder: Path, summary: Summary, graph: Graph | None = None) -> tup
 
 
 def _badness(row: LayerError) -> tuple[bool, float]:
-    error = row["error"]
+    error = row["error"] if row["error"] is not None else -1.0
     return isinstance(error, str) or row["nan"] + row["inf"] > 0, 0.0 if isinstance(error, str) else float(error)
 
 
@@ -61,25 +61,26 @@ def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterat
     for row in _rows(folder, [name] if name else (), ""):
         unbounded = row.get("not_finite")
         words = {key: "inf" if isinstance(unbounded, list) and key in unbounded else "" for key in ("low", "mixed")}
-        known: Precision = {
+        known: PagePrecision = {
             "held": high if row.get("raised") else low,
             "error": words["mixed"] or _number(row.get("error_mixed")),
             "most": _number(row.get("range")),
             "limit": limit,
+            "why": _text(row, "why"),
         }
         made = {**row, "tensor": given.get(_text(row, "node"), "")}
         yield from _layer(made, row.get("error_low"), row.get("introduced"), words["low"], known)
 
 
 def _layer(
-    row: Mapping[str, Any], error: Any, own: Any, word: str, precision: Precision | None = None
+    row: Mapping[str, Any], error: Any, own: Any, word: str, precision: PagePrecision | None = None
 ) -> Iterator[LayerError]:
-    """Yield a layer whose error is known. ``word``: what it is in place of a number."""
-    if word or isinstance(error, (int, float)):
+    """Yield a layer of which something is known. ``word``: what its error is in place of a number."""
+    if word or isinstance(error, (int, float)) or precision:
         yield {
             "tensor": _text(row, "tensor"),
             "node": _text(row, "node"),
-            "error": word or number(error),
+            "error": word or _number(error),
             "own": _number(own),
             "nan": _first(row.get("nan")),
             "inf": _first(row.get("inf")),

@@ -18,10 +18,10 @@ from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import is_external
 from runner.report.page.collect.graph_columns import columns
-from runner.report.page.collect.run_material import Material, Run
+from runner.report.page.collect.run_material import Run, RunMaterial
 from runner.report.page.collect.tensor_types import types_of, value_text
 from runner.report.page.collect.tensor_values import differing, tensors
-from runner.report.page.data import Graph, Tensor
+from runner.report.page.data import PageGraph, PageTensor
 from runner.report.summary import Summary
 from runner.text import counted
 
@@ -35,8 +35,8 @@ MOST_INNER, LARGEST_MARKED = 48, 32 << 20
 class Reduced:
     """``seconds``: that further runs took for the values on the page; ``left``: what is left out, and why."""
 
-    graph: Graph
-    tensors: list[Tensor]
+    graph: PageGraph
+    tensors: list[PageTensor]
     seconds: float
     left: tuple[str, ...]
 
@@ -56,7 +56,7 @@ def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample
         seconds = time.monotonic() - started if run is not None else 0.0
         names = dict.fromkeys((*index.outputs, *index.inputs, *index.producers))
         found, left = tensors(WHERE, [name for name in names if name in good or name in wrong], good, wrong)
-    types = types_of(index, Material())
+    types = types_of(index, RunMaterial())
     types |= {name: value_text(value) for name, value in {**wrong, **good}.items() if not types.get(name)}
     said = (f"values of {counted(left, 'tensor')} are not shown",) if left else ()
     return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), found, seconds, said)

@@ -23,13 +23,13 @@ from runner.report.page.collect.graph_columns import columns
 from runner.report.page.collect.layer_errors import curve_of, layers_of, types_of_rows
 from runner.report.page.collect.markdown_sections import sections_of, title_of
 from runner.report.page.collect.reduced_model import Reduced, kept_sample, reduced_of
-from runner.report.page.collect.run_material import Material
+from runner.report.page.collect.run_material import RunMaterial
 from runner.report.page.collect.size_limit import fitted
 from runner.report.page.collect.tensor_types import types_of
 from runner.report.page.collect.tensor_values import tensors
 from runner.report.page.collect.trials import trials_of
 from runner.report.page.collect.verdict_and_facts import LONGEST, facts_of, labels_of, verdict_of
-from runner.report.page.data import Graph, Job, Page, Section, Tensor
+from runner.report.page.data import Page, PageGraph, PageJob, PageTensor, Section
 from runner.report.sections.cause_section import sentence
 from runner.report.summary import Summary
 from runner.schema.root import Settings
@@ -51,7 +51,7 @@ def page_of(
     summary: Summary,
     command: Sequence[str],
     reduced: Reduced | None,
-    material: Material,
+    material: RunMaterial,
 ) -> Page:
     """Return the page of a run. REPORT.md lies in the folder already. ``reduced``: see `reduced_model`."""
     report, whole = _text(folder / REPORT_NAME), _whole(settings, folder, summary, material)
@@ -91,7 +91,7 @@ def page_of(
     return fitted(page)
 
 
-def _named(material: Material) -> list[Section]:
+def _named(material: RunMaterial) -> list[Section]:
     """Return the table of what the numbers in trials stand for."""
     rows = [[str(number), name] for number, name in sorted(material.names.items())]
     head = ["number", "name"]
@@ -119,7 +119,7 @@ def _text(path: Path) -> str:
 
 
 def reduced_model(
-    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: Material
+    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: RunMaterial
 ) -> Reduced | None:
     """Return the model that was handed over, fed with ``samples``; of a triage the one that a step of it did."""
     if not summary.model or (summary.precision and not summary.triage):  # a mixed model is the original with casts
@@ -140,7 +140,7 @@ def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
     return samples[at] if samples else Sample({})
 
 
-def _whole(settings: Settings, folder: Path, summary: Summary, material: Material) -> Graph | None:
+def _whole(settings: Settings, folder: Path, summary: Summary, material: RunMaterial) -> PageGraph | None:
     index = material.graph
     if index is None and settings.model and summary.strategy in _LOOKS_AT_THE_FILE:
         index = _parsed(Path(settings.model).expanduser())
@@ -152,7 +152,7 @@ def _whole(settings: Settings, folder: Path, summary: Summary, material: Materia
     return columns(index, types, culprits)
 
 
-def _around(whole: Graph, material: Material) -> list[Tensor]:
+def _around(whole: PageGraph, material: RunMaterial) -> list[PageTensor]:
     """Return good values of what the first culprits read and make, where there is no model of these alone."""
     numbers = dict.fromkeys(
         one for node in whole["culprits"][:MOST_CULPRITS] for key in SIDES for one in whole[key][node] if one >= 0
@@ -171,7 +171,7 @@ def _parsed(path: Path) -> Index | None:
         return None
 
 
-def _steps(folder: Path, summary: Summary) -> list[Job]:
+def _steps(folder: Path, summary: Summary) -> list[PageJob]:
     """Return the steps of a triage that ran, with their pages."""
     steps = (summary.triage or {}).get("steps", ())
     return [
@@ -184,7 +184,7 @@ def _steps(folder: Path, summary: Summary) -> list[Job]:
     ]
 
 
-def _answers(folder: Path, summary: Summary) -> list[Job]:
+def _answers(folder: Path, summary: Summary) -> list[PageJob]:
     """Return all answers of a run that looked for several."""
     return [
         _job(folder, "." if at == 1 else f"answers/{at}", str(one.status), ", ".join(one.culprits), one.minimality, {})
@@ -192,7 +192,7 @@ def _answers(folder: Path, summary: Summary) -> list[Job]:
     ]
 
 
-def _job(folder: Path, place: str, status: str, answer: str, trust: str | None, told: Mapping[str, object]) -> Job:
+def _job(folder: Path, place: str, status: str, answer: str, trust: str | None, told: Mapping[str, object]) -> PageJob:
     page = (PurePosixPath(place) / PAGE_NAME).as_posix()
     checks, seconds = told.get("checks"), told.get("seconds")
     return {

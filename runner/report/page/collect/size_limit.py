@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, cast, get_origin, get_type_hints
 
 from runner.report.page.collect.graph_columns import without_bodies
-from runner.report.page.data import Graph, Page, Section
+from runner.report.page.data import Page, PageGraph, Section
 from runner.report.page.html import page_text
 
 MOST_BYTES = 9_000_000
@@ -56,7 +56,7 @@ def _cut(page: Page, most: int) -> Page:
     return {**page, "warnings": warnings, "sections": sections, "jobs": page["jobs"][:most]}
 
 
-def _whole(page: Page, change: Callable[[Graph], Graph]) -> Page:
+def _whole(page: Page, change: Callable[[PageGraph], PageGraph]) -> Page:
     return {**page, "whole": change(page["whole"]) if page["whole"] else None}
 
 

@@ -13,7 +13,7 @@ from runner.program_name import without_values
 from runner.report.page.collect.commands import program_of
 from runner.report.page.collect.run_page import PAGE_NAME, made_now, version
 from runner.report.page.collect.size_limit import fitted
-from runner.report.page.data import Command, Job, Page
+from runner.report.page.data import Page, PageCommand, PageJob
 from runner.report.result import read_result
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed
@@ -70,7 +70,7 @@ def sweep_page(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequenc
     )
 
 
-def _commands(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequence[str]) -> list[Command]:
+def _commands(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequence[str]) -> list[PageCommand]:
     if not command:
         return []
     found = [("Run it again", without_values(command))]
@@ -100,7 +100,7 @@ def _shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [one for one in rows[0]["overrides"] if all(one in row["overrides"] for row in rows)]
 
 
-def _job(folder: Path, row: Mapping[str, Any], shared: Sequence[str]) -> Job:
+def _job(folder: Path, row: Mapping[str, Any], shared: Sequence[str]) -> PageJob:
     place = _place(folder, row)
     result = _result(place, row)
     checks = result.get("checks")

@@ -15,7 +15,7 @@ import numpy as np
 from runner.checkers.compare.element_blocks import BLOCK, Array, blocks, real
 from runner.model.values.recorded import TensorFile, mapped
 from runner.report.page.collect.tensor_types import dtype_text
-from runner.report.page.data import Difference, Number, Tensor, Values
+from runner.report.page.data import Number, PageDifference, PageTensor, PageValues
 
 log = logging.getLogger(__name__)
 MOST_TENSORS, MOST_BINS, MOST_FIRST, MOST_DIFFERENCES = 64, 64, 64, 32
@@ -41,9 +41,9 @@ def number(value: Any) -> Number:
 
 def tensors(
     where: str, names: Sequence[str], good: Mapping[str, TensorFile], wrong: Mapping[str, TensorFile]
-) -> tuple[list[Tensor], int]:
+) -> tuple[list[PageTensor], int]:
     """Return a sample of each tensor that has values, and of how many there is none: too many, or not to be read."""
-    found: list[Tensor] = []
+    found: list[PageTensor] = []
     left, elements = 0, 0
     for name in names:
         pair = [side[name] if name in side and side[name].structure is None else None for side in (good, wrong)]
@@ -66,7 +66,7 @@ def differing(one: TensorFile, other: TensorFile) -> int | None:
     return _differences(mapped(one), mapped(other))[0]
 
 
-def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | None) -> Tensor:
+def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | None) -> PageTensor:
     arrays = [(mapped(one), one.dtype) if one else None for one in (good, wrong)]
     sides = [sample(*one) if one else None for one in arrays]
     alike = good and wrong and good.dtype == wrong.dtype
@@ -81,11 +81,11 @@ def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | 
     }
 
 
-def sample(array: Array, dtype: int) -> Values:
+def sample(array: Array, dtype: int) -> PageValues:
     """Return what is shown of a tensor's values."""
     flat = array.reshape(-1)
     first = [number(one) for one in flat[:MOST_FIRST]]
-    held: Values = {
+    held: PageValues = {
         "dtype": dtype_text(dtype),
         "shape": list(array.shape),
         "low": None,
@@ -148,7 +148,7 @@ def _real(block: Array) -> Array:
     return np.abs(numbers) if numbers.dtype.kind == "c" else numbers
 
 
-def _differences(good: Array, wrong: Array) -> tuple[int | None, list[Difference]]:
+def _differences(good: Array, wrong: Array) -> tuple[int | None, list[PageDifference]]:
     """Return how many elements differ (a NaN and a NaN do not), and the worst of them; None: not alike.
 
     The worst are those that are NaN or Inf on one side only, then those that are farthest apart; of equals the first.
@@ -165,10 +165,10 @@ def _differences(good: Array, wrong: Array) -> tuple[int | None, list[Difference
         order = np.argsort(-far, kind="stable")[:MOST_DIFFERENCES]
         worst += [(-float(far[at]), start + int(places[at])) for at in order]
         worst = sorted(worst)[:MOST_DIFFERENCES]
-    found: list[Difference] = []
+    found: list[PageDifference] = []
     for _, place in worst:
         index = [int(one) for one in np.unravel_index(place, good.shape)] if good.shape else []
-        found.append(Difference(index=index, good=number(flat[place]), wrong=number(other[place])))
+        found.append(PageDifference(index=index, good=number(flat[place]), wrong=number(other[place])))
     return count, found
 
 

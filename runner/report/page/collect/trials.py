@@ -9,8 +9,8 @@ from typing import Any
 
 from runner.artifacts.artifact_index import rows
 from runner.files import inside, is_plain, read_plain
-from runner.report.page.collect.run_material import Material
-from runner.report.page.data import Trial
+from runner.report.page.collect.run_material import RunMaterial
+from runner.report.page.data import PageTrial
 from runner.text import counted
 
 MOST_TRIALS, MOST_STRETCHES = 4000, 100_000
@@ -21,7 +21,7 @@ _LARGEST = 1e15
 _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 
 
-def trials_of(folder: Path, material: Material) -> tuple[list[Trial], list[str]]:
+def trials_of(folder: Path, material: RunMaterial) -> tuple[list[PageTrial], list[str]]:
     """Return the checks of a run, and what of them is left out as it is too much for a page."""
     told = sorted([*rows(material.index), *material.unlisted] if material.index else material.unlisted, key=_order)
     taken = told if len(told) <= MOST_TRIALS else [*told[: MOST_TRIALS // 2], *told[-MOST_TRIALS // 2 :]]
@@ -50,7 +50,7 @@ def _order(row: Mapping[str, Any]) -> float:
     return _number(row, "iteration")
 
 
-def _trial(row: Mapping[str, Any], kept: list[list[int]], log: str, body: str) -> Trial:
+def _trial(row: Mapping[str, Any], kept: list[list[int]], log: str, body: str) -> PageTrial:
     """Return a row as the page has it. ``body``: the nested graph whose nodes were kept, "" for the model itself."""
     label = _text(row, "label")
     return {

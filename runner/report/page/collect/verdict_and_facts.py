@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runner.report.markup import cut
-from runner.report.page.data import Graph, Row
+from runner.report.page.data import PageGraph, Row
 from runner.report.repro.backends import rounds
 from runner.report.sections.cause_section import NOT_THE_CAUSE
 from runner.report.summary import Summary
@@ -31,7 +31,7 @@ CAUSES: Mapping[str, str] = {
 """Of a part that fails, by what the experiments on the whole model showed."""
 
 
-def verdict_of(summary: Summary, reduced: Graph | None = None) -> str:
+def verdict_of(summary: Summary, reduced: PageGraph | None = None) -> str:
     """Return what was found, in one short sentence: the facts have the rest. ``reduced``: tells nodes' operators."""
     if summary.status == Status.found and reduced and summary.culprits and summary.nodes_after:
         fails = "fails" if summary.nodes_after == 1 else "fail"
@@ -59,7 +59,7 @@ def words(status: object) -> str:
     return str(status).replace("_", " ")
 
 
-def _named(name: str, graph: Graph) -> str:
+def _named(name: str, graph: PageGraph) -> str:
     """Return a node's name with its operator, unless that is told by the name."""
     at = graph["names"].index(name) if name in graph["names"] else -1
     operator = graph["operators"][graph["operator"][at]] if at >= 0 else ""

@@ -80,13 +80,17 @@ def test_values_stay_where_the_check_knows_them_or_the_failure_gets_milder(tmp_p
         "knows": f"{knows}\nsys.exit(int('fault' in nodes or ('y' in outputs and not golden)))",
         "measures": f"{knows}\nprint('error', 90 if golden else 8)\nsys.exit(int('fault' in nodes))",
         "open": "print('error', 90 if len(whole) > 4000 else 10)\nsys.exit(int('fault' in nodes))",
+        "grosser": f"{knows}\nprint('error', 2 if golden else 90)\nsys.exit(int('fault' in nodes))",
     }.items():
         check = by_command(check_script(tmp_path, body, f"{name}.py"))
         run = winnow(*given, *check, "checker.measure='error ([0-9]+)'", folder=tmp_path / name)
         assert run.result["culprits"] == ["fault"], run.output
         (weight,) = run.model().graph.initializer
         array = numpy_helper.to_array(weight)
-        assert (recognize(array) is None) is (name != "open")
+        assert (recognize(array) is None) is (name not in ("open", "grosser"))
+        told = "reduced.onnx fails by 90, and by 2 before it was made simpler"
+        assert any(one.startswith(told) for one in run.result["warnings"]) is (name == "grosser"), run.output
+        assert ("before it was made simpler" in run.output) is (name == "grosser")
         assert array.shape == (32, 32), "of what it knows by name the shape is known as well"
         assert ("much milder than before" in run.output) is (name == "measures")
         assert ("the check knows what the answer's outputs should be" in run.output) is (name == "knows")

@@ -11,7 +11,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from runner.report.page.data import Graph, Page, Section
+from runner.report.page.data import Page, PageGraph, Section
 
 _SECTION = re.compile(r'<section id="section-\d+"[^>]*><h2[^>]*>(.*?)</h2>(.*?)</section>', re.DOTALL)
 _SCRIPT = re.compile(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
@@ -54,7 +54,7 @@ def whole(page: Page) -> None:
             assert side is None or len(side["edges"]) == (len(side["counts"]) + 1 if side["counts"] else 0)
 
 
-def whole_graph(graph: Graph) -> None:
+def whole_graph(graph: PageGraph) -> None:
     nodes, tensors = len(graph["names"]), range(-1, len(graph["tensors"]))
     assert {len(graph[key]) for key in ("operator", "block", "inputs", "outputs")} == {nodes}
     assert len(graph["types"]) == len(graph["tensors"])

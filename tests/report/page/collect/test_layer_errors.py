@@ -57,7 +57,15 @@ def test_a_precision_search_tells_of_a_node_its_type_and_how_much_of_the_range_i
             "error_mixed": None,
             "not_finite": ["mixed"],
         },
-        {**told, "node": "old", "raised": False, "error_low": 0.5, "error_mixed": None, "not_finite": []},
+        {
+            **told,
+            "node": "old",
+            "raised": False,
+            "error_low": 0.5,
+            "error_mixed": None,
+            "not_finite": [],
+            "why": "not finite",
+        },
     ]
     (tmp_path / "layers.json").write_text(json.dumps(rows))
 
@@ -67,8 +75,8 @@ def test_a_precision_search_tells_of_a_node_its_type_and_how_much_of_the_range_i
         return [one["precision"] for one in layers_of(tmp_path, summary)[0]]
 
     assert known("float16") == [
-        {"held": "float32", "error": 1e-4, "most": 2e5, "limit": 65504.0},
-        {"held": "float16", "error": "inf", "most": 3.0, "limit": 65504.0},
-        {"held": "float16", "error": None, "most": None, "limit": 65504.0},
+        {"held": "float32", "error": 1e-4, "most": 2e5, "limit": 65504.0, "why": ""},
+        {"held": "float16", "error": "inf", "most": 3.0, "limit": 65504.0, "why": ""},
+        {"held": "float16", "error": None, "most": None, "limit": 65504.0, "why": "not finite"},
     ]
     assert {one["limit"] for one in known("int8")} == {None}, "integers are scaled"
