@@ -99,6 +99,16 @@ class Tested:
         made = [one for one in (self.good_outputs, self.good_inputs) if one]
         return next((one.reason or "no answer" for one in made if one.outcome is Outcome.UNRESOLVED), "")
 
+    @property
+    def doubt(self) -> str:
+        """Why it is not shown to be the cause."""
+        if self.heals:
+            return "good values in place of what it reads make the model pass, or nearly so: what is upstream matters"
+        if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT:
+            met = self.good_outputs.reason.removeprefix("another failure, ")
+            return f"with good values in place of what it gives, another failure shows: {met}"
+        return "the model fails with good values in place of what it gives, and nothing else was found to fail"
+
 
 @dataclass(frozen=True)
 class Cause:

@@ -13,7 +13,7 @@ from runner.jobs.reduce.cause.splice_experiments import got_further
 from runner.report.sections.cause_section import told
 from runner.verdict import Signature
 from tests.harness import winnow
-from tests.jobs.reduce.test_cause import COMPARE, answers, pair
+from tests.jobs.reduce.test_cause import CHECK, COMPARE, answers, command, pair
 
 BRANCH = 12
 
@@ -202,3 +202,27 @@ def test_what_is_wrong_where_nothing_hides_it_is_not_told_of(tmp_path: Path) -> 
     run = winnow(*given, *COMPARE, folder=tmp_path / "run")
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
     assert not any("wrong too" in one for one in run.result["warnings"]), run.output
+
+
+@pytest.mark.parametrize("rounded", [{"n1": 1.013}, {"n1": 1.013, "n2": 0.987}, {"m0": 1.02, "n2": 0.985}])
+def test_what_is_rounded_does_not_hide_an_operator_that_a_runtime_gets_wrong(
+    tmp_path: Path, rounded: dict[str, float]
+) -> None:
+    """Recording shows only what is rounded; the operator is wrong wherever it stands, as the user's check sees."""
+    steps = [
+        (kind, *more)
+        for at in range(4)
+        for kind, *more in (("Mul", "x", f"m{at}", 1 + at / 10), ("Softsign", f"m{at}", f"s{at}"))
+    ]
+    steps += [("Add", "s0 s1", "a1"), ("Add", "a1 s2", "a2"), ("Add", "a2 s3", "a3"), ("Mul", "a3", "n1", 1.0)]
+    steps += [("Abs", "n1", "q"), ("Mul", "q", "n2", 1.0), ("Add", "n2 x", "y"), ("Neg", "y", "z")]
+    given = (*pair(tmp_path, steps, ["z"], rounded), *command(tmp_path))
+    wrong = (
+        "model = onnx.load(sys.argv[1])\nfor node in model.graph.node:\n"
+        "    node.op_type = node.op_type.replace('Softsign', 'Tanh')\n"
+    )
+    check = CHECK.replace("InferenceSession(sys.argv[1]", "InferenceSession(model.SerializeToString()")
+    (tmp_path / "check.py").write_text(check.replace("session =", f"{wrong}session ="))
+    run = winnow(*given, folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "proven", run.output
+    assert run.result["culprits"][0].startswith("s")

@@ -83,8 +83,11 @@ class Prover:
         tested = [*self._test(answer)]
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
-        if not tested[-1].proven and (joint := self._of_wrong_places(tested)):
-            return joint
+        if not tested[-1].proven:
+            if len(self._wrong) == 1 and self._is_wrong(answer.elements):
+                self._experiments.left += 2 * self._most  # it was asked about first: a search is still to come
+            if joint := self._of_wrong_places(tested):
+                return joint
         left = self._base.space.order
         while not tested[-1].proven:
             if self._is_a_part(tested[-1]):  # another fault beside it takes a search of its own
@@ -95,7 +98,7 @@ class Prover:
             following = self._following(left)
             if following is None:
                 known = filter(None, (self._together, self._experiments.used_up))
-                reason = "; ".join(known) or self._why(tested[0])
+                reason = "; ".join(known) or tested[0].doubt
                 return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
             tested += self._test(following)
         return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
@@ -155,10 +158,12 @@ class Prover:
     def _instances(self, alone: Tested) -> Tested:
         """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
         copies = instances(self._base.graph, alone.answer.elements, self._base.types_of_all)
-        if len(self._wrong) > 1 and not all(any(copy & place for place in self._wrong) for copy in copies):
+        wrong = [copy for copy in copies if self._is_wrong(copy)]
+        several = self._is_wrong(alone.answer.elements) and 1 < len(wrong) < len(copies)
+        if several and not alone.heals and self._experiments.without(_union(wrong)).heals:
             return alone  # what is wrong is known, and it is not this pattern wherever it stands
         every = Trial(frozenset().union(alone.answer.elements, *copies))
-        if every in (alone.answer, self._base.space.whole):
+        if every in (alone.answer, self._base.space.whole) or self._experiments.exhausted:
             return alone
         if alone.heals:
             # the cause may lie upstream, and good values in place of instances below it would hide it
@@ -214,18 +219,23 @@ class Prover:
 
     # ---- several answers
 
+    def _is_wrong(self, nodes: frozenset[int]) -> bool:
+        return any(not place.isdisjoint(nodes) for place in self._wrong)
+
     def _of_wrong_places(self, tested: list[Tested]) -> Cause | None:
-        """Return the cause if it is several of the places that are known to be wrong, and not one of them alone."""
-        places, last = self._wrong, tested[-1]
-        if len(places) < 2 or last.heals or self._experiments.exhausted:
+        """Return the cause if it is several of the places that are known to be wrong, and not one of them alone.
+
+        A runtime may be wrong in other nodes, and these places beyond a tolerance by rounding, so both experiments are
+        made before more checks are spent on them.
+        """
+        places, last, made = self._wrong, tested[-1], self._experiments
+        if len(places) < 2 or last.heals or made.exhausted:
             return None
-        if not self._experiments.without(_union(places)).heals:
+        if not made.without(_union(places)).heals or not made.only(_union(places)).as_bad_as(made.whole):
             return None
         self._experiments.left += _FOR_EACH_PLACE * len(places) if self._most else 0
-        found = [last]
-        for place in places:
-            if place.isdisjoint(found[0].answer.elements) and (answer := self._following(tuple(sorted(place)))):
-                found.append(Tested(answer, answer, (answer.elements,)))
+        others = (tuple(sorted(place)) for place in places if place.isdisjoint(last.answer.elements))
+        found = [last, *(Tested(one, one, (one.elements,)) for one in map(self._following, others) if one)]
         names = listed(self._base.names(_union(places)))
         self._together = (
             f"with good values in place of what {names} give, the model passes; no single one of them is shown to be it"
@@ -284,14 +294,6 @@ class Prover:
             if one and (one.measure is not None or tested[at].heals)
         ]
         return min(known)[1] if len(known) == len(left) else left[0]
-
-    def _why(self, first: Tested) -> str:
-        if first.heals:
-            return "good values in place of what it reads make the model pass, or nearly so: what is upstream matters"
-        if first.good_outputs and first.good_outputs.outcome is Outcome.DIFFERENT:
-            met = first.good_outputs.reason.removeprefix("another failure, ")
-            return f"with good values in place of what it gives, another failure shows: {met}"
-        return "the model fails with good values in place of what it gives, and nothing else was found to fail"
 
 
 def _union(sets: Iterable[Collection[int]]) -> Trial:
