@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from runner.candidate import Sample
 from runner.checkers.compare.compare_values import compare
-from runner.checkers.compare.tolerances import rules_of
+from runner.checkers.compare.tolerances import Rules, rules_of
 from runner.errors import UsageError
 from runner.inputs.declared_inputs import Declared, declared
 from runner.loading.models import ingest, recorder, recording_backend
@@ -88,6 +89,7 @@ def inherit(
         partners=frozenset(found.partners),
         unfit=found.unfit,
         wrong=found.wrong,
+        error=_error(graph.outputs, child, found, rules),
         seconds=parent.seconds + child.seconds,
     )
     said = _said(graph, found)
@@ -175,6 +177,18 @@ def _run(
     left = [node.index for node in graph.nodes if any(not set(node.outputs) <= one.keys() for one in first.values)]
     second = recorder(settings, sides[-1], graph, store, pool, folder / "second").record(first.values, left)
     return replace(second, seconds=first.seconds + second.seconds)
+
+
+def _error(outputs: Sequence[str], child: Recorded, found: ParentValues, rules: Rules) -> float:
+    """Return how wrong the worst output of a child is where all its tensors are shown, in tolerances."""
+    differences = (
+        compare(mine[name], good[name], rule)
+        for mine, good in zip(child.values, found.values, strict=True)
+        for name in outputs
+        if name in found.partners and name in mine and name in good
+        for rule in rules.of_output(name)
+    )
+    return max((math.inf if one.kind not in ("", "mismatch") else one.rank()[1] for one in differences), default=0.0)
 
 
 def _digest(sha256: str, found: ParentValues) -> str:

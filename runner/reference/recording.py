@@ -60,7 +60,7 @@ class Recorded:
     ``unrunnable``: nodes that the reference cannot run, ``reason``: of the first of them. ``out_of_time``: it was
     stopped before every node was tried. ``partners``: the tensors whose value another model (reference.model) tells,
     None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor.
-    ``wrong``: nodes that are not right on that model's values, in the reference's runtime.
+    ``wrong``: nodes wrong on that model's values, in the reference's runtime; ``error``: of an output, in tolerances.
     ``on_demand``: not all are kept; the others are computed again when they are asked for.
     ``rounds``: a model of low precision could not be run as one, so values are rounded where its parts meet.
     """
@@ -73,6 +73,7 @@ class Recorded:
     partners: frozenset[str] | None = None
     unfit: Mapping[str, str] = field(default_factory=dict)
     wrong: tuple[str, ...] = ()
+    error: float = 0.0
     on_demand: bool = False
     rounds: bool = False
 

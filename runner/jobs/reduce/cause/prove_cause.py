@@ -83,11 +83,8 @@ class Prover:
         tested = [*self._test(answer)]
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
-        if not tested[-1].proven:
-            if len(self._wrong) == 1 and self._is_wrong(answer.elements):
-                self._experiments.left += 2 * self._most  # it was asked about first: a search is still to come
-            if joint := self._of_wrong_places(tested):
-                return joint
+        if not tested[-1].proven and (joint := self._of_wrong_places(tested)):
+            return joint
         left = self._base.space.order
         while not tested[-1].proven:
             if self._is_a_part(tested[-1]):  # another fault beside it takes a search of its own
@@ -225,18 +222,21 @@ class Prover:
     def _of_wrong_places(self, tested: list[Tested]) -> Cause | None:
         """Return the cause if it is several of the places that are known to be wrong, and not one of them alone.
 
-        A runtime may be wrong in other nodes, and these places beyond a tolerance by rounding, so both experiments are
-        made before more checks are spent on them.
+        Both experiments come first: a runtime may be wrong in other nodes, and these places by rounding only.
         """
-        places, last, made = self._wrong, tested[-1], self._experiments
-        if len(places) < 2 or last.heals or made.exhausted:
+        union, last, made = _union(self._wrong), tested[-1], self._experiments
+        if len(self._wrong) < 2 or last.heals or made.exhausted or not made.without(union).heals:
             return None
-        if not made.without(_union(places)).heals or not made.only(_union(places)).as_bad_as(made.whole):
+        if made.exhausted or not made.only(union).as_bad_as(made.whole):
             return None
-        self._experiments.left += _FOR_EACH_PLACE * len(places) if self._most else 0
-        others = (tuple(sorted(place)) for place in places if place.isdisjoint(last.answer.elements))
-        found = [last, *(Tested(one, one, (one.elements,)) for one in map(self._following, others) if one)]
-        names = listed(self._base.names(_union(places)))
+        made.left += _FOR_EACH_PLACE * len(self._wrong) if self._most else 0
+        found = [last]
+        for place in self._wrong:
+            apart = place.isdisjoint(last.answer.elements) and not made.exhausted
+            if apart and made.only(Trial(place), union).outcome is Outcome.FAIL:
+                following = self._following(tuple(sorted(place)))
+                found += [Tested(one, one, (one.elements,)) for one in (following,) if one]
+        names = listed(self._base.names(union))
         self._together = (
             f"with good values in place of what {names} give, the model passes; no single one of them is shown to be it"
         )

@@ -23,7 +23,7 @@ from runner.session.cause import SHARE, Cause, CauseStatus
 from runner.session.session import Session
 from runner.session.trust.check_counts import FIRST_LOOK
 from runner.text import counted, listed
-from runner.verdict import INSIDE, SAID, Verdict
+from runner.verdict import INSIDE, MEASURE, SAID, Verdict
 from runner.workers.leases.lease import OutOfTime
 from strategies.trial import Trial
 
@@ -67,7 +67,8 @@ class FirstLook:
             told = () if inner(checker).name == "builds" else _told_by_parent(subject)
             if runs and failure.family == "non-finite" and self._by_nonfinite(subject):
                 pass
-            elif len(told) == 1:  # which of several matters at the outputs is not known: it may be rounding
+            # which of several matters at the outputs is not known: it may be rounding
+            elif len(told) == 1 and subject.recorded.error >= _least(session, measured=runs):
                 self._found(told[0], "reference.model makes something else, of the same values, than")
             elif runs:
                 self._by_values(session, subject)
@@ -167,6 +168,16 @@ class FirstLook:
     def _found(self, nodes: tuple[int, ...], said: str) -> bool:
         self.nodes, self.said = nodes, said if nodes else ""
         return bool(nodes)
+
+
+def _least(session: Session, *, measured: bool) -> float:
+    """Return how wrong recording must have found an output, in tolerances, to have seen the failure under study.
+
+    The target may be wrong where the reference's runtime is not. ``measured``: the check measures in tolerances too.
+    """
+    known = [one.metrics.get(MEASURE) for one in session.judge.counted(session.whole)] if measured else []
+    sizes = [size for size in known if isinstance(size, int | float)]
+    return max(1.0, SHARE * max(sizes)) if sizes else CLEAR
 
 
 def _told_by_parent(subject: Subgraph) -> tuple[tuple[int, ...], ...]:
