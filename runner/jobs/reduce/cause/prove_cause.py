@@ -155,9 +155,9 @@ class Prover:
     def _instances(self, alone: Tested) -> Tested:
         """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
         copies = instances(self._base.graph, alone.answer.elements, self._base.types_of_all)
-        wrong = [copy for copy in copies if self._is_wrong(copy)]
-        several = self._is_wrong(alone.answer.elements) and 1 < len(wrong) < len(copies)
-        if several and not alone.heals and self._experiments.without(_union(wrong)).heals:
+        several = len(self._wrong) > 1 and self._is_wrong(alone.answer.elements)
+        healthy = not all(map(self._is_wrong, copies))
+        if several and healthy and not alone.heals and self._experiments.without(_union(self._wrong)).heals:
             return alone  # what is wrong is known, and it is not this pattern wherever it stands
         every = Trial(frozenset().union(alone.answer.elements, *copies))
         if every in (alone.answer, self._base.space.whole) or self._experiments.exhausted:
@@ -232,10 +232,8 @@ class Prover:
         made.left += _FOR_EACH_PLACE * len(self._wrong) if self._most else 0
         found = [last]
         for place in self._wrong:
-            apart = place.isdisjoint(last.answer.elements) and not made.exhausted
-            if apart and made.only(Trial(place), union).outcome is Outcome.FAIL:
-                following = self._following(tuple(sorted(place)))
-                found += [Tested(one, one, (one.elements,)) for one in (following,) if one]
+            if place.isdisjoint(last.answer.elements) and (answer := self._following(tuple(sorted(place)))):
+                found += [Tested(answer, answer, (answer.elements,))]
         names = listed(self._base.names(union))
         self._together = (
             f"with good values in place of what {names} give, the model passes; no single one of them is shown to be it"
