@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,8 +90,9 @@ def _tree(root: int) -> list[int]:
     """Return a process and all that descend from it, the oldest first."""
     found = [root]
     for pid in found:
-        for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            found += [int(child) for child in _read(children).split()]
+        with suppress(ProcessLookupError):  # a thread may end while its folder is looked into
+            for children in Path(f"/proc/{pid}/task").glob("*/children"):
+                found += [int(child) for child in _read(children).split()]
     return found
 
 
