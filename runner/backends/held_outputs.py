@@ -1,6 +1,6 @@
 """Outputs that this process holds in its memory and has not written: the operation ``write_held`` writes some of them.
 
-Arguments: ``paths``: of the files. What is written is let go of.
+Arguments: ``paths``: of the files. What is written is let go of; ``let_go``: all others as well.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
@@ -61,6 +61,8 @@ def write_held(args: Dict[str, Any]) -> Dict[str, Any]:
     for path in args["paths"]:
         if path in _held.pieces:
             let_go(path, write=True)
+    for path in [*_held.pieces] if args.get("let_go") else []:
+        let_go(path, write=False)
     return {}
 
 

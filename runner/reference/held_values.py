@@ -38,6 +38,13 @@ class HeldValues:
         self._places.add(file.place)
         self.bytes += file.size
 
+    def let_go(self) -> None:
+        """Have nothing held any more; what is asked for after that is computed again."""
+        if self._places:
+            self._places.clear()
+            self.bytes = 0
+            self.pool.call("write_held", {"paths": [], "let_go": True}, confirm=False, process=self._worker)
+
     def write(self, files: Sequence[TensorFile], timeout: float) -> bool:
         """Write these files, as far as they are held; whether all of them are there then."""
         held = [file for file in files if file.place in self._places]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class Recorded:
     stopped before every node was tried. ``partners``: the tensors whose value another model (reference.model) tells,
     None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor.
     ``wrong``: nodes wrong on that model's values, in the reference's runtime; ``error``: of an output, in tolerances.
-    ``on_demand``: not all are kept; the others are computed again when they are asked for.
+    ``on_demand``: not all are kept; the others are computed again on request. ``let_go``: has no worker hold any.
     ``rounds``: a model of low precision could not be run as one, so values are rounded where its parts meet.
     """
 
@@ -76,6 +76,7 @@ class Recorded:
     error: float = 0.0
     on_demand: bool = False
     rounds: bool = False
+    let_go: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @cached_property
     def types(self) -> Mapping[str, onnx.TypeProto]:
@@ -131,8 +132,7 @@ class Recorder:
         demand = None if self.disk is None else ValuesOnDemand(partial(self._again, values), self.disk)
         self._demand = demand
         self._node_bytes = max((file.size for sample in samples for file in sample.values()), default=0)
-        unrunnable: list[str] = []
-        reasons: list[str] = []
+        unrunnable, reasons = list[str](), list[str]()
         out_of_time, hung, rounds, pace = False, False, False, 0.0
         while waiting and not out_of_time:
             piece = self._runnable(waiting.pop(), values)
@@ -160,11 +160,11 @@ class Recorder:
             rounds = rounds or low
             middle = len(piece) // 2
             waiting += [piece[middle:], piece[:middle]]
-        seconds = time.monotonic() - started
         missing = demand.missing if demand else 0
         found = demand.of(values) if demand and missing else tuple(values)
-        reason, again = reasons[0] if reasons else "", missing > len(self._held)
-        return Recorded(found, tuple(unrunnable), reason, seconds, out_of_time, on_demand=again, rounds=rounds)
+        reason, seconds = reasons[0] if reasons else "", time.monotonic() - started
+        recorded = Recorded(found, tuple(unrunnable), reason, seconds, out_of_time, rounds=rounds)
+        return replace(recorded, on_demand=missing > len(self._held), let_go=self._held.let_go)
 
     @property
     def _room(self) -> Room:

@@ -269,6 +269,20 @@ def test_what_no_worker_holds_any_more_is_computed_again(tmp_path, pool, monkeyp
     assert calls.runs == 2
 
 
+def test_what_is_let_go_is_computed_again(tmp_path, pool, monkeypatch):
+    given = samples(chain(), tmp_path, 1)
+    every = recorder(chain(), tmp_path / "all", pool).record(given).values[0]
+    recorded = recorder(chain(), tmp_path / "held", pool, disk=1 << 30, hold=1 << 30).record(given)
+    found, calls = recorded.values[0], Calls(pool, monkeypatch)
+    assert (found["t1"].content(), calls.runs) == (every["t1"].content(), 0)
+    recorded.let_go()
+    assert (found["t1"].content(), calls.runs) == (every["t1"].content(), 0)
+    assert (found["m1"].content(), calls.runs) == (every["m1"].content(), 1)
+    before = [*calls.names]
+    recorded.let_go()
+    assert calls.names == before  # nothing is held
+
+
 def test_a_worker_that_is_busy_is_not_waited_for(tmp_path, pool, monkeypatch):
     given = samples(chain(), tmp_path, 1)
     every = recorder(chain(), tmp_path / "all", pool).record(given).values[0]
