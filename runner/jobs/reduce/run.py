@@ -98,8 +98,9 @@ def _reduce(job: Job) -> Summary:
     if settings.audit:
         audited = Audited(job.checker, settings, job.tools, loaded.store.structure, drawing=bool(loaded.graph.drawing))
         job = replace(job, checker=audited)
-    held = loaded.recorded.let_go  # memory that the check of a large model may need
-    handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, before_good=held)
+    # min_good may be as large as the model, and its check needs memory as well
+    let_go = loaded.recorded.let_go
+    handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, before_good=let_go)
     with job.judge(subject, loaded, "nodes", meanwhile=partial(_prepare, subject)) as judge:
         judge.studied.names = frozenset(
             names_of(loaded.graph.model).union(intern(node.name) for node in all_nodes(loaded.graph.model.graph.node))
