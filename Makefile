@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx gpu demo docs test test-slow format lint types check bench faults fuzz clean
+.PHONY: rtx gpu demo docs test test-slow behaviour format lint types check bench faults fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/winnow examples/overflow.yaml
@@ -20,6 +20,10 @@ test: $(VENV)/.installed-dev
 
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+
+# what a user sees of forty runs is written down anew, and what is different is printed: tests/behaviour
+behaviour: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.behaviour
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .

@@ -1,0 +1,83 @@
+"""Small models of golden runs, in ONNX's own text form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+_HEAD = '<ir_version: 8, opset_import: ["": 17]>'
+
+NET = f"""{_HEAD} net (float[2,3] x) => (float[2,3] y) {{
+    [relu] a = Relu (x)
+    [exp] b = Exp (a)
+    [skip] c = Add (b, x)
+    [tanh] d = Tanh (c)
+    [neg] e = Neg (d)
+    [join] f = Mul (e, b)
+    [abs] g = Abs (f)
+    [sqrt] h = Sqrt (g)
+    [cos] i = Cos (h)
+    [last] y = Sigmoid (i)
+}}"""
+"""Ten nodes with two skip connections."""
+
+OTHERWISE = NET.replace("[neg] e = Neg (d)", "[neg] e = Identity (d)")
+"""The same without its Neg."""
+
+NESTED = f"""{_HEAD} net (float[2,3] x, bool taken) => (float[2,3] y) {{
+    [before] a = Relu (x)
+    [choice] b = If (taken) <
+        then_branch = then () => (float[2,3] r) {{
+            [first] s = Exp (a)
+            [bad] t = Neg (s)
+            [third] r = Tanh (t)
+        }},
+        else_branch = other () => (float[2,3] q) {{
+            [only] q = Cos (a)
+        }}
+    >
+    [after] y = Abs (b)
+}}"""
+"""An If whose then branch holds a Neg."""
+
+OVERFLOW = f"""{_HEAD} net (float16[1,8] x) => (float16[1,8] y) <float16 large = {{31571}}> {{
+    [tanh] t = Tanh (x)
+    [exp] e = Exp (t)
+    [up] wide = Mul (e, large)
+    [down] back = Div (wide, large)
+    [sin] y = Sin (back)
+}}"""
+"""Its product leaves the range of float16: the bits of ``large`` are those of 60,000."""
+
+LAYERS = f"""{_HEAD} net (float[2,3] x) => (float[2,3] y) <float up = {{60000}}, float shift = {{4096}}> {{
+    [soft] a = Softsign (x)
+    [up] b = Mul (a, up)
+    [down] c = Div (b, up)
+    [tanh] d = Tanh (c)
+    [more] e = Add (d, shift)
+    [less] f = Sub (e, shift)
+    [last] y = Sigmoid (f)
+}}"""
+"""In float16 one pair of its layers overflows and another one loses digits."""
+
+
+def scaled(**factors: float) -> str:
+    """Return a model of six products, of which two are read by a skip connection; ``factors``: by node."""
+    number = {"near": 1.0, "small": 0.2, "main": 1.0, "far": 1.0, **factors}
+    weights = ", ".join(f"float w_{name} = {{{value}}}" for name, value in number.items())
+    return f"""{_HEAD} net (float[2,3] x) => (float[2,3] z) <{weights}> {{
+        [near] a = Mul (x, w_near)
+        [small] b = Mul (a, w_small)
+        [main] c = Mul (x, w_main)
+        [sum] d = Add (b, c)
+        [far] e = Mul (d, w_far)
+        [neg] z = Neg (e)
+    }}"""
+
+
+def samples(folder: Path, **arrays: tuple[float, float]) -> None:
+    """Write an npz for each sample, with evenly spaced values of ``x`` between two numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (low, high) in arrays.items():
+        np.savez(folder / f"{name}.npz", x=np.linspace(low, high, 6, dtype=np.float32).reshape(2, 3))
