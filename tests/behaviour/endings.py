@@ -125,7 +125,7 @@ defaults: [config, override strategy: reduce, override checker: command, _self_]
 model: net.onnx
 checker: {{command: {check}, flaky: never}}
 strategy: {{find: one, shrink: false}}
-cwd: theirs
+cwd: .
 """,
     )
     scene.winnow("theirs/bug.yaml", folder="run", shows="screen result files")

@@ -165,6 +165,7 @@ def from_python(scene: Scene) -> None:
     scene.model(models.NET)
     scene.model(models.LAYERS, "layers.onnx")
     scene.python("""
+import numpy as np
 import onnx
 from runner import api as winnow
 
@@ -177,7 +178,8 @@ found = winnow.reduce("net.onnx", check, folder="run", progress=tell, **quick)
 print(found)
 print(found.status, found.exit_code, found.culprits, found.minimality, found.cause, found.checks)
 print([node.name for node in found.model.graph.node], [*found.inputs[0]], [*found.expected[0]])
-mixed = winnow.precision("layers.onnx", inputs={"ranges": {"x": [0.5, 3]}}, folder="mixed")
+fed = np.linspace(0.5, 3, 6, dtype=np.float32).reshape(2, 3)
+mixed = winnow.precision("layers.onnx", inputs={"x": fed}, folder="mixed")
 print(mixed.status, mixed.culprits)
 try:
     winnow.reduce("nowhere.onnx", check, folder="none")

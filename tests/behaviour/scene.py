@@ -85,7 +85,7 @@ class Scene:
         """Write down what a command left; return its exit code."""
         self.parts.append(f"$ {self.plain(command)}")
         if "screen" in shows:
-            self.parts += [self.plain(line).rstrip() for line in screen.rstrip().splitlines()]
+            self.parts += [line.rstrip() for line in self.plain(screen).rstrip().splitlines()]
         self.parts += [f"exit {code}", ""]
         left = self.here / within / folder
         for name, part in (

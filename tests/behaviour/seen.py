@@ -37,6 +37,8 @@ _TIMES = (
     (re.compile(r"\bpid \d+|process \d{2,}"), "process N"),
     (re.compile(r"winnow-[a-z0-9_]{8}\b"), "winnow-TEMPORARY"),
 )
+_MARKS = re.compile(r"^ +[~^]+ *\n", re.MULTILINE)
+"""What newer releases of Python mark in a traceback."""
 _MEASURED = re.compile(r"(?<![\w.-])-?\d+\.\d+(e[+-]?\d+)?(?![\w.]*\w)")
 
 
@@ -47,6 +49,7 @@ def plain(text: str, here: Path) -> str:
         text = text.replace(path, name)
     for version in sorted(_versions(), key=len, reverse=True):
         text = re.sub(rf"(?<![\d.]){re.escape(version)}(?![\d.]*\d)", "VERSION", text)
+    text = _MARKS.sub("", text)
     for pattern, name in _TIMES:
         text = pattern.sub(name, text)
     return _MEASURED.sub(lambda found: _rounded(float(found[0])), text)
@@ -67,20 +70,22 @@ def _rounded(number: float) -> str:
 def result(folder: Path, here: Path) -> str:
     """Return what result.json says, in YAML: without what is empty, and without when and where."""
     data = json.loads((folder / "result.json").read_text())
-    kept = _filled({key: value for key, value in data.items() if key not in _NOT_SHOWN})
-    return plain(yaml.safe_dump(kept, sort_keys=False, width=110, allow_unicode=True), here).rstrip()
+    kept = _filled({key: value for key, value in data.items() if key not in _NOT_SHOWN}, here)
+    return yaml.safe_dump(kept, sort_keys=False, width=100_000, allow_unicode=True).rstrip()
 
 
-def _filled(value: Any) -> Any:
-    """Return a value without what is empty in it."""
+def _filled(value: Any, here: Path) -> Any:
+    """Return a value without what is empty in it, and with its texts plain."""
     if isinstance(value, Mapping):
         return {
-            key: held
+            plain(key, here): held
             for key, one in value.items()
-            if (held := _filled(one)) not in (None, "", [], {}) and not key.endswith(_WHEN)
+            if (held := _filled(one, here)) not in (None, "", [], {}) and not key.endswith(_WHEN)
         }
     if isinstance(value, list):
-        return [_filled(one) for one in value]
+        return [_filled(one, here) for one in value]
+    if isinstance(value, str):
+        return plain(value, here)
     return float(_rounded(value)) if isinstance(value, float) else value
 
 
