@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 
 from runner.jobs.reduce.cause.splice_experiments import Experiments
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import CauseStatus
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
-from runner.session.cause import SHARE, Cause, CauseStatus, Tested
+from runner.session.cause import Cause, Tested
 from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
@@ -87,7 +88,10 @@ class Prover:
             return joint
         left = self._base.space.order
         while not tested[-1].proven:
-            if self._is_a_part(tested[-1]):  # another fault beside it takes a search of its own
+            outputs = tested[-1].good_outputs
+            if outputs and outputs.lacks_a_part_of(
+                self._experiments.whole
+            ):  # another fault beside it takes a search of its own
                 self._experiments.left += self._most
             if joint := self._joint(tested):
                 return joint
@@ -99,13 +103,6 @@ class Prover:
                 return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
             tested += self._test(following)
         return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
-
-    def _is_a_part(self, one: Tested) -> bool:
-        """Whether good values for an answer take away a good part of a failure, but not all of it."""
-        whole, made = self._experiments.whole, one.good_outputs
-        if made is None or made.outcome is not Outcome.FAIL or not whole.measure or whole.measure <= 0:
-            return False
-        return made.measure is not None and made.measure <= (1 - SHARE) * whole.measure
 
     def _following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
@@ -195,12 +192,13 @@ class Prover:
         low, high = 0, len(copies)
         if high.bit_length() > self._experiments.left:  # the halving, and the experiment on what it finds
             return None
-        before, after = self._experiments.level(self._experiments.whole), self._experiments.level(together.good_outputs)
+        whole = self._experiments.whole
+        before, after = whole.level(whole), together.good_outputs.level(whole)
         while high - low > 1:
             if self._experiments.exhausted:
                 return None
             middle = (low + high) // 2
-            level = self._experiments.level(self._experiments.without(_union(copies[:middle])))
+            level = self._experiments.without(_union(copies[:middle])).level(whole)
             if before - level < level - after:
                 low, before = middle, level
             else:
@@ -287,7 +285,7 @@ class Prover:
         left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
         made = [(tested[at].good_outputs, at) for at in left]
         known = [
-            (self._experiments.level(one), at)
+            (one.level(self._experiments.whole), at)
             for one, at in made
             if one and (one.measure is not None or tested[at].heals)
         ]

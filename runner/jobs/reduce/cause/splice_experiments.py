@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from runner.jobs.reduce.cause.spliced_subject import Spliced
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import Experiment, got_further, measured
 from runner.model.graph.splice_good_values import depends_on
-from runner.session.cause import Experiment
 from runner.session.parallel import Expected
 from runner.session.session import Session
 from runner.text import counted
-from runner.verdict import Signature
+from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.trial import Trial
 
@@ -34,7 +34,7 @@ class Experiments:
     def __post_init__(self) -> None:
         judge = self.session.judge
         failed = [one for one in judge.counted(self.base.space.whole) if one.outcome is Outcome.FAIL]
-        self.whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
+        self.whole = _of(failed[0]) if failed else Experiment(Outcome.FAIL)
         signature = judge.studied.signature
         self._compared = signature is not None and signature.stage == "compare"
         spliced = Spliced(self.base, signature is not None and not signature.about_values)
@@ -102,36 +102,14 @@ class Experiments:
         ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
         if ruling is None:
             return Experiment(Outcome.UNRESOLVED, reason=REACHED)
-        experiment, studied = Experiment.of(ruling.verdict), self.session.judge.studied.signature
+        experiment, studied = _of(ruling.verdict), self.session.judge.studied.signature
         if experiment.outcome is Outcome.DIFFERENT:  # what counts as the failure under study is not gone
             experiment = replace(experiment, gone=got_further(studied, ruling.verdict.signature))
         if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
         return experiment
 
-    def level(self, made: Experiment) -> float:
-        """How bad an experiment came out; without a measure, whether it fails."""
-        if made.measure is not None:
-            return made.measure
-        return 0.0 if made.heals else self.whole.measure or 1.0
 
-
-def got_further(studied: Signature | None, met: Signature | None) -> bool:
-    """Whether a failure is one that the model under study does not live to see: of a later stage than its own."""
-    if studied is None or met is None:
-        return False
-    return 0 < _reached(studied)[1] < _reached(met)[0]
-
-
-def _reached(failure: Signature) -> tuple[int, int]:
-    """How far a model came before it failed, at least and at most; 0: the stage does not say.
-
-    A model that is loaded has not failed to load, and one that gave values has run without an error. A process that
-    ended, in whatever way, may have done so while the model was loaded.
-    """
-    if failure.stage != "infer":
-        at = {"load": 1, "build": 1, "compare": 3}.get(failure.stage, 0)
-        return at, at
-    if failure.kind in ("nan", "inf"):
-        return 3, 3
-    return (2, 2) if failure.kind.startswith("error") else (1, 2)
+def _of(verdict: Verdict) -> Experiment:
+    """Return what a verdict says."""
+    return Experiment(verdict.outcome, measured(verdict.metrics), verdict.reason)
