@@ -189,7 +189,7 @@ def _weaker(rules: Rules, share: float) -> Rules:
 
 def _whole_wrong(case: Case) -> dict[str, Wrong]:
     graph = case.target.graph
-    return case.rules.wrong(graph.nodes, graph.output_set)
+    return case.rules.wrong(graph.nodes, graph.output_set, case.made.constant)
 
 
 def _noisy(case: Case) -> set[int]:
@@ -248,7 +248,7 @@ def _fusion(random: Random, target: Target, features: Features) -> tuple[Rules, 
         chain.append(after[0])
     operators = tuple(graph.nodes[index].op_type for index in chain)
     rules = Rules({}, operators, _wrong(random, target, graph.nodes[chain[-1]].outputs[0], features))
-    units = tuple(frozenset(node.index for node in one) for one in fused(operators, graph.nodes, graph.output_set))
+    units = tuple(frozenset(node.index for node in one) for one in fused(operators, graph.nodes, graph.output_set, target.made.constant))
     if (len(units) > 1) is not features.repeated or not possible.issuperset(frozenset().union(*units)):
         raise UnfitError("it stands too often, or not often enough")
     return rules, units

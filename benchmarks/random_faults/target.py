@@ -47,25 +47,29 @@ class Rules:
     """What is wrong with a target.
 
     ``kernels``: by the name of a node. ``fusion``: operators of a chain that it replaces by one kernel, which is wrong
-    by ``fused``, wherever the chain's inner tensors are read by nobody else and are no outputs of the candidate.
+    by ``fused``, wherever the chain's inner tensors are read by nobody else and are no outputs of the candidate. What
+    gives a constant is folded before that, and is in no chain.
     """
 
     kernels: Mapping[str, Wrong] = field(default_factory=dict)
     fusion: tuple[str, ...] = ()
     fused: Wrong | None = None
 
-    def wrong(self, nodes: Sequence[Node], outputs: Collection[str]) -> dict[str, Wrong]:
+    def wrong(self, nodes: Sequence[Node], outputs: Collection[str], constant: Collection[str]) -> dict[str, Wrong]:
         """Return by output tensor how a candidate's nodes are wrong."""
         found = {node.outputs[0]: self.kernels[node.name] for node in nodes if node.name in self.kernels}
         if self.fused:
-            found.update((chain[-1].outputs[0], self.fused) for chain in fused(self.fusion, nodes, outputs))
+            chains = fused(self.fusion, nodes, outputs, constant)
+            found.update((chain[-1].outputs[0], self.fused) for chain in chains)
         return found
 
 
-def fused(operators: Sequence[str], nodes: Iterable[Node], outputs: Collection[str]) -> list[tuple[Node, ...]]:
+def fused(
+    operators: Sequence[str], nodes: Iterable[Node], outputs: Collection[str], constant: Collection[str]
+) -> list[tuple[Node, ...]]:
     """Return the chains of a candidate that a runtime fuses, none of which shares a node with another."""
     readers: dict[str, list[Node]] = {}
-    every = list(nodes)
+    every = [node for node in nodes if node.outputs[0] not in constant]
     for node in every:
         for name in set(node.inputs):
             readers.setdefault(name, []).append(node)
@@ -131,7 +135,7 @@ class Target:
         return worst
 
     def _judged(self, keep: Sequence[int], outputs: Sequence[str]) -> Judged:
-        wrong = self.rules.wrong([self.graph.nodes[index] for index in keep], frozenset(outputs))
+        wrong = self.rules.wrong([self.graph.nodes[index] for index in keep], frozenset(outputs), self.made.constant)
         return judged(self.errors(keep, outputs, wrong), self.samples)
 
     def _computed(self, keep: Sequence[int], wrong: Mapping[str, Wrong]) -> dict[str, Array]:
