@@ -24,6 +24,8 @@ from functools import cached_property
 from itertools import combinations
 from random import Random
 
+from onnx import checker
+
 from benchmarks.random_faults.graphs import RandomModel, UnfitError, random_model
 from benchmarks.random_faults.target import TOLERANCE, Rules, Target, Wrong, fused
 from runner.model.graph.splice_good_values import ancestors, depends_on
@@ -36,7 +38,8 @@ FAULTY = (3.0, 90.0)
 """The same of a fault."""
 DIVIDED = (1.1, 1.6)
 """The error at the outputs where the units are to need each other."""
-MOST_ATTEMPTS = 400
+MOST_ATTEMPTS, FAULTS = 200, 4
+"""So many models are tried for a seed, each with so many faults."""
 _MOST_UNITS = 8
 
 
@@ -135,14 +138,24 @@ def _error(target: Target, wrong: dict[str, Wrong]) -> float:
 
 
 def case_of(seed: int, features: Features | None = None) -> Case:
-    """Return the case of a seed. Raises UnfitError if no attempt gave one."""
-    features = features or Features.of(seed)
+    """Return the case of a seed. Raises UnfitError if no attempt gives one."""
+    features, rejected = features or Features.of(seed), 0
     for attempt in range(MOST_ATTEMPTS):
+        random = Random(f"{seed} {attempt}")
         try:
-            return replace(_case(seed, features, Random(f"{seed} {attempt}")), rejected=attempt)
-        except UnfitError:  # noqa: PERF203 - most are
+            made = random_model(random, samples=features.samples, dead=features.dead, repeated=features.repeated)
+        except UnfitError:
+            rejected += 1
             continue
-    raise UnfitError(f"seed {seed}: {MOST_ATTEMPTS} attempts, and none with {features}")
+        for _ in range(FAULTS):
+            try:
+                found = _case(seed, features, random, made)
+            except UnfitError:  # noqa: PERF203 - most are
+                rejected += 1
+            else:
+                checker.check_model(made.model)
+                return replace(found, rejected=rejected)
+    raise UnfitError(f"seed {seed}: {rejected} were rejected, and none has {features}")
 
 
 def cases(seeds: Iterable[int]) -> Iterator[Case]:
@@ -154,15 +167,14 @@ def cases(seeds: Iterable[int]) -> Iterator[Case]:
             continue
 
 
-def _case(seed: int, features: Features, random: Random) -> Case:
-    made = random_model(random, samples=features.samples, dead=features.dead, repeated=features.repeated)
-    target = Target(made, Rules())
+def _case(seed: int, features: Features, random: Random, made: RandomModel) -> Case:
+    target = Target(made)
     rules, units = _PLANTED[features.kind](random, target, features)
     if len(units) > _MOST_UNITS:
         raise UnfitError("too many places")
-    loud = LOUD
-    if len(units) > 1 and not features.part and random.random() < 0.25:
-        share = random.uniform(*DIVIDED) / _error(target, _ends(target, rules, units))
+    loud, size = LOUD, _error(target, _ends(target, rules, units))
+    if size and len(units) > 1 and not features.part and random.random() < 0.25:
+        share = random.uniform(*DIVIDED) / size
         rules, loud = _weaker(rules, share), DIVIDED[0] - 0.05
     every = range(len(target.graph.nodes))
     alone = target.errors(every, target.graph.outputs, _ends(target, rules, units))
@@ -247,11 +259,29 @@ def _fusion(random: Random, target: Target, features: Features) -> tuple[Rules, 
             raise UnfitError("no chain that is fused")
         chain.append(after[0])
     operators = tuple(graph.nodes[index].op_type for index in chain)
+    paths = [index for path in _paths(target, operators) for index in path]
+    if len(paths) > len(set(paths)):  # which of them is fused would depend on what a candidate holds
+        raise UnfitError("the pattern overlaps itself")
     rules = Rules({}, operators, _wrong(random, target, graph.nodes[chain[-1]].outputs[0], features))
-    units = tuple(frozenset(node.index for node in one) for one in fused(operators, graph.nodes, graph.output_set, target.made.constant))
+    chains = fused(operators, graph.nodes, graph.output_set, target.made.constant)
+    units = tuple(frozenset(node.index for node in one) for one in chains)
     if (len(units) > 1) is not features.repeated or not possible.issuperset(frozenset().union(*units)):
         raise UnfitError("it stands too often, or not often enough")
     return rules, units
+
+
+def _paths(target: Target, operators: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """Return all paths of these operators, whoever else reads on the way."""
+    graph = target.graph
+    found = [(node.index,) for node in graph.nodes if node.op_type == operators[0]]
+    for operator in operators[1:]:
+        found = [
+            (*path, reader)
+            for path in found
+            for reader in graph.readers.get(graph.nodes[path[-1]].outputs[0], ())
+            if graph.nodes[reader].op_type == operator
+        ]
+    return found
 
 
 def _far(random: Random, target: Target, features: Features) -> tuple[Rules, tuple[frozenset[int], ...]]:

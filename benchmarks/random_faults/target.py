@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -101,17 +100,13 @@ class Target:
     """Evaluates candidates of one model."""
 
     made: RandomModel
-    rules: Rules
+    rules: Rules = field(default_factory=Rules)
     samples: Samples = "worst"
 
-    @cached_property
+    @property
     def graph(self) -> Graph:
         """The model's index."""
-        return Graph.of(self.made.model)
-
-    @cached_property
-    def _reads(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(tuple(proto.input) for proto in self.graph.protos)
+        return self.made.graph
 
     def cut(self, keep: Collection[int], expose: Expose = "frontier") -> Judged:
         """Judge a set of nodes, fed good values, at what it hands out."""
@@ -148,7 +143,7 @@ class Target:
                 name = node.outputs[0]
                 changed = any(read in made for read in node.inputs)
                 if changed:
-                    reads = self._reads[index]
+                    reads = self.made.reads[index]
                     value = KERNELS[node.op_type](*[made[read] if read in made else good[read] for read in reads])
                 elif name in wrong:
                     value = good[name]
