@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from benchmarks.random_faults.faults import Case
-from benchmarks.random_faults.solve import MEASURES, Solved, solve
+from benchmarks.random_faults.solve import MEASURES, Judging, Solved, solve
 from benchmarks.random_faults.stand_in import write_rules
 from benchmarks.result_folder import ROOT
 
@@ -21,7 +21,7 @@ CHECK = """from benchmarks.random_faults.stand_in import checked
 
 
 def check(model, inputs, expected):
-    return checked({rules!r}, model, inputs, expected)
+    return checked({rules!r}, model, inputs, expected, measures={measures})
 """
 OPTIONS = ("strategy.shrink=false", "checker.flaky=never", "result.find_min_good=false", "checker=python")
 
@@ -40,9 +40,9 @@ class Both:
         return self.simulated == self.ran
 
 
-def both(case: Case, folder: Path) -> Both:
-    """Simulate a case, run it in a folder, and return what both said."""
-    return Both(case.seed, simulated(solve(case, MEASURES)), run(case, folder))
+def both(case: Case, folder: Path, judging: Judging = MEASURES) -> Both:
+    """Simulate a case, run it in a folder, and return what both said. ``judging``: of the worst sample."""
+    return Both(case.seed, simulated(solve(case, judging)), run(case, folder, measures=judging.measures))
 
 
 def simulated(found: Solved) -> tuple[str, tuple[str, ...], int, int]:
@@ -52,7 +52,7 @@ def simulated(found: Solved) -> tuple[str, tuple[str, ...], int, int]:
     return found.cause.status.value, named, found.checks["search"], found.checks["cause"]
 
 
-def run(case: Case, folder: Path) -> tuple[str, tuple[str, ...], int, int]:
+def run(case: Case, folder: Path, *, measures: bool) -> tuple[str, tuple[str, ...], int, int]:
     """Run Winnow on a case, and return what it said."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(case.made.model, folder / "net.onnx")
@@ -61,7 +61,7 @@ def run(case: Case, folder: Path) -> tuple[str, tuple[str, ...], int, int]:
         given = {name: value[sample] for name, value in case.made.inputs.items()}
         np.savez(folder / "inputs" / f"sample{sample}.npz", **given)
     write_rules(case.rules, case.made.constant, folder / "rules.json")
-    (folder / "check.py").write_text(CHECK.format(rules=str(folder / "rules.json")))
+    (folder / "check.py").write_text(CHECK.format(rules=str(folder / "rules.json"), measures=measures))
     given = (f"model={folder / 'net.onnx'}", "inputs=files", f"inputs.path={folder / 'inputs'}")
     argv = [*given, *OPTIONS, f"checker.file={folder / 'check.py'}", f"hydra.run.dir={folder / 'run'}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -20,7 +20,7 @@ from strategies.outcome import Outcome
 from strategies.search import Claim
 from strategies.trial import Trial
 
-CASES = 400
+CASES = 500
 
 
 @cache
