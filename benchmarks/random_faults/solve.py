@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 from onnx import TypeProto
 
@@ -18,7 +17,6 @@ from runner.jobs.reduce.cause.prove_cause import Prover
 from runner.jobs.reduce.refinements import hidden_by
 from runner.jobs.reduce.searches import first_end
 from runner.judgment import CauseStatus, Experiment
-from runner.model.graph.graph_index import Graph
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.strategy import ReduceSettings
 from runner.session.cause import Cause
@@ -52,7 +50,7 @@ JUDGINGS = (VERDICTS, COMMAND, MEASURES)
 
 @dataclass
 class Simulation:
-    """The model of a case, as a search and a proof ask about it; see `WholeModel`.
+    """The model of a case, as a search and a proof ask about it; see `splice_experiments`.
 
     ``checks``: what was paid for, by purpose.
     """
@@ -60,32 +58,23 @@ class Simulation:
     case: Case
     judging: Judging
     checks: dict[str, int] = field(default_factory=lambda: {"search": 0, "refine": 0, "cause": 0})
-    spent: bool = False
     compares: bool = False
     _known: dict[tuple[str, Trial], Judged] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._target = Target(self.case.made, self.case.rules, self.judging.samples)
+        self.graph = self._target.graph
+        self.space = Space(tuple(range(len(self.graph.nodes))), self.graph.parents)
+        self._known["cut", self.space.whole] = self._target.cut(self.space.order)  # the pre-flight pays for it
+        self.whole = self._experiment(self._known["cut", self.space.whole])
 
-    @property
-    def graph(self) -> Graph:
-        """The graph that candidates are cut out of."""
-        return self._target.graph
-
-    @cached_property
-    def space(self) -> Space:
-        """All nodes."""
-        return Space(tuple(range(len(self.graph.nodes))), self.graph.parents)
-
-    @cached_property
     def types(self) -> Mapping[str, TypeProto]:
-        """The types of all tensors."""
+        """Return the types of all tensors."""
         return self.case.made.types
 
-    @cached_property
-    def whole(self) -> Experiment:
-        """What the whole model does; the pre-flight pays for it."""
-        return self._experiment(self._known.setdefault(("cut", self.space.whole), self._target.cut(self.space.order)))
+    def spent(self) -> bool:
+        """Return that there is no budget."""
+        return False
 
     def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
         """Do nothing: there is one worker."""

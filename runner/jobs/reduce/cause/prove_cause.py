@@ -19,8 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from runner.jobs.reduce.cause.session_model import SessionModel
-from runner.jobs.reduce.cause.splice_experiments import Experiments
-from runner.jobs.reduce.cause.whole_model import WholeModel
+from runner.jobs.reduce.cause.splice_experiments import Experiments, WholeModel
 from runner.judgment import CauseStatus
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
@@ -130,7 +129,7 @@ class Prover:
 
     def _instances(self, alone: Tested) -> Tested:
         """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
-        copies = instances(self._model.graph, alone.answer.elements, self._model.types)
+        copies = instances(self._model.graph, alone.answer.elements, self._model.types())
         several = len(self._wrong) > 1 and self._is_wrong(alone.answer.elements)
         healthy = not all(map(self._is_wrong, copies))
         if several and healthy and not alone.heals and self._experiments.without(_union(self._wrong)).heals:

@@ -10,7 +10,6 @@ from onnx import TypeProto
 from runner.jobs.reduce.cause.spliced_subject import Spliced
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import Experiment, got_further, measured
-from runner.model.graph.graph_index import Graph
 from runner.session.inquiry import Inquiry
 from runner.session.parallel import Expected
 from runner.session.session import Session
@@ -32,7 +31,7 @@ class SessionModel:
     def __post_init__(self) -> None:
         judge = self.session.judge
         assert isinstance(judge.subject, Subgraph)
-        self._base = judge.subject
+        self._base, self.graph, self.space = judge.subject, judge.subject.graph, judge.subject.space
         failed = [one for one in judge.counted(self.space.whole) if one.outcome is Outcome.FAIL]
         self.whole = _experiment(failed[0]) if failed else Experiment(Outcome.FAIL)
         signature = judge.studied.signature
@@ -40,22 +39,10 @@ class SessionModel:
         spliced = Spliced(self._base, signature is not None and not signature.about_values)
         self._spliced = judge.stage("cause", spliced)
 
-    @property
-    def graph(self) -> Graph:
-        """The graph that candidates are cut out of."""
-        return self._base.graph
-
-    @property
-    def space(self) -> Space:
-        """The subject's."""
-        return self._base.space
-
-    @property
     def types(self) -> Mapping[str, TypeProto]:
-        """The types of tensors: as declared, inferred, recorded."""
+        """Return the types of tensors: as declared, inferred, recorded."""
         return self._base.types_of_all
 
-    @property
     def spent(self) -> bool:
         """Whether the budget is."""
         return self.session.spent()

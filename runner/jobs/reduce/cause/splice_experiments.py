@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from runner.jobs.reduce.cause.whole_model import WholeModel
+from onnx import TypeProto
+
 from runner.judgment import Experiment
+from runner.model.graph.graph_index import Graph
 from runner.model.graph.splice_good_values import depends_on
 from runner.text import counted
 from strategies.outcome import Outcome
-from strategies.search_space import Closure
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 REACHED = "the budget was reached"
 USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
+
+
+class WholeModel(Protocol):
+    """The model whose failure is studied, and what may be asked about it.
+
+    ``space``: its nodes. ``whole``: what it does as it is. ``compares``: it is judged by the values of its outputs, and
+    by nothing else.
+    """
+
+    graph: Graph
+    space: Space
+    whole: Experiment
+    compares: bool
+
+    def types(self) -> Mapping[str, TypeProto]:
+        """Return the types of its tensors, as far as they are known."""
+
+    def spent(self) -> bool:
+        """Whether the budget of the run is."""
+
+    def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
+        """Make experiments at once, where that is possible: nodes that stay as they are, and a label."""
+
+    def with_only(self, kept: Trial, label: str) -> Experiment | None:
+        """Check it with good values in place of what all other nodes give; None: the budget is spent."""
+
+    def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
+        """Look for an answer among some elements; return it, and how many of ``most`` questions that took."""
 
 
 @dataclass
@@ -36,7 +68,7 @@ class Experiments:
     @property
     def used_up(self) -> str:
         """Why no further question may be asked; "" where one may be."""
-        return REACHED if self.model.spent else USED_UP if self.left <= 0 else ""
+        return REACHED if self.model.spent() else USED_UP if self.left <= 0 else ""
 
     @property
     def everything(self) -> frozenset[int]:
