@@ -43,6 +43,7 @@ check: lint types test
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.beside_peer
 	$(BIN)/python -m benchmarks.searches
+	$(BIN)/python -m benchmarks.random_faults
 	$(BIN)/python -m benchmarks.node_cases
 
 faults: $(VENV)/.installed-dev

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from runner.status import Status
+from runner.judgment import Status
 
 
 class WinnowError(Exception):

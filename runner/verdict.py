@@ -10,8 +10,6 @@ from typing import Any
 from runner.schema.checker import SameFailure
 from strategies.outcome import Outcome
 
-MEASURE = "measure"
-"""The key of a verdict's metrics that says how bad a failure is, whatever the unit; larger is worse."""
 CHECK_OUTPUT = "check_output"
 """The attribute of a log record that shows what a check printed: that text."""
 CAUGHT = "caught"

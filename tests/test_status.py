@@ -8,7 +8,7 @@ import pytest
 
 from runner.artifacts.disk_space import NoRoom
 from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
-from runner.status import ENDED_WELL, Status
+from runner.judgment import ENDED_WELL, Status
 
 
 def test_the_exit_codes_are_those_that_are_documented() -> None:

@@ -14,12 +14,12 @@ from urllib.parse import quote
 from runner.cli.screen.last_screen import headline, rows
 from runner.errors import WinnowError
 from runner.jobs.listener import CheckEvent
+from runner.judgment import ENDED_WELL, Status
 from runner.report.markdown import REPORT_NAME
 from runner.report.replay import REPLAY_NAME
 from runner.report.repro.write import REPRO_NAME
 from runner.report.result import result_json
 from runner.report.summary import Checks, Summary
-from runner.status import ENDED_WELL, Status
 from runner.text import listed, one_line
 
 if TYPE_CHECKING:

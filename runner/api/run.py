@@ -20,12 +20,12 @@ from runner.cli.config.paths import expand_home, rooted
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
 from runner.jobs.listener import CheckEvent, Listener, listening
+from runner.judgment import Status
 from runner.report.result import RESULT_NAME, write_result
 from runner.report.summary import MistakeError, Summary
 from runner.schema.installed_choices import SCHEMAS
 from runner.schema.option_files import compose
 from runner.schema.root import Settings
-from runner.status import Status
 from runner.text import close
 
 #: what is no key of the configuration

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runner.errors import WinnowError
 from runner.files import read_plain
-from runner.status import Status
+from runner.judgment import Status
 from runner.verdict import Verdict
 from strategies.outcome import Outcome
 

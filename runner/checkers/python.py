@@ -16,11 +16,12 @@ from runner.checkers.failure_measure import Measure, as_number
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.files import read_plain
+from runner.judgment import MEASURE
 from runner.model.values.recorded import paths
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
-from runner.verdict import MEASURE, NO_IMPORT, Signature, Verdict
+from runner.verdict import NO_IMPORT, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, refused_memory, shortage
 from strategies.outcome import Outcome
 

@@ -32,11 +32,11 @@ from runner.cli.streams import failure
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
 from runner.errors import UsageError, WinnowError
+from runner.judgment import FAILED_JOBS, Status
 from runner.program_name import program_name, program_words
 from runner.report.summary import Summary
 from runner.schema.installed_choices import CONF
 from runner.schema.register import register
-from runner.status import FAILED_JOBS, Status
 from runner.text import close
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.artifacts.disk_space import FULL
 from runner.cli.config.renamed import KEYS
 from runner.errors import WinnowError
+from runner.judgment import Status
 from runner.program_name import install, program_name
 from runner.schema.documentation.type_words import type_words
 from runner.schema.installed_choices import SCHEMAS, added
 from runner.schema.root import Settings
-from runner.status import Status
 from runner.text import close, one_line
 
 #: how much of a path a message shows

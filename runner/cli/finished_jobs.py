@@ -19,9 +19,9 @@ from runner.cli.config.paths import rooted, use_of
 from runner.cli.input_digests import digests, unchanged
 from runner.errors import UsageError
 from runner.files import json_of, write_text
+from runner.judgment import ENDED_WELL
 from runner.report.result import RESULT_NAME, read_result
 from runner.schema.settings import PathUse
-from runner.status import ENDED_WELL
 
 #: beside a job's result: whose it is, and with what settings and files it came about
 NAME = "ended.json"

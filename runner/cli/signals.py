@@ -18,7 +18,7 @@ from enum import Enum
 from types import FrameType
 from typing import Any
 
-from runner.status import TERMINATED, Status
+from runner.judgment import TERMINATED, Status
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 10.0

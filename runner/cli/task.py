@@ -29,11 +29,11 @@ from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, say
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
+from runner.judgment import ENDED_WELL, TERMINATED, Status
 from runner.report.result import read_result
 from runner.report.summary import MistakeError, Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
-from runner.status import ENDED_WELL, TERMINATED, Status
 
 _log = logging.getLogger("winnow")
 # limits of a process or a machine that are reached: files, processes, memory

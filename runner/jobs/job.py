@@ -28,6 +28,7 @@ from runner.jobs.processes import processes
 from runner.jobs.registry import implementation
 from runner.jobs.summary import checks_of, summary_of
 from runner.journal.open_journals import Journals
+from runner.judgment import Status
 from runner.loading.load import Loaded, clean_up
 from runner.loading.models import check_map
 from runner.report.live.checked import Checked
@@ -44,7 +45,6 @@ from runner.session.judge import Judge, Studied
 from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.subject import Subject
-from runner.status import Status
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome

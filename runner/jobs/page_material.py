@@ -16,13 +16,13 @@ from runner.checkers.checker import Tools
 from runner.errors import UsageError
 from runner.journal.journal import JOURNAL_NAME
 from runner.journal.journal_lines import read_context
+from runner.judgment import Status
 from runner.model.values.recorded import TensorFile
 from runner.report.page.collect.run_material import Run, RunMaterial
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.session.judge import Judge
 from runner.session.subject import Subject
-from runner.status import Status
 from runner.text import listed
 from runner.verdict import Signature, relative
 from strategies.outcome import Outcome

@@ -13,19 +13,18 @@ from runner.artifacts.most_left import MostLeft
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
 from runner.jobs.course import course
+from runner.judgment import CauseStatus, Experiment, Status
 from runner.loading.load import Loaded
 from runner.model.values.dtype_ranges import range_of
 from runner.model.values.dtypes import BY_NUMBER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
-from runner.session.cause import CauseStatus, Experiment
 from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, Reliability
 from runner.session.result import Ending
 from runner.session.trust.check_counts import HANDED_OVER, REPEATS, Tally
 from runner.session.trust.sequential_test import WRONG, wilson
-from runner.status import Status
 from runner.text import counted, one_line
 from runner.verdict import NOT_FINITE, Signature, rows_of
 from strategies.outcome import Outcome

@@ -12,8 +12,8 @@ from runner.checkers.command.template import Template
 from runner.files import json_of
 from runner.journal.journal import JOURNAL_NAME, Journal, context_digest
 from runner.journal.journal_lines import Records, read_context
+from runner.judgment import Status
 from runner.schema.root import Settings
-from runner.status import Status
 from runner.text import listed
 from strategies.outcome import Outcome
 from strategies.trial import Trial

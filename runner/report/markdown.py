@@ -11,6 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from runner.files import write_text
+from runner.judgment import Status
 from runner.program_name import without_values
 from runner.report.markup import block, bullets, cut, folded, section, some, table, text
 from runner.report.page.data import PageTensor
@@ -29,7 +30,6 @@ from runner.report.sections.repro_section import repro_section
 from runner.report.sections.triage_section import triage_page
 from runner.report.sections.workarounds_section import workarounds_section
 from runner.report.summary import Summary
-from runner.status import Status
 from runner.text import counted, percent
 
 REPORT_NAME = "REPORT.md"

@@ -6,64 +6,11 @@ See `runner.jobs.reduce.cause.prove_cause`, which makes them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
+from runner.judgment import CauseStatus, Experiment
 from runner.text import counted
-from runner.verdict import MEASURE, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
-
-SHARE = 0.25
-"""Part of the whole model's measure from which on a failure counts as as bad."""
-
-
-class CauseStatus(str, Enum):
-    """What was shown of an answer."""
-
-    PROVEN = "proven"
-    """Both experiments hold."""
-    JOINT = "joint"
-    """Several answers together heal the whole model, and each of them makes it fail by itself."""
-    NOT_PROVEN = "not proven"
-    """The experiments were made, and do not hold."""
-    UNTESTED = "untested"
-    """They could not be made, or gave no answer."""
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """What one experiment gave. ``measure``: how bad it is, None where the check does not say.
-
-    ``gone``: the model got further than the failure under study lets it, and failed there in another way.
-    """
-
-    outcome: Outcome
-    measure: float | None = None
-    reason: str = ""
-    gone: bool = False
-
-    @staticmethod
-    def of(verdict: Verdict) -> Experiment:
-        """Return what a verdict says."""
-        measure = verdict.metrics.get(MEASURE)
-        number = float(measure) if isinstance(measure, int | float) else None
-        return Experiment(verdict.outcome, number, verdict.reason)
-
-    @property
-    def heals(self) -> bool:
-        """Whether the failure under study does not show any more."""
-        return self.outcome is Outcome.PASS or self.gone
-
-    def as_bad_as(self, whole: Experiment, shares: int = 1) -> bool:
-        """Whether it fails, and as badly as the whole model does, as far as that is measured.
-
-        ``shares``: among how many the failure may be divided.
-        """
-        if self.outcome is not Outcome.FAIL:
-            return False
-        if self.measure is None or whole.measure is None or whole.measure <= 0:  # there is no part of a logarithm
-            return True
-        return self.measure >= SHARE * whole.measure / shares
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from runner.errors import CannotJudge
+from runner.judgment import Status
 from runner.run_folder import REDUCED
 from runner.session.judge import Judge
 from runner.session.result import Ending
 from runner.session.subject import Subject, nodes_of
-from runner.status import Status
 from runner.text import counted
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome, answer_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runner.judgment import Status
 from runner.session.cause import Cause
 from runner.session.stage import Standing
-from runner.status import Status
 from runner.verdict import Signature
 from strategies.search import Done
 from strategies.trial import Trial

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.judgment import measured, milder
 from runner.report.unresolved import kept_for_the_check
-from runner.session.cause import SHARE
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
@@ -22,7 +22,6 @@ from runner.session.reliability import ANSWER, HEALTHY, MEASURED, ContradictionE
 from runner.session.stage import Stage, Standing
 from runner.session.trust.check_counts import SHRINKING
 from runner.text import counted
-from runner.verdict import MEASURE
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done
 from strategies.trial import Trial
@@ -177,7 +176,7 @@ class Refining:
         if not smallest:
             return None
         measures = _measures(stage.judge, smallest, before.standing) if stage.name == SHRINKING else None
-        if measures and measures[1] < SHARE * measures[0]:  # rounding, say, where there was a fault
+        if measures and milder(measures[1], measures[0]):  # rounding, say, where there was a fault
             log.info(
                 "%s: the failure is much milder than before, perhaps another one: nothing of it stands", stage.label
             )
@@ -199,6 +198,6 @@ def _measures(judge: Judge, smaller: Trial, before: Standing) -> tuple[float, fl
     """Return how bad a failure was, and how bad that of a smaller answer is; None where that is not measured."""
     known = (before.judge.counted(before.trial), judge.counted(smaller))
     then, now = (
-        max((one.metrics[MEASURE] for one in all_of if MEASURE in one.metrics), default=None) for all_of in known
+        max((size for one in all_of if (size := measured(one.metrics)) is not None), default=None) for all_of in known
     )
     return None if then is None or now is None else (then, now)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 from runner.errors import CannotJudge
+from runner.judgment import MEASURE, Status
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.session.cause import how_it_fails
@@ -20,9 +21,8 @@ from runner.session.reliability import HEALTHY, UNSURE, ContradictionError, Indi
 from runner.session.result import Ending
 from runner.session.run_stages import HandedOver, Refined, Refining
 from runner.session.stage import Opening, ProveCause, Refine, Standing
-from runner.status import Status
 from runner.text import counted
-from runner.verdict import MEASURE, Verdict, message_drift
+from runner.verdict import Verdict, message_drift
 from runner.workers.leases.lease import OutOfTime
 from strategies.outcome import Answer, Outcome
 from strategies.search import Done, Search, Step

@@ -24,7 +24,7 @@ from runner.cli.signals import Phase
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.files import write_text
-from runner.status import FAILED_JOBS, Status
+from runner.judgment import FAILED_JOBS, Status
 from runner.sweeps import plan
 
 if TYPE_CHECKING:

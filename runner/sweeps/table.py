@@ -22,12 +22,12 @@ from runner.cli.screen.fields import count, number, section, text, texts
 from runner.cli.screen.last_screen import without_advice
 from runner.cli.terminal import say
 from runner.errors import UsageError
+from runner.judgment import ENDED_WELL, Status
 from runner.program_name import without_values
 from runner.report.markup import code, cut
 from runner.report.markup import text as escaped
 from runner.report.result import RESULT_NAME, read_result
 from runner.report.sections.cause_section import reservation
-from runner.status import ENDED_WELL, Status
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
 from runner.text import listed

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.judgment import Status
 from runner.model.values.recorded import TensorFile
 from runner.report import bundle
 from runner.report.markdown import Shown, report
@@ -27,7 +28,6 @@ from runner.report.sections.failure_section import failure_section
 from runner.report.sections.model_section import MOST_LINES, model_text
 from runner.report.sections.repro_section import heart
 from runner.report.summary import Summary
-from runner.status import Status
 from tests.report.hostile import STRINGS
 
 VERSIONS = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from runner.judgment import Status
 from runner.report.markdown import report
 from runner.report.sections.layers_section import layers_section, outputs_section
 from runner.report.summary import Summary
-from runner.status import Status
 from runner.verdict import TABLE, Verdict, rows_of
 from strategies.outcome import Outcome
 

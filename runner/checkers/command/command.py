@@ -23,9 +23,10 @@ from runner.checkers.command.tracebacks import BY_LINE, NOT_IN_NPZ
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
+from runner.judgment import MEASURE
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.schema.settings import context_of
-from runner.verdict import CHECK_OUTPUT, MEASURE, Verdict
+from runner.verdict import CHECK_OUTPUT, Verdict
 from strategies.outcome import Outcome
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ from runner.checkers.compare.tensor_table import Compared, table
 from runner.checkers.compare.tolerances import Rules
 from runner.checkers.failure_measure import as_number
 from runner.errors import UsageError
+from runner.judgment import MEASURE
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.text import listed
-from runner.verdict import INSIDE, MEASURE, TABLE, Signature, Verdict
+from runner.verdict import INSIDE, TABLE, Signature, Verdict
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)

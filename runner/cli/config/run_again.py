@@ -24,10 +24,10 @@ from runner.cli.config.quoting import quote
 from runner.cli.config.user_file import read_settings, store_content
 from runner.cli.screen.fields import number
 from runner.errors import UsageError
+from runner.judgment import ENDED_WELL, Status
 from runner.program_name import program_name
 from runner.report.result import read_result
 from runner.schema.settings import PathUse
-from runner.status import ENDED_WELL, Status
 
 VERB = "resume"
 _RUN, _HYDRA, _SWEEP = ".hydra/config.yaml", ".hydra/hydra.yaml", "multirun.yaml"

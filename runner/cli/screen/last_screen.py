@@ -15,10 +15,10 @@ from runner.cli.screen.fields import count, is_number, number, section, sections
 from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
+from runner.judgment import ENDED_WELL, Status
 from runner.report.sections.cause_section import reservation, sentence, told
 from runner.report.sections.workarounds_section import left_out, was_tried
 from runner.run_folder import MIXED
-from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed, one_line, percent
 from strategies.search import Claim
 

@@ -23,10 +23,10 @@ from runner.cli.screen.next_command import shown_path
 from runner.cli.terminal import printable, put
 from runner.errors import UsageError
 from runner.files import json_of
+from runner.judgment import ENDED_WELL, Status
 from runner.program_name import program_name, program_words
 from runner.report.result import read_result
 from runner.report.sections.cause_section import reservation
-from runner.status import ENDED_WELL, Status
 
 WHERE = "outputs"
 _ALL = "--all"

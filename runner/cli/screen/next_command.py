@@ -12,10 +12,10 @@ from runner.cli.config.bounded_yaml import read_yaml
 from runner.cli.screen.fields import count, section, sections, text, texts
 from runner.errors import UsageError
 from runner.files import inside
+from runner.judgment import Status
 from runner.report.replay import REPLAY_NAME
 from runner.report.sections.cause_section import beyond_range
 from runner.run_folder import REDUCED
-from runner.status import Status
 
 _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
 #: what `strategy=passes` turns off: where target and reference differ in more, it need not find anything

@@ -15,6 +15,7 @@ from runner.jobs.reduce.reduce_summary import answered, files_of
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.user_file_subject import UserFile
 from runner.jobs.summary import described
+from runner.judgment import Status
 from runner.loading.load import Loaded
 from runner.model.graph.cut import CutError
 from runner.report.summary import Summary
@@ -27,7 +28,6 @@ from runner.session.judge import Judge
 from runner.session.question import study
 from runner.session.result import Ending
 from runner.session.stage import Standing
-from runner.status import Status
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial

@@ -15,12 +15,12 @@ from runner.errors import UsageError
 from runner.jobs.context import versions
 from runner.jobs.inspect.runtime_limits import limits_of_runtime
 from runner.jobs.processes import processes
+from runner.judgment import Status
 from runner.report.bundle import write_bundle
 from runner.report.sections.inspection_section import screen
 from runner.report.summary import Seconds, Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import Settings
-from runner.status import Status
 from runner.text import counted
 from runner.workers.leases.lease import NoGpuError
 from runner.workers.leases.required_lease import lease_of

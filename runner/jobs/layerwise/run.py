@@ -20,6 +20,7 @@ from runner.jobs.layerwise.look import Look, known
 from runner.jobs.layerwise.marking import BREAKS, Marking
 from runner.jobs.layerwise.subject import Layers
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import Status
 from runner.loading.load import Loaded, load
 from runner.report.sections.layers_section import ending_in, size_of
 from runner.report.summary import Summary
@@ -31,7 +32,6 @@ from runner.schema.strategy import chosen
 from runner.session.judge import Judge
 from runner.session.question import NOTHING, study
 from runner.session.result import Ending
-from runner.status import Status
 from runner.text import counted, listed
 from runner.verdict import Verdict, rows_of
 from strategies.outcome import Outcome

@@ -18,6 +18,7 @@ from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
 from runner.jobs.passes.subject import Passes
 from runner.jobs.passes.switch import Switch, builder_switches, changes, overrides, session_switches
+from runner.judgment import Status
 from runner.loading.load import Loaded
 from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
@@ -35,7 +36,6 @@ from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
-from runner.status import Status
 from runner.text import counted, listed, one_line
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome

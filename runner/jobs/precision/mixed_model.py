@@ -9,13 +9,13 @@ from runner.errors import CannotJudge
 from runner.jobs.precision.ort_load_fixes import Loading
 from runner.jobs.precision.ort_load_result import Loads
 from runner.jobs.precision.question import Raising
+from runner.judgment import Status
 from runner.run_folder import MIXED
 from runner.session.question import NOTHING
 from runner.session.reliability import ANSWER, UNSURE, ContradictionError
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.stage import Standing
-from runner.status import Status
 from runner.text import counted
 from strategies.outcome import Answer
 from strategies.search import Done

@@ -6,13 +6,13 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from runner.errors import CannotJudge
+from runner.judgment import Status, measured
 from runner.run_folder import MIXED
 from runner.session.judge import Judge
 from runner.session.question import Question
 from runner.session.result import Ending
-from runner.status import Status
 from runner.text import counted
-from runner.verdict import MEASURE, Verdict
+from runner.verdict import Verdict
 from strategies.outcome import Outcome
 from strategies.search import Done
 
@@ -31,9 +31,9 @@ class Margin:
 
     def share(self, verdict: Verdict) -> float | None:
         """Return how much of what is allowed a verdict says was used up: its error in units of the tolerance."""
-        found = verdict.metrics.get(MEASURE) if self.measured else None
+        found = measured(verdict.metrics) if self.measured else None
         exact = verdict.metrics.get("exact") and verdict.outcome is not Outcome.PASS  # a share of elements, no error
-        return float(found) if isinstance(found, int | float) and not exact else None
+        return None if exact else found
 
     def kept(self, verdict: Verdict) -> bool:
         """Whether a verdict that passes does so with the margin."""

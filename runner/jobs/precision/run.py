@@ -18,6 +18,7 @@ from runner.jobs.precision.question import Margin, Raising
 from runner.jobs.precision.report import overflow_report
 from runner.jobs.precision.report.precision_summary import answered
 from runner.jobs.precision.sample_rounds import Rounds
+from runner.judgment import Status
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
@@ -29,7 +30,6 @@ from runner.session.handover import HandOver
 from runner.session.judge import Judge
 from runner.session.result import Ending
 from runner.session.session import Session
-from runner.status import Status
 from runner.verdict import Verdict
 from strategies.trial import Trial
 

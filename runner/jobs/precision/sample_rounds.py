@@ -17,11 +17,11 @@ from runner.jobs.precision.mixed_model import Mixing
 from runner.jobs.precision.report.answer_confidence import Confidence
 from runner.jobs.precision.subject import Precision
 from runner.journal.journal_lines import Entry
+from runner.judgment import Status
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.reliability import IndistinctError
 from runner.session.result import Ending
-from runner.status import Status
 from runner.text import counted
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import Status
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
 from runner.session.handover import HandOver
 from runner.session.result import Ending
 from runner.session.session import Session
-from runner.status import Status
 from runner.text import listed
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import milder
 from runner.report.summary import Summary
-from runner.session.cause import SHARE
 from runner.session.result import Ending
 from runner.session.subject import cutting
 
@@ -47,7 +47,7 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
 
 def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:
     """Say that an answer fails much worse since it was made simpler: the two may fail for reasons of one kind."""
-    if measures is None or not 0 < measures[0] < SHARE * measures[1]:
+    if measures is None or measures[0] <= 0 or not milder(*measures):
         return ()
     before, now = measures
     said = (

@@ -28,6 +28,7 @@ from runner.jobs.reduce.question import QUESTION
 from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
 from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import Status
 from runner.loading.load import Loaded
 from runner.loading.models import recorder, recording_backend
 from runner.model.graph.graph_index import Graph
@@ -47,7 +48,6 @@ from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.stage import ProveCause
-from runner.status import Status
 from strategies.search import Step
 from strategies.search_space import Closure, Space
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from runner.jobs.reduce.first_look.first_look import FirstLook
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.strategy import FirstEnd, ReduceSettings
 from runner.session.judge import Judge
+from runner.verdict import Signature
 from strategies.bisect import First
 from strategies.procedure import Options
 from strategies.search import Step
@@ -25,21 +27,23 @@ def searching(
 
     def search(space: Space) -> Step:
         named = look.nodes if look and look.nodes and set(space.order).issuperset(look.nodes) else ()
-        first = _first(wanted, subject, judge)
+        first = first_end(wanted, judge.studied.signature, partial(_good, subject))
         options = Options(extra_checks=strategy.extra_checks, first=first, named=named)
         return SEARCHES[strategy.search].begin(space, options)
 
     return search
 
 
-def _first(wanted: FirstEnd, subject: Subgraph, judge: Judge) -> First:
-    """Return which end of the failing window is looked for first.
+def first_end(wanted: FirstEnd, failure: Signature | None, good: Callable[[], bool]) -> First:
+    """Return which end of the failing window is looked for first. ``good``: whether the model's outputs have values.
 
     A tolerance is meant for the model's own outputs, so a failure that may lie in values is looked for there first; it
     takes good values all the way to these outputs.
     """
     if wanted is not FirstEnd.auto:
         return First(wanted.value)
-    good = bool(subject.recorded.values) and subject.recorded.healthy(subject.graph.outputs)
-    failure = judge.studied.signature
-    return First.START if good and failure is not None and failure.about_values else First.END
+    return First.START if failure is not None and failure.about_values and good() else First.END
+
+
+def _good(subject: Subgraph) -> bool:
+    return bool(subject.recorded.values) and subject.recorded.healthy(subject.graph.outputs)

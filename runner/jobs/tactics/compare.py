@@ -10,10 +10,10 @@ from pathlib import Path
 from runner.errors import UsageError
 from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording, collect
 from runner.jobs.tactics.suspects import Suspect, suspects
+from runner.judgment import Status
 from runner.report.bundle import write_bundle
 from runner.report.summary import Seconds, Summary
 from runner.schema.root import Settings
-from runner.status import Status
 from runner.text import counted
 
 log = logging.getLogger(__name__)

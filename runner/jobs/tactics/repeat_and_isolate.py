@@ -20,6 +20,7 @@ from runner.jobs.tactics.engine_subject import Engine
 from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording, read, write
 from runner.jobs.tactics.suspects import Suspect, suspects
 from runner.jobs.tactics.tactics_subject import Tactics, nearest
+from runner.judgment import Status
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
 from runner.schema.installed_choices import SEARCHES
@@ -32,7 +33,6 @@ from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
-from runner.status import Status
 from runner.text import counted
 from strategies.procedure import Options
 from strategies.repeat import both, repeat

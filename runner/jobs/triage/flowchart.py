@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.verdict import REACHED, told_passes
-from runner.status import Status
+from runner.judgment import Status
 from runner.text import listed
 
 RECORDED = "what is right was recorded for the whole model, and this question does not see it"

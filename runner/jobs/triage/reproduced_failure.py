@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended, number, section
-from runner.status import Status
+from runner.judgment import Status
 from runner.text import counted
 from runner.verdict import Signature
 

@@ -25,6 +25,7 @@ from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.triage_summary import checks_of, combined, untrue_of
+from runner.judgment import Status
 from runner.report.bundle import write_bundle
 from runner.report.page.collect.run_material import RunMaterial
 from runner.report.summary import MistakeError, Summary, sum_of
@@ -33,7 +34,6 @@ from runner.schema.diagnosis import TriageSettings
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
 from runner.schema.strategy import chosen
-from runner.status import Status
 
 log = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from runner.artifacts.disk_space import FULL, Room
 from runner.errors import OtherConditionsError, WinnowError
 from runner.files import is_plain, json_of, sha256_of, stamp, write_text
 from runner.jobs import job
+from runner.judgment import ENDED_WELL, Status
 from runner.model.files.list_weights_files import weights_beside
 from runner.report.result import read_result, result_json, write_result
 from runner.report.summary import Summary
@@ -26,7 +27,6 @@ from runner.schema.diagnosis import VersionsSettings
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
 from runner.schema.settings import PathUse, path_values
-from runner.status import ENDED_WELL, Status
 
 log = logging.getLogger(__name__)
 

@@ -15,11 +15,11 @@ from runner.jobs.triage.reproduced_failure import CHECKED
 from runner.jobs.triage.step_result import Ended, mappings, names, number, section
 from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.verdict import verdict
+from runner.judgment import Status
 from runner.loading.load import RANDOM_INPUTS
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.status import Status
 
 _PAID = ("search", "trust", "reused", "refine", "cause", "preflight", "control", "recheck", "samples", "repeats")
 

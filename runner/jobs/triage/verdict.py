@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.jobs.triage.reproduced_failure import SEEN
 from runner.jobs.triage.step_result import mappings, names, section
 from runner.jobs.triage.transcript import Known
-from runner.status import Status
+from runner.judgment import Status
 from runner.text import counted, listed, one_line
 
 REACHED = " was reached"

@@ -19,6 +19,7 @@ from runner.jobs.versions.installed_packages import installed_under
 from runner.jobs.versions.question import NEITHER, VersionsQuestion, word_of
 from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
 from runner.jobs.versions.subject import Release, Releases
+from runner.judgment import Status
 from runner.loading.load import Loaded
 from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
@@ -32,7 +33,6 @@ from runner.session.question import study
 from runner.session.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
-from runner.status import Status
 from runner.text import listed
 from runner.verdict import Verdict
 from runner.workers.interpreter import find_python

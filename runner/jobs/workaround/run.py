@@ -17,6 +17,7 @@ from runner.jobs.workaround.remedy import Tried, ranked
 from runner.jobs.workaround.samples import fresh_inputs
 from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
 from runner.journal.journal import Journal
+from runner.judgment import MEASURE, Status
 from runner.loading.load import Loaded, hides_rounding
 from runner.loading.sanitize import own_file_only
 from runner.report.sections.workarounds_section import left_out, shown
@@ -33,9 +34,8 @@ from runner.session.question import NOTHING, Question
 from runner.session.reliability import WHOLE, ContradictionError
 from runner.session.result import Ending
 from runner.session.session import Session
-from runner.status import Status
 from runner.text import counted
-from runner.verdict import MEASURE, Verdict
+from runner.verdict import Verdict
 from runner.workers.interpreter import find_python
 from strategies.outcome import Answer, Outcome
 from strategies.procedure import Options

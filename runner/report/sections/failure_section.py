@@ -9,6 +9,7 @@ from typing import Any
 
 from onnx import ModelProto
 
+from runner.judgment import Status
 from runner.model.values.dtype_ranges import range_of
 from runner.model.values.dtypes import BY_NUMPY
 from runner.report.markup import block, code, section, some, table, text
@@ -17,7 +18,6 @@ from runner.report.sections.cause_section import reservation
 from runner.report.sections.model_section import operator_of
 from runner.report.sections.runtimes_section import runtime
 from runner.report.summary import Summary
-from runner.status import Status
 from runner.text import counted, listed, one_line
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

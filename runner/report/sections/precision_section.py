@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from runner.judgment import Status
 from runner.report.markup import block, code, cut, section, some, table, text
 from runner.report.summary import Summary
-from runner.status import Status
 from runner.text import listed
 
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}

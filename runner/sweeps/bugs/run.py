@@ -9,12 +9,12 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.files import write_text
+from runner.judgment import Status
 from runner.report.sections.bugs_section import BUGS_NAME, bugs_page
 from runner.report.summary import Summary
 from runner.schema.diagnosis import BugsSettings
 from runner.schema.root import Settings
 from runner.schema.strategy import chosen
-from runner.status import Status
 from runner.sweeps.bugs.failure import Failure, ShownRemedy, failure_of
 from runner.sweeps.bugs.grouping import Bug, grouped
 from runner.sweeps.recheck.check_kept import Rechecker

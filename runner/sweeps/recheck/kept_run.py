@@ -13,11 +13,11 @@ from typing import Any
 from runner import run_folder
 from runner.cli.claim_folder import FolderTakenError
 from runner.cli.config.replayed import typed_changes
+from runner.judgment import Status
 from runner.report import summary as accounts
 from runner.report.bundle import write_bundle
 from runner.report.summary import Seconds, Summary
 from runner.schema.root import Settings
-from runner.status import Status
 from runner.sweeps.recheck.check_kept import KEPT, Checks, Rechecker
 from runner.text import counted
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.errors import UsageError
+from runner.judgment import Status
 from runner.report.summary import Summary
 from runner.schema.diagnosis import RecheckSettings
 from runner.schema.root import Settings
 from runner.schema.strategy import chosen
-from runner.status import Status
 from runner.sweeps.recheck.check_kept import Outlook, Rechecker
 from runner.sweeps.recheck.kept_result import NOT_JUDGED, expected, folders, read
 from runner.sweeps.recheck.kept_run import kept_run, relative_to

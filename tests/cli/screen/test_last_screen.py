@@ -22,9 +22,9 @@ from runner.cli.screen.last_screen import duration, headline, say_ended
 from runner.cli.task import _is_interrupted_there, _say
 from runner.jobs.summary import seen
 from runner.jobs.workaround.run import ON_THIS_CPU
+from runner.judgment import Status
 from runner.report.result import result_json, write_result
 from runner.report.summary import Checks, Summary
-from runner.status import Status
 from strategies.search import Claim
 from tests.harness import ROOT
 

@@ -11,13 +11,14 @@ import pytest
 
 from runner.errors import CannotJudge
 from runner.jobs.precision.question import Margin
+from runner.judgment import MEASURE
 from runner.schema.checker import Flaky
 from runner.session.inquiry import Budget
 from runner.session.question import NOTHING
 from runner.session.reliability import IndistinctError, Reliability
 from runner.session.result import Ending
 from runner.session.session import PROVEN_BY, Session
-from runner.verdict import MEASURE, Signature, Verdict
+from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.search import Claim
 from strategies.trial import Trial

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from runner.jobs.reduce.cause.splice_experiments import got_further
+from runner.judgment import got_further
 from runner.report.sections.cause_section import told
 from runner.verdict import Signature
 from tests.harness import winnow

@@ -14,12 +14,12 @@ from runner.jobs.precision.report.layer_errors import Row, layer_errors
 from runner.jobs.precision.report.precision_section import precision_section
 from runner.jobs.precision.report.trade_off_curve import Curve, curve
 from runner.jobs.precision.sample_rounds import Rounds
+from runner.judgment import Status
 from runner.report.plot import plot_curve, plot_layers
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.strategy import PrecisionSettings
 from runner.session.result import Ending
-from runner.status import Status
 
 LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
 

@@ -18,17 +18,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from runner.jobs.reduce.cause.splice_experiments import Experiments
-from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.cause.session_model import SessionModel
+from runner.jobs.reduce.cause.splice_experiments import Experiments, WholeModel
+from runner.judgment import CauseStatus
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
-from runner.session.cause import SHARE, Cause, CauseStatus, Tested
-from runner.session.inquiry import Inquiry
+from runner.session.cause import Cause, Tested
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
 from runner.text import listed
-from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Done, Step
+from strategies.outcome import Outcome
+from strategies.search import Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -53,31 +53,31 @@ class Causes:
 
     def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
         """Find out whether the failure arises inside an answer; return the answer that stands then."""
-        prover = Prover(session, self)
+        model = SessionModel(session, self.search)
+        prover = Prover(model, session.inquiry.answered, self.most, self.wrong)
         cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
-        other = prover.found.get(cause.answers[cause.main].answer)
+        other = model.found.get(cause.answers[cause.main].answer)
         return session.finish(*other) if other else first, cause
 
 
 class Prover:
     """Finds out by experiments which of the answers of a reduction are the cause.
 
-    ``session``: whose subject cuts the whole model. ``found``: further answers, and how they were found.
+    ``answered``: questions that the search asked; for ``most`` and ``wrong`` see `Causes`.
     """
 
-    def __init__(self, session: Session, causes: Causes) -> None:
-        assert isinstance(session.judge.subject, Subgraph)
-        self.found: dict[Trial, tuple[Inquiry, Done]] = {}
-        self._session, self._start, self._base = session, causes.search, session.judge.subject
-        self._wrong, self._together = [frozenset(place) for place in causes.wrong], ""
-        halving = len(self._base.space.order).bit_length() + 1
-        most = max(session.inquiry.answered, halving) if causes.most is None else causes.most
-        self._most = most if causes.most is None else 0
-        self._experiments = Experiments(session, self._base, max(most, LEAST_QUESTIONS))
+    def __init__(
+        self, model: WholeModel, answered: int, most: int | None = None, wrong: tuple[tuple[int, ...], ...] = ()
+    ) -> None:
+        self._model = model
+        self._wrong, self._together = [frozenset(place) for place in wrong], ""
+        asked = max(answered, len(model.space.order).bit_length() + 1) if most is None else most
+        self._most = asked if most is None else 0
+        self._experiments = Experiments(model, max(asked, LEAST_QUESTIONS))
 
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
-        if self._base.closure is Closure.ANCESTORS:
+        if self._model.space.closure is Closure.ANCESTORS:
             reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
             return self._end(CauseStatus.UNTESTED, [Tested(answer, answer)], reason=reason)
         tested = [*self._test(answer)]
@@ -85,46 +85,21 @@ class Prover:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
         if not tested[-1].proven and (joint := self._of_wrong_places(tested)):
             return joint
-        left = self._base.space.order
+        left = self._model.space.order
         while not tested[-1].proven:
-            if self._is_a_part(tested[-1]):  # another fault beside it takes a search of its own
+            outputs = tested[-1].good_outputs
+            if outputs and outputs.lacks_a_part_of(self._model.whole):  # another fault takes a search of its own
                 self._experiments.left += self._most
             if joint := self._joint(tested):
                 return joint
             left = tuple(index for index in left if index in tested[-1].elsewhere)
-            following = self._following(left)
+            following = self._experiments.following(left)
             if following is None:
                 known = filter(None, (self._together, self._experiments.used_up))
                 reason = "; ".join(known) or tested[0].doubt
                 return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
             tested += self._test(following)
         return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
-
-    def _is_a_part(self, one: Tested) -> bool:
-        """Whether good values for an answer take away a good part of a failure, but not all of it."""
-        whole, made = self._experiments.whole, one.good_outputs
-        if made is None or made.outcome is not Outcome.FAIL or not whole.measure or whole.measure <= 0:
-            return False
-        return made.measure is not None and made.measure <= (1 - SHARE) * whole.measure
-
-    def _following(self, order: tuple[int, ...]) -> Trial | None:
-        """Return another answer among these elements, if there is one and it was found in time."""
-        # a closure forbids searching among some of the nodes only
-        if not order or self._experiments.exhausted or self._base.closure is not Closure.FREE:
-            return None
-        self._experiments.left -= 1
-        session, whole = self._session, Trial.of(order)
-        rest = session.ruled(session.judge, whole, "cause", "the model without what has good values", "cause")
-        if rest is None or rest.answer is not Answer.YES:
-            return None
-        inquiry = session.inquire(order, "cause", self._experiments.left, self._start)
-        inquiry.note(whole, Answer.YES)
-        done = inquiry.settle() if session.reliability.rates else inquiry.run()
-        if done.trial and not inquiry.stopped:
-            self.found[done.trial] = inquiry, done
-        self._experiments.left -= len(inquiry.search.asked)
-        ended = inquiry.search.done
-        return ended.trial if ended and ended.claim is not Claim.BUDGET else None
 
     # ---- one answer
 
@@ -138,7 +113,7 @@ class Prover:
         alone = Tested(answer, answer, (answer.elements,), outputs)
         if alone.heals:
             inputs = self._experiments.only(answer)
-            above = ancestors(self._base.graph, answer.elements)
+            above = ancestors(self._model.graph, answer.elements)
             alone = replace(
                 alone, good_inputs=inputs, proven=inputs.as_bad_as(self._experiments.whole), elsewhere=above
             )
@@ -154,13 +129,13 @@ class Prover:
 
     def _instances(self, alone: Tested) -> Tested:
         """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
-        copies = instances(self._base.graph, alone.answer.elements, self._base.types_of_all)
+        copies = instances(self._model.graph, alone.answer.elements, self._model.types())
         several = len(self._wrong) > 1 and self._is_wrong(alone.answer.elements)
         healthy = not all(map(self._is_wrong, copies))
         if several and healthy and not alone.heals and self._experiments.without(_union(self._wrong)).heals:
             return alone  # what is wrong is known, and it is not this pattern wherever it stands
         every = Trial(frozenset().union(alone.answer.elements, *copies))
-        if every in (alone.answer, self._base.space.whole) or self._experiments.exhausted:
+        if every in (alone.answer, self._model.space.whole) or self._experiments.exhausted:
             return alone
         if alone.heals:
             # the cause may lie upstream, and good values in place of instances below it would hide it
@@ -182,7 +157,7 @@ class Prover:
                 return proven if enough else self._strongest_instance(together) or proven
         return self._strongest_instance(together) or replace(
             alone,
-            elsewhere=alone.elsewhere & (every.elements | ancestors(self._base.graph, every.elements)),
+            elsewhere=alone.elsewhere & (every.elements | ancestors(self._model.graph, every.elements)),
         )
 
     def _strongest_instance(self, together: Tested) -> Tested | None:
@@ -195,18 +170,21 @@ class Prover:
         low, high = 0, len(copies)
         if high.bit_length() > self._experiments.left:  # the halving, and the experiment on what it finds
             return None
-        before, after = self._experiments.level(self._experiments.whole), self._experiments.level(together.good_outputs)
+        whole = self._experiments.whole
+        before, after = whole.level(whole), together.good_outputs.level(whole)
         while high - low > 1:
             if self._experiments.exhausted:
                 return None
             middle = (low + high) // 2
-            level = self._experiments.level(self._experiments.without(_union(copies[:middle])))
+            level = self._experiments.without(_union(copies[:middle])).level(whole)
             if before - level < level - after:
                 low, before = middle, level
             else:
                 high, after = middle, level
         instance = Trial(copies[high - 1])
-        answer = instance if instance == together.answer else self._following(tuple(sorted(instance.elements)))
+        answer = (
+            instance if instance == together.answer else self._experiments.following(tuple(sorted(instance.elements)))
+        )
         if answer is None or self._experiments.exhausted:
             return None
         inputs = self._experiments.only(answer, _union(copies[:high]))
@@ -232,9 +210,9 @@ class Prover:
         made.left += _FOR_EACH_PLACE * len(self._wrong) if self._most else 0
         found = [last]
         for place in self._wrong:
-            if place.isdisjoint(last.answer.elements) and (answer := self._following(tuple(sorted(place)))):
+            if place.isdisjoint(last.answer.elements) and (answer := self._experiments.following(tuple(sorted(place)))):
                 found += [Tested(answer, answer, (answer.elements,))]
-        names = listed(self._base.names(union))
+        names = listed([self._model.graph.names[index] for index in union])
         self._together = (
             f"with good values in place of what {names} give, the model passes; no single one of them is shown to be it"
         )
@@ -287,7 +265,7 @@ class Prover:
         left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
         made = [(tested[at].good_outputs, at) for at in left]
         known = [
-            (self._experiments.level(one), at)
+            (one.level(self._experiments.whole), at)
             for one, at in made
             if one and (one.measure is not None or tested[at].heals)
         ]

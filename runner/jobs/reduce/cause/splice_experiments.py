@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from runner.jobs.reduce.cause.spliced_subject import Spliced
-from runner.jobs.reduce.subgraph import Subgraph
+from onnx import TypeProto
+
+from runner.judgment import Experiment
+from runner.model.graph.graph_index import Graph
 from runner.model.graph.splice_good_values import depends_on
-from runner.session.cause import Experiment
-from runner.session.parallel import Expected
-from runner.session.session import Session
 from runner.text import counted
-from runner.verdict import Signature
-from strategies.outcome import Answer, Outcome
+from strategies.outcome import Outcome
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 REACHED = "the budget was reached"
 USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
 
 
-@dataclass
-class Experiments:
-    """Makes experiments, each a check of one model.
+class WholeModel(Protocol):
+    """The model whose failure is studied, and what may be asked about it.
 
-    ``base``: the subject of the session. ``left``: questions that may still be asked. ``whole``: what the whole model
-    does.
+    ``space``: its nodes. ``whole``: what it does as it is. ``compares``: it is judged by the values of its outputs, and
+    by nothing else.
     """
 
-    session: Session
-    base: Subgraph
+    graph: Graph
+    space: Space
+    whole: Experiment
+    compares: bool
+
+    def types(self) -> Mapping[str, TypeProto]:
+        """Return the types of its tensors, as far as they are known."""
+
+    def spent(self) -> bool:
+        """Whether the budget of the run is."""
+
+    def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
+        """Make experiments at once, where that is possible: nodes that stay as they are, and a label."""
+
+    def with_only(self, kept: Trial, label: str) -> Experiment | None:
+        """Check it with good values in place of what all other nodes give; None: the budget is spent."""
+
+    def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
+        """Look for an answer among some elements; return it, and how many of ``most`` questions that took."""
+
+
+@dataclass
+class Experiments:
+    """Makes experiments, each a check of one model. ``left``: questions that may still be asked."""
+
+    model: WholeModel
     left: int
 
-    def __post_init__(self) -> None:
-        judge = self.session.judge
-        failed = [one for one in judge.counted(self.base.space.whole) if one.outcome is Outcome.FAIL]
-        self.whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
-        signature = judge.studied.signature
-        self._compared = signature is not None and signature.stage == "compare"
-        spliced = Spliced(self.base, signature is not None and not signature.about_values)
-        self._spliced = judge.stage("cause", spliced)
+    @property
+    def whole(self) -> Experiment:
+        """What the whole model does."""
+        return self.model.whole
 
     @property
     def exhausted(self) -> bool:
@@ -48,22 +68,17 @@ class Experiments:
     @property
     def used_up(self) -> str:
         """Why no further question may be asked; "" where one may be."""
-        return REACHED if self.session.spent() else USED_UP if self.left <= 0 else ""
+        return REACHED if self.model.spent() else USED_UP if self.left <= 0 else ""
 
     @property
     def everything(self) -> frozenset[int]:
         """All elements of the model."""
-        return self.base.space.whole.elements
+        return self.model.space.whole.elements
 
     def both(self, answer: Trial) -> None:
         """Make (a) and (b) at once, where several checks are: one that the other turns out to decide is paid for."""
-        session = self.session
-        unlimited = self.left > 1 and session.means.budget.checks is None and not session.spent()
-        if unlimited and not self._gives_all(answer) and not session.reliability.rates:
-            asked = [(kept, label) for kept, label in (self._without(answer), self._only(answer)) if self._asked(kept)]
-            session.means.at_once.ahead(
-                [Expected(self._spliced, kept, "cause", label, "cause") for kept, label in asked]
-            )
+        if self.left > 1 and not self._gives_all(answer):
+            self.model.ahead([one for one in (self._without(answer), self._only(answer)) if self._asked(one[0])])
 
     def without(self, healed: Trial) -> Experiment:
         """Experiment (a): good values in place of what some nodes give."""
@@ -79,9 +94,19 @@ class Experiments:
         """
         return self._made(*self._only(answer, healed))
 
+    def following(self, order: tuple[int, ...]) -> Trial | None:
+        """Return another answer among these elements, if there is one and it was found in time."""
+        # a closure forbids searching among some of the nodes only
+        if not order or self.exhausted or self.model.space.closure is not Closure.FREE:
+            return None
+        self.left -= 1
+        found, asked = self.model.another(order, self.left)
+        self.left -= asked
+        return found
+
     def _gives_all(self, healed: Trial) -> bool:
-        graph = self.base.graph
-        return self._compared and all(graph.producers.get(name) in healed for name in graph.outputs)
+        graph = self.model.graph
+        return self.model.compares and all(graph.producers.get(name) in healed for name in graph.outputs)
 
     def _without(self, healed: Trial) -> tuple[Trial, str]:
         label = f"the whole model, good values in place of the outputs of {counted(len(healed), 'node')}"
@@ -89,49 +114,14 @@ class Experiments:
 
     def _only(self, answer: Trial, healed: Trial | None = None) -> tuple[Trial, str]:
         others = (healed.elements if healed else frozenset()) - answer.elements
-        kept = depends_on(self.base.graph, answer.elements, others)
+        kept = depends_on(self.model.graph, answer.elements, others)
         return Trial(kept), f"the whole model, good values in place of the inputs of {counted(len(answer), 'node')}"
 
     def _asked(self, kept: Trial) -> bool:
-        return kept != self.base.space.whole
+        return kept != self.model.space.whole
 
     def _made(self, kept: Trial, label: str) -> Experiment:
         if not self._asked(kept):
             return replace(self.whole, reason="it is the whole model")
         self.left -= 1
-        ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
-        if ruling is None:
-            return Experiment(Outcome.UNRESOLVED, reason=REACHED)
-        experiment, studied = Experiment.of(ruling.verdict), self.session.judge.studied.signature
-        if experiment.outcome is Outcome.DIFFERENT:  # what counts as the failure under study is not gone
-            experiment = replace(experiment, gone=got_further(studied, ruling.verdict.signature))
-        if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
-            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
-        return experiment
-
-    def level(self, made: Experiment) -> float:
-        """How bad an experiment came out; without a measure, whether it fails."""
-        if made.measure is not None:
-            return made.measure
-        return 0.0 if made.heals else self.whole.measure or 1.0
-
-
-def got_further(studied: Signature | None, met: Signature | None) -> bool:
-    """Whether a failure is one that the model under study does not live to see: of a later stage than its own."""
-    if studied is None or met is None:
-        return False
-    return 0 < _reached(studied)[1] < _reached(met)[0]
-
-
-def _reached(failure: Signature) -> tuple[int, int]:
-    """How far a model came before it failed, at least and at most; 0: the stage does not say.
-
-    A model that is loaded has not failed to load, and one that gave values has run without an error. A process that
-    ended, in whatever way, may have done so while the model was loaded.
-    """
-    if failure.stage != "infer":
-        at = {"load": 1, "build": 1, "compare": 3}.get(failure.stage, 0)
-        return at, at
-    if failure.kind in ("nan", "inf"):
-        return 3, 3
-    return (2, 2) if failure.kind.startswith("error") else (1, 2)
+        return self.model.with_only(kept, label) or Experiment(Outcome.UNRESOLVED, reason=REACHED)

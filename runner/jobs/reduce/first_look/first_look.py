@@ -18,12 +18,13 @@ from runner.jobs.reduce.first_look.inner_values_subject import InnerValues
 from runner.jobs.reduce.first_look.nodes_between import between
 from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import CauseStatus, least_as_bad, measured
 from runner.model.graph.splice_good_values import ancestors
-from runner.session.cause import SHARE, Cause, CauseStatus
+from runner.session.cause import Cause
 from runner.session.session import Session
 from runner.session.trust.check_counts import FIRST_LOOK
 from runner.text import counted, listed
-from runner.verdict import INSIDE, MEASURE, SAID, Verdict
+from runner.verdict import INSIDE, SAID, Verdict
 from runner.workers.leases.lease import OutOfTime
 from strategies.trial import Trial
 
@@ -68,7 +69,7 @@ class FirstLook:
             if runs and failure.family == "non-finite" and self._by_nonfinite(subject):
                 pass
             # which of several matters at the outputs is not known: it may be rounding
-            elif len(told) == 1 and subject.recorded.error >= _least(session, measured=runs):
+            elif len(told) == 1 and subject.recorded.error >= _least(session, in_tolerances=runs):
                 self._found(told[0], "reference.model makes something else, of the same values, than")
             elif runs:
                 self._by_values(session, subject)
@@ -150,7 +151,7 @@ class FirstLook:
         places = [(name, between(subject.graph, name, sizes)) for name in bad]
         known = [one for one in places if all(map(subject.has_reference, _outputs(subject, one[1])))]
         self.wrong = tuple(nodes for _, nodes in places)
-        as_wrong = max(CLEAR, SHARE * max(sizes.values()))
+        as_wrong = max(CLEAR, least_as_bad(max(sizes.values())))
         self.places = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
         last, nodes = max(known or places, key=lambda one: subject.graph.producers[one[0]])
         return self._found(nodes, f"{last} is wrong though what it is made of is right, and is made by")
@@ -170,14 +171,14 @@ class FirstLook:
         return bool(nodes)
 
 
-def _least(session: Session, *, measured: bool) -> float:
+def _least(session: Session, *, in_tolerances: bool) -> float:
     """Return how wrong recording must have found an output, in tolerances, to have seen the failure under study.
 
-    The target may be wrong where the reference's runtime is not. ``measured``: the check measures in tolerances too.
+    The target may be wrong where the reference's runtime is not. ``in_tolerances``: the check measures so too.
     """
-    known = [one.metrics.get(MEASURE) for one in session.judge.counted(session.whole)] if measured else []
-    sizes = [size for size in known if isinstance(size, int | float)]
-    return max(1.0, SHARE * max(sizes)) if sizes else CLEAR
+    known = session.judge.counted(session.whole) if in_tolerances else ()
+    sizes = [size for one in known if (size := measured(one.metrics)) is not None]
+    return max(1.0, least_as_bad(max(sizes))) if sizes else CLEAR
 
 
 def _told_by_parent(subject: Subgraph) -> tuple[tuple[int, ...], ...]:

@@ -6,12 +6,12 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from runner.judgment import Status
 from runner.program_name import without_values
 from runner.report.page.data import PageCommand
 from runner.report.replay import REPLAY_NAME
 from runner.report.repro.write import REPRO_NAME
 from runner.report.summary import Summary
-from runner.status import Status
 
 
 def program_of(command: Sequence[str]) -> tuple[str, ...]:

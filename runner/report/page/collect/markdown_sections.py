@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from runner.judgment import Status
 from runner.report.page.data import Row, Section
-from runner.status import Status
 
 _REFERENCE = re.compile(r"&#(\d{1,7});")
 _SPAN = re.compile(r"`([^`]*)`")

@@ -13,6 +13,7 @@ from onnx import ModelProto
 from runner import DISTRIBUTION
 from runner.candidate import Sample
 from runner.files import inside
+from runner.judgment import Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
@@ -33,7 +34,6 @@ from runner.report.page.data import Page, PageGraph, PageJob, PageTensor, Sectio
 from runner.report.sections.cause_section import sentence
 from runner.report.summary import Summary
 from runner.schema.root import Settings
-from runner.status import Status
 from runner.text import counted
 
 PAGE_NAME = "report.html"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from runner.files import inside
+from runner.judgment import ENDED_WELL, Status
 from runner.program_name import without_values
 from runner.report.page.collect.commands import program_of
 from runner.report.page.collect.run_page import PAGE_NAME, made_now, version
 from runner.report.page.collect.size_limit import fitted
 from runner.report.page.data import Page, PageCommand, PageJob
 from runner.report.result import read_result
-from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed
 
 _MOST_NAMES = 20

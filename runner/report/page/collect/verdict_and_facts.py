@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from runner.judgment import Status
 from runner.report.markup import cut
 from runner.report.page.data import PageGraph, Row
 from runner.report.repro.backends import rounds
@@ -12,7 +13,6 @@ from runner.report.sections.cause_section import NOT_THE_CAUSE
 from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.status import Status
 from runner.text import counted, listed
 
 MOST_NAMES, FIRST_NAMES = 10, 3

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.page_parts import transformer
+from runner.judgment import Status
 from runner.report.page.collect.commands import commands_of
 from runner.report.page.collect.verdict_and_facts import facts_of, labels_of, verdict_of
 from runner.report.summary import Summary
@@ -16,7 +17,6 @@ from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import CommandChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.status import Status
 
 GRAPH = transformer(9)
 FOUND = Summary(

@@ -1,0 +1,86 @@
+"""The model of a session, as a proof of a cause asks about it: each experiment and each search is checks of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from onnx import TypeProto
+
+from runner.jobs.reduce.cause.spliced_subject import Spliced
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import Experiment, got_further, measured
+from runner.session.inquiry import Inquiry
+from runner.session.parallel import Expected
+from runner.session.session import Session
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome
+from strategies.search import Claim, Done, Step
+from strategies.search_space import Space
+from strategies.trial import Trial
+
+
+@dataclass
+class SessionModel:
+    """``search``: for further answers. ``found``: these answers, and how they were found."""
+
+    session: Session
+    search: Callable[[Space], Step]
+    found: dict[Trial, tuple[Inquiry, Done]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        judge = self.session.judge
+        assert isinstance(judge.subject, Subgraph)
+        self._base, self.graph, self.space = judge.subject, judge.subject.graph, judge.subject.space
+        failed = [one for one in judge.counted(self.space.whole) if one.outcome is Outcome.FAIL]
+        self.whole = _experiment(failed[0]) if failed else Experiment(Outcome.FAIL)
+        signature = judge.studied.signature
+        self.compares = signature is not None and signature.stage == "compare"
+        spliced = Spliced(self._base, signature is not None and not signature.about_values)
+        self._spliced = judge.stage("cause", spliced)
+
+    def types(self) -> Mapping[str, TypeProto]:
+        """Return the types of tensors: as declared, inferred, recorded."""
+        return self._base.types_of_all
+
+    def spent(self) -> bool:
+        """Whether the budget is."""
+        return self.session.spent()
+
+    def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
+        """Make experiments at once, unless their number is limited or each is made several times."""
+        session = self.session
+        if session.means.budget.checks is None and not session.spent() and not session.reliability.rates:
+            session.means.at_once.ahead(
+                [Expected(self._spliced, kept, "cause", label, "cause") for kept, label in asked]
+            )
+
+    def with_only(self, kept: Trial, label: str) -> Experiment | None:
+        """Make an experiment; None: the budget was spent before it was sure."""
+        ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
+        if ruling is None:
+            return None
+        experiment, studied = _experiment(ruling.verdict), self.session.judge.studied.signature
+        if experiment.outcome is Outcome.DIFFERENT:  # what counts as the failure under study is not gone
+            experiment = replace(experiment, gone=got_further(studied, ruling.verdict.signature))
+        if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
+            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
+        return experiment
+
+    def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
+        """Search among some elements, if what is cut out of them fails."""
+        session, whole = self.session, Trial.of(order)
+        rest = session.ruled(session.judge, whole, "cause", "the model without what has good values", "cause")
+        if rest is None or rest.answer is not Answer.YES:
+            return None, 0
+        inquiry = session.inquire(order, "cause", most, self.search)
+        inquiry.note(whole, Answer.YES)
+        done = inquiry.settle() if session.reliability.rates else inquiry.run()
+        if done.trial and not inquiry.stopped:
+            self.found[done.trial] = inquiry, done
+        ended = inquiry.search.done
+        return ended.trial if ended and ended.claim is not Claim.BUDGET else None, len(inquiry.search.asked)
+
+
+def _experiment(verdict: Verdict) -> Experiment:
+    return Experiment(verdict.outcome, measured(verdict.metrics), verdict.reason)

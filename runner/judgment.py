@@ -1,0 +1,205 @@
+"""What a failure, healing and an answer are: every rule by which numbers and outcomes are judged, in one place.
+
+A check says whether a candidate fails, and may measure how badly. Here stands when that counts as *as bad* as the whole
+model's failure, which way a measure points, what can be shown of an answer, whose fault a failure can be, and how a run
+can end. Nothing here runs, reads or writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from strategies.outcome import Outcome
+
+MEASURE = "measure"
+"""The key of a verdict's metrics that says how bad a failure is, whatever the unit."""
+SHARE = 0.25
+"""Part of a failure's harm from which on another failure counts as as bad."""
+
+
+# ---- measures
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a measure is read. ``good``: what a passing model reaches, from which harm is counted.
+
+    ``higher_is_better``: an accuracy, say, whose harm is how far it drops.
+    """
+
+    good: float = 0.0
+    higher_is_better: bool = False
+
+    def harm(self, measure: float) -> float:
+        """Return how bad a measure is: larger is worse, 0 is what a passing model reaches."""
+        return self.good - measure if self.higher_is_better else measure - self.good
+
+
+ERROR = Scale()
+"""An error: 0 is right, larger is worse."""
+
+
+def measured(metrics: Mapping[str, Any]) -> float | None:
+    """Return the measure among a verdict's metrics; None where there is none. A journal may hold anything."""
+    found = metrics.get(MEASURE)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def least_as_bad(harm: float, among: int = 1) -> float:
+    """Return the least harm that is as bad as another. ``among``: how many places the harm may be divided among."""
+    return SHARE * harm / among
+
+
+def milder(now: float, before: float, scale: Scale = ERROR) -> bool:
+    """Whether a failure is so much milder than another one that the two may be different failures."""
+    return scale.harm(now) < least_as_bad(scale.harm(before))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What one experiment gave. ``measure``: how bad it is, None where the check does not say.
+
+    ``gone``: the model got further than the failure under study lets it, and failed there in another way.
+    """
+
+    outcome: Outcome
+    measure: float | None = None
+    reason: str = ""
+    gone: bool = False
+
+    @property
+    def heals(self) -> bool:
+        """Whether the failure under study does not show any more."""
+        return self.outcome is Outcome.PASS or self.gone
+
+    def as_bad_as(self, whole: Experiment, among: int = 1, scale: Scale = ERROR) -> bool:
+        """Whether it fails, and as badly as the whole model does, as far as that is measured.
+
+        ``among``: how many places the failure may be divided among.
+        """
+        if self.outcome is not Outcome.FAIL:
+            return False
+        if self.measure is None or whole.measure is None:
+            return True
+        harm = scale.harm(whole.measure)
+        return harm <= 0 or scale.harm(self.measure) >= least_as_bad(harm, among)  # there is no part of a logarithm
+
+    def lacks_a_part_of(self, whole: Experiment, scale: Scale = ERROR) -> bool:
+        """Whether it still fails, but as much of the whole model's harm is gone as would be as bad by itself."""
+        if self.outcome is not Outcome.FAIL or self.measure is None or whole.measure is None:
+            return False
+        harm = scale.harm(whole.measure)
+        return harm > 0 and scale.harm(self.measure) <= (1 - SHARE) * harm
+
+    def level(self, whole: Experiment, scale: Scale = ERROR) -> float:
+        """Return how bad it came out; without a measure, whether it fails."""
+        if self.measure is not None:
+            return scale.harm(self.measure)
+        return 0.0 if self.heals else (whole.measure and scale.harm(whole.measure)) or 1.0
+
+
+class Failure(Protocol):
+    """What is known of a failure: at which stage it is met, and of which kind it is."""
+
+    @property
+    def stage(self) -> str:
+        """Where: load, build, infer, compare, check."""
+
+    @property
+    def kind(self) -> str:
+        """How: an error, a NaN, a death."""
+
+
+def got_further(studied: Failure | None, met: Failure | None) -> bool:
+    """Whether a failure is one that the model under study does not live to see: of a later stage than its own."""
+    if studied is None or met is None:
+        return False
+    return 0 < _reached(studied)[1] < _reached(met)[0]
+
+
+def _reached(failure: Failure) -> tuple[int, int]:
+    """How far a model came before it failed, at least and at most; 0: the stage does not say.
+
+    A model that is loaded has not failed to load, and one that gave values has run without an error. A process that
+    ended, in whatever way, may have done so while the model was loaded.
+    """
+    if failure.stage != "infer":
+        at = {"load": 1, "build": 1, "compare": 3}.get(failure.stage, 0)
+        return at, at
+    if failure.kind in ("nan", "inf"):
+        return 3, 3
+    return (2, 2) if failure.kind.startswith("error") else (1, 2)
+
+
+# ---- answers
+
+
+class CauseStatus(str, Enum):
+    """What was shown of an answer."""
+
+    PROVEN = "proven"
+    """Both experiments hold."""
+    JOINT = "joint"
+    """Several answers together heal the whole model, and each of them makes it fail by itself."""
+    NOT_PROVEN = "not proven"
+    """The experiments were made, and do not hold."""
+    UNTESTED = "untested"
+    """They could not be made, or gave no answer."""
+
+
+class Whose(str, Enum):
+    """Whose fault a failure is."""
+
+    MODEL = "model"
+    CONVERSION = "conversion"
+    TARGET = "target"
+    REFERENCE = "reference"
+    CHECK = "check"
+    BOTH = "both lose digits"
+    UNKNOWN = "not known"
+
+
+# ---- how a run ends
+
+
+class Status(str, Enum):
+    """The statuses of a run, each with its exit code."""
+
+    exit_code: int
+
+    def __new__(cls, value: str, exit_code: int) -> Status:
+        """Make a status that is its own text."""
+        made = str.__new__(cls, value)
+        made._value_, made.exit_code = value, exit_code
+        return made
+
+    found = "found", 0
+    planned = "planned", 0
+    internal_error = "internal_error", 1
+    no_room = "no_room", 1
+    usage = "usage", 2
+    could_not_judge = "could_not_judge", 3
+    nothing_to_find = "nothing_to_find", 4
+    no_set_suffices = "no_set_suffices", 5
+    not_applicable = "not_applicable", 6
+    not_as_expected = "not_as_expected", 7
+    # by Ctrl-C; a run that SIGTERM ends has this status and another exit code
+    interrupted = "interrupted", 130
+
+    def __str__(self) -> str:
+        """As result.json has it."""
+        return str(self.value)
+
+
+TERMINATED = 143
+"""The exit code of a run that SIGTERM ended."""
+FAILED_JOBS = 7
+"""The exit code of a sweep with a job that has no answer."""
+ENDED_WELL = frozenset(
+    one.exit_code
+    for one in (Status.found, Status.nothing_to_find, Status.no_set_suffices, Status.not_applicable, Status.planned)
+)
+"""The exit codes of runs that have an answer."""

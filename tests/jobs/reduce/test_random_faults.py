@@ -1,0 +1,165 @@
+"""What holds of every answer: the real search and the real proof, over random models with a simulated faulty target.
+
+How often an answer is right is no property of today, and is counted by `benchmarks.random_faults`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from benchmarks.random_faults.faults import Case, Kind, cases
+from benchmarks.random_faults.graphs import RandomModel
+from benchmarks.random_faults.solve import COMMAND, JUDGINGS, MEASURES, VERDICTS, Judging, Solved, solve
+from benchmarks.random_faults.target import Target
+from runner.judgment import CauseStatus, Experiment
+from runner.model.graph.splice_good_values import depends_on
+from strategies.outcome import Outcome
+from strategies.search import Claim
+from strategies.trial import Trial
+
+CASES = 500
+
+
+@cache
+def made() -> tuple[Case, ...]:
+    return tuple(cases(range(CASES)))
+
+
+@cache
+def solved(judging: Judging) -> tuple[Solved, ...]:
+    return tuple(solve(case, judging) for case in made())
+
+
+def target(found: Solved, judging: Judging) -> Target:
+    return Target(found.case.made, found.case.rules, judging.samples)
+
+
+def told(found: Solved) -> tuple[object, ...]:
+    """All that is said of a case."""
+    answers = [(sorted(one.answer), one.proven, sorted(one.healed)) for one in found.cause.answers]
+    return found.done, sorted(found.answer), found.cause.said, answers, found.cause.causes, found.checks
+
+
+def test_most_seeds_have_a_case_and_each_kind_has_many() -> None:
+    kinds = [case.features.kind for case in made()]
+    assert len(kinds) > 0.95 * CASES and min(kinds.count(kind) for kind in Kind) > 0.25 * CASES
+    assert sum(case.features.noise for case in made()) > 0.3 * CASES
+    assert sum(len(case.units) > 1 for case in made()) > 0.4 * CASES
+    assert sum(not case.enough for case in made()) > 0
+
+
+@pytest.mark.parametrize("judging", JUDGINGS, ids=str)
+def test_an_answer_fails_alone_and_is_1_minimal_where_that_is_claimed(judging: Judging) -> None:
+    minimal = 0
+    for found in solved(judging):
+        asked = target(found, judging)
+        assert found.done.trial and asked.cut(found.done.trial.elements).fails
+        assert asked.cut(found.first.elements).fails or asked.cut(found.first.elements, "sinks").fails
+        assert all(asked.cut(one.answer.elements).fails for one in found.cause.answers[1:])
+        if found.done.claim is Claim.ONE_MINIMAL and len(found.done.trial) > 1:
+            minimal += 1
+            assert not any(asked.cut(found.done.trial.elements - {element}).fails for element in found.done.trial)
+    assert minimal > 0.2 * CASES
+
+
+@pytest.mark.parametrize("judging", JUDGINGS, ids=str)
+def test_a_proven_answer_heals_the_whole_model_and_makes_it_fail_as_badly_by_itself(judging: Judging) -> None:
+    """Both experiments again, by the target alone."""
+    seen = 0
+    for found in solved(judging):
+        if found.cause.status is not CauseStatus.PROVEN:
+            continue
+        seen += 1
+        one, graph = found.cause.answers[found.cause.main], found.case.target.graph
+        asked, every = target(found, judging), frozenset(range(len(graph.nodes)))
+        assert found.cause.causes == (found.cause.main,)
+        assert not asked.splice(every - one.healed.elements).fails
+        others = one.healed.elements - one.answer.elements
+        # good values for some of the instances only: by itself the first of two in a row may not reach the outputs
+        some = [others & frozenset().union(*one.instances[:count]) for count in range(len(one.instances) + 1)]
+        effects = [asked.splice(depends_on(graph, one.answer.elements, healed)) for healed in some]
+        assert any(_experiment(effect, judging).as_bad_as(found.cause.whole, len(one.instances)) for effect in effects)
+    assert seen > 0.5 * CASES
+
+
+def _experiment(judged: object, judging: Judging) -> Experiment:
+    fails, measure = judged.fails, judged.measure  # type: ignore[attr-defined]
+    return Experiment(Outcome.FAIL if fails else Outcome.PASS, measure if judging.measures else None)
+
+
+def test_the_parts_of_a_joint_cause_heal_together_and_each_fails_by_itself() -> None:
+    seen = 0
+    for found in solved(MEASURES):
+        if found.cause.status is not CauseStatus.JOINT:
+            continue
+        seen += 1
+        parts = [found.cause.answers[at].answer.elements for at in found.cause.causes]
+        asked, graph = target(found, MEASURES), found.case.target.graph
+        assert len(parts) > 1
+        assert not asked.splice(frozenset(range(len(graph.nodes))) - found.answer).fails
+        failing = frozenset().union(*(one.answer.elements for one in found.cause.answers if not one.heals))
+        assert all(asked.splice(depends_on(graph, part, failing - part)).fails for part in parts)
+    assert seen > 0
+
+
+@pytest.mark.parametrize("judging", JUDGINGS, ids=str)
+def test_the_same_case_has_the_same_answer_after_the_same_checks(judging: Judging) -> None:
+    assert [told(found) for found in solved(judging)] == [told(solve(case, judging)) for case in made()]
+
+
+@pytest.mark.parametrize("judging", [VERDICTS, MEASURES], ids=str)
+def test_the_order_of_samples_does_not_matter_to_a_check_of_all_of_them(judging: Judging) -> None:
+    seen = 0
+    for found in solved(judging):
+        if found.case.features.samples > 1:
+            seen += 1
+            other = replace(found.case, made=reversed_samples(found.case.made))
+            assert told(solve(other, judging)) == told(found)
+    assert seen > 0.3 * CASES
+
+
+def reversed_samples(made: RandomModel) -> RandomModel:
+    good = {name: value if name in made.constant else value[::-1].copy() for name, value in made.good.items()}
+    return replace(made, good=good, inputs={name: good[name] for name in made.inputs})
+
+
+@pytest.mark.parametrize("judging", JUDGINGS, ids=str)
+def test_one_fault_that_stands_once_without_noise_is_found_exactly_and_proven(judging: Judging) -> None:
+    seen = 0
+    for found in solved(judging):
+        case, features = found.case, found.case.features
+        if len(case.units) > 1 or features.noise or features.dead:
+            continue
+        seen += 1
+        assert (found.answer, found.cause.status) == (case.units[0], CauseStatus.PROVEN)
+        assert found.checks["cause"] == 2 or found.cause.answers[0].good_outputs != found.cause.whole
+        if features.kind is Kind.KERNEL:
+            assert found.checks["search"] <= len(case.target.graph.nodes).bit_length() + 1
+    assert seen > 0.1 * CASES
+
+
+@pytest.mark.parametrize("judging", JUDGINGS, ids=str)
+def test_checks_are_bounded(judging: Judging) -> None:
+    for found in solved(judging):
+        nodes, answer = len(found.case.target.graph.nodes), len(found.done.trial or ())
+        assert found.checks["search"] <= (answer + 1) * (nodes.bit_length() + 6)
+        asked = max(found.checks["search"], nodes.bit_length() + 1)
+        assert found.checks["cause"] <= asked * (1 + len(found.cause.answers))
+
+
+def test_without_a_measure_no_more_is_proven_of_parts_than_that_they_fail() -> None:
+    """What a measure adds is to tell a fault from noise: the search does not look at it."""
+    for verdict, measured in zip(solved(VERDICTS), solved(MEASURES), strict=True):
+        assert verdict.done == measured.done and verdict.checks["search"] == measured.checks["search"]
+    assert all(one.done == other.done for one, other in zip(solved(COMMAND), solved(MEASURES), strict=True))
+
+
+def test_a_whole_model_that_is_spliced_with_nothing_is_itself() -> None:
+    for found in solved(MEASURES)[:50]:
+        every = range(len(found.case.target.graph.nodes))
+        assert found.case.target.splice(every).fails
+        assert not found.case.target.splice(()).fails
+        assert Trial.of(every) == Trial.of(found.case.target.graph.producers.values())

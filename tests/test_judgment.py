@@ -1,0 +1,129 @@
+"""The rules by which measures and outcomes are judged, as properties."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.judgment import (
+    ERROR,
+    MEASURE,
+    SHARE,
+    Experiment,
+    Scale,
+    Whose,
+    got_further,
+    least_as_bad,
+    measured,
+    milder,
+)
+from runner.verdict import Signature
+from strategies.outcome import Outcome
+
+SIZES = st.floats(-1e6, 1e6)
+HARMS = st.floats(2**-10, 1e6)
+AMONG = st.integers(1, 12)
+
+
+def failing(measure: float | None) -> Experiment:
+    return Experiment(Outcome.FAIL, measure)
+
+
+@given(HARMS, SIZES, SIZES, AMONG)
+def test_what_is_worse_than_something_as_bad_is_as_bad(whole: float, one: float, other: float, among: int) -> None:
+    low, high = sorted((one, other))
+    if failing(low).as_bad_as(failing(whole), among):
+        assert failing(high).as_bad_as(failing(whole), among)
+    if failing(high).lacks_a_part_of(failing(whole)):
+        assert failing(low).lacks_a_part_of(failing(whole))
+    if milder(high, whole):
+        assert milder(low, whole)
+
+
+@given(HARMS, AMONG)
+def test_exactly_a_share_is_as_bad_and_not_milder(whole: float, among: int) -> None:
+    least = least_as_bad(whole, among)
+    assert least == SHARE * whole / among
+    assert failing(least).as_bad_as(failing(whole), among)
+    assert not failing(least * (1 - 2**-40)).as_bad_as(failing(whole), among)
+    assert not milder(least_as_bad(whole), whole) and milder(least_as_bad(whole) * (1 - 2**-40), whole)
+
+
+@given(st.integers(1, 2**20))
+def test_what_leaves_three_quarters_lacks_a_part(quarter: int) -> None:
+    whole = failing(4.0 * quarter)
+    assert failing(3.0 * quarter).lacks_a_part_of(whole)
+    assert not failing(3.0 * quarter + 2**-10).lacks_a_part_of(whole)
+    assert not Experiment(Outcome.PASS, 0.0).lacks_a_part_of(whole)
+
+
+@given(st.integers(-4096, 4096), st.integers(-4096, 4096), st.integers(-64, 64), AMONG)
+def test_the_direction_is_a_mirror(one: int, other: int, good: int, among: int) -> None:
+    """An accuracy that drops from ``good`` is judged as an error that rises by as much."""
+    errors, drops = (failing(one), failing(other)), (failing(good - one), failing(good - other))
+    scale = Scale(good, higher_is_better=True)
+    assert [scale.harm(drop.measure or 0.0) for drop in drops] == [one, other]
+    assert errors[0].as_bad_as(errors[1], among) == drops[0].as_bad_as(drops[1], among, scale)
+    assert errors[0].lacks_a_part_of(errors[1]) == drops[0].lacks_a_part_of(drops[1], scale)
+    assert milder(one, other) == milder(good - one, good - other, scale)
+    assert errors[0].level(errors[1]) == drops[0].level(drops[1], scale)
+
+
+def test_an_accuracy_that_hardly_drops_is_not_as_bad() -> None:
+    scale = Scale(0.76, higher_is_better=True)
+    whole = failing(0.36)
+    assert failing(0.60).as_bad_as(whole, scale=scale) and not failing(0.70).as_bad_as(whole, scale=scale)
+    assert failing(0.70).as_bad_as(whole)  # as an error
+
+
+@given(st.floats(0, 1e6), st.floats(-1e6, 0.0))
+def test_of_what_is_not_positive_there_is_no_part(measure: float, whole: float) -> None:
+    assert failing(-measure).as_bad_as(failing(whole))
+    assert not failing(-measure).lacks_a_part_of(failing(whole))
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("measure", [None, 0.0, 5.0, -5.0])
+def test_only_a_failure_is_as_bad(outcome: Outcome, measure: float | None) -> None:
+    one = Experiment(outcome, measure)
+    assert one.as_bad_as(failing(None)) is (outcome is Outcome.FAIL)
+    assert one.as_bad_as(failing(4.0)) is (outcome is Outcome.FAIL and measure in (None, 5.0))
+    assert not one.lacks_a_part_of(failing(None))
+    assert one.heals is (outcome is Outcome.PASS) and replace(one, gone=True).heals
+
+
+def test_how_bad_something_is_without_a_measure() -> None:
+    assert failing(3.0).level(failing(8.0)) == ERROR.harm(3.0) == 3.0
+    assert failing(None).level(failing(8.0)) == 8.0
+    assert [failing(None).level(failing(whole)) for whole in (None, 0.0)] == [1.0, 1.0]
+    assert Experiment(Outcome.PASS).level(failing(8.0)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("held", "size"), [({}, None), ({MEASURE: 2}, 2.0), ({MEASURE: "2"}, None), ({MEASURE: None}, None)]
+)
+def test_a_measure_is_a_number(held: dict[str, object], size: float | None) -> None:
+    assert measured(held) == size
+
+
+STAGES = st.sampled_from(["load", "build", "infer", "compare", "check", ""])
+KINDS = st.sampled_from(["nan", "inf", "error Fail", "death MEMORY", "timeout", "mismatch", "exit 1"])
+
+
+@given(st.lists(st.builds(Signature, STAGES, KINDS), min_size=3, max_size=3))
+def test_to_get_further_is_an_order(met: list[Signature]) -> None:
+    one, two, three = met
+    assert not got_further(one, one)
+    assert not (got_further(one, two) and got_further(two, one))
+    if got_further(one, two) and got_further(two, three):
+        assert got_further(one, three)
+    assert not got_further(None, one) and not got_further(one, None)
+
+
+def test_whose_fault_it_can_be() -> None:
+    assert [one.value for one in Whose] == [
+        "model", "conversion", "target", "reference", "check", "both lose digits", "not known",
+    ]  # fmt: skip
