@@ -24,7 +24,7 @@ def graph_of(model):
 
 
 def expected_outputs(graph, keep, expose):
-    names = set()
+    names, unread = set(), set()
     for index in keep:
         node = graph.nodes[index]
         read = {name: set(graph.readers.get(name, ())) for name in node.outputs}
@@ -35,9 +35,9 @@ def expected_outputs(graph, keep, expose):
             names |= {name for name in leaving if not read[name] & keep}
         else:
             names |= leaving
-        if expose != "all" and not leaving and not any(read.values()):
-            names.add(node.outputs[0])
-    return names
+        if not leaving and not any(read.values()):
+            unread.add(node.outputs[0])
+    return names or unread
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

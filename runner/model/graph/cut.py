@@ -68,9 +68,9 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
 
     ``types``: of tensors, by name (what the file declares is used where there is none). ``constants``: values from
     outside that the candidate holds itself.
-    ``expose``: ``frontier``: what the rest of the model or its caller reads (a node that nobody reads exposes its
-    first output); ``sinks``: of these, what no kept node reads; ``own``: the model's own outputs alone; ``all``: every
-    output of every kept node, without a type where none is known.
+    ``expose``: ``frontier``: what the rest of the model or its caller reads; ``sinks``: of these, what no kept node
+    reads; where that is nothing, the first output of each node that nobody reads. ``own``: the model's own outputs
+    alone; ``all``: every output of every kept node, without a type where none is known.
     ``largest``: bytes of these constants from which on there is no candidate. ``keep_inputs``: the model's own inputs
     stay, read or not. ``front``: nodes that are not the model's, which come before the kept ones and whose outputs are
     the candidate's. ``shown``: with ``own``, further outputs of kept nodes.
@@ -213,7 +213,7 @@ def exposed(
     graph: Graph, indices: Sequence[int], expose: Expose, first: Iterable[str] = (), shown: Collection[str] = ()
 ) -> list[str]:
     """Return the outputs: first those that the original hands out, in its order, then the others as nodes stand."""
-    names = dict.fromkeys(first)
+    names, unread = dict.fromkeys(first), []
     kept = set(indices)
     asked = graph.flat.border(indices) if expose in ("frontier", "sinks") else indices
     for node in (graph.nodes[index] for index in asked):
@@ -233,7 +233,8 @@ def exposed(
             elif readers:
                 read = True
         if not read and node.outputs:
-            names[node.outputs[0]] = None
+            unread.append(node.outputs[0])
+    names = names or dict.fromkeys(unread)
     last = len(graph.outputs)
     return sorted(names, key=lambda name: graph.output_order.get(name, last))
 

@@ -134,6 +134,13 @@ def test_noise_is_listed_apart_even_if_the_fault_looks_like_it(tmp_path: Path, m
     assert run.model().graph.node[0].name == "fault"
 
 
+def test_what_nobody_reads_is_not_taken_for_the_failure(tmp_path: Path) -> None:
+    steps = [("Mul", "x", "fault", 1.0), ("Sqrt", "fault", "q"), ("Mul", "x", "dead", 1.0), ("Neg", "q", "y")]
+    given = pair(tmp_path, steps, ["y"], {"fault": 1.2, "dead": 1.8})
+    run = winnow(*given, *command(tmp_path), "strategy.shrink=false", folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
+
+
 def test_noise_below_the_fault_is_not_proven_by_what_leaks_around_it(tmp_path: Path) -> None:
     """With good values for the noise 0.86 tolerances of the fault are left, on a way around; the noise adds 0.54.
 

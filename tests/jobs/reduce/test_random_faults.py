@@ -131,7 +131,7 @@ def test_one_fault_that_stands_once_without_noise_is_found_exactly_and_proven(ju
     seen = 0
     for found in solved(judging):
         case, features = found.case, found.case.features
-        if len(case.units) > 1 or features.noise or features.dead:
+        if len(case.units) > 1 or features.noise:
             continue
         seen += 1
         assert (found.answer, found.cause.status) == (case.units[0], CauseStatus.PROVEN)
