@@ -98,19 +98,9 @@ def a_sweep_with_a_bad_job(scene: Scene) -> None:
     scene.model(models.NET, "a.onnx")
     scene.model(models.OTHERWISE, "b.onnx")
     scene.write("c.onnx", "no model")
-    given = (*scene.check(_NEG), *_QUICK, "hydra.sweep.dir=sweep", "hydra.launcher.n_jobs=1")
-    scene.winnow("-m", "reduce", "a.onnx", "b.onnx", "c.onnx", *given, folder="sweep", shows="screen files")
-    scene.winnow(
-        "-m",
-        "reduce",
-        "a.onnx",
-        "b.onnx",
-        *given[:-2],
-        "hydra.sweep.dir=well",
-        "hydra.launcher.n_jobs=1",
-        folder="well",
-        shows="screen",
-    )
+    given = (*scene.check(_NEG), *_QUICK, "hydra.launcher.n_jobs=1")
+    for name, files in (("sweep", ("a.onnx", "c.onnx")), ("well", ("b.onnx",))):
+        scene.winnow("-m", "reduce", *files, *given, f"hydra.sweep.dir={name}", folder=name, shows="screen files")
 
 
 @golden
