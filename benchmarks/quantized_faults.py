@@ -1,4 +1,4 @@
-"""python -m benchmarks.quantized_faults [--half seen|held] [--only PART] [--out DIR]: is a fault of quantization found?
+"""python -m benchmarks.quantized_faults [--half seen|held] [--only PART] [--option key=value]: is a fault of quantization found?
 
 30 networks of eight architectures, quantized by ONNX Runtime's `quantize_static` (QDQ, per tensor and per channel,
 calibrated on samples that are drawn), each with one fault planted: the scale of a bias that is wrong, that of a weight
@@ -360,7 +360,7 @@ def _made(spec: Spec, seed: int) -> Faulty:
 # ---- asking
 
 
-def ask(faulty: Faulty, at: Path) -> dict:
+def ask(faulty: Faulty, at: Path, options: list[str]) -> dict:
     """Run Winnow; return its result."""
     at.mkdir(parents=True, exist_ok=True)
     onnx.save(faulty.parent, at / "float.onnx")
@@ -371,6 +371,7 @@ def ask(faulty: Faulty, at: Path) -> dict:
         f"reference.model={at / 'float.onnx'}",
         *("inputs=files", f"inputs.path={at / 'inputs.npz'}", "checker=compare", "checker.metric=scale"),
         *(f"checker.rtol={faulty.rtol}", "checker.atol=1e-6", f"hydra.run.dir={at / 'run'}"),
+        *options,
     ]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     (at / "said.txt").write_text(" ".join(argv) + "\n" + done.stdout + done.stderr)
@@ -449,6 +450,7 @@ def main() -> None:
     parser.add_argument("--half", choices=["seen", "held"])
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--out", type=Path, help="leave models and runs here")
+    parser.add_argument("--option", action="append", default=[], help="key=value, of Winnow")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     out = (given.out or Path(tempfile.mkdtemp(prefix="quantized-faults-"))).absolute()
@@ -462,7 +464,7 @@ def main() -> None:
 
     def one(spec: Spec) -> Row:
         faulty = made(spec)
-        row = Row(faulty, ask(faulty, out / spec.name.replace(" ", "_")))
+        row = Row(faulty, ask(faulty, out / spec.name.replace(" ", "_"), given.option))
         print(row, flush=True)
         return row
 
