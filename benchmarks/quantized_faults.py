@@ -1,4 +1,4 @@
-"""python -m benchmarks.quantized_faults [--half seen|held] [--only PART] [--option key=value]: is a fault of quantization found?
+"""python -m benchmarks.quantized_faults [--half seen|held] [--option key=value]: is a fault of quantization found?
 
 30 networks of eight architectures, quantized by ONNX Runtime's `quantize_static` (QDQ, per tensor and per channel,
 calibrated on samples that are drawn), each with one fault planted: the scale of a bias that is wrong, that of a weight

@@ -24,14 +24,19 @@ def claim(trial: Trial, unanswered: int) -> Done:
 
 
 def sweep(
-    space: Space, keep: Trial, then: Then, last: tuple[int, ...] = (), settled: frozenset[int] = frozenset()
+    space: Space,
+    keep: Trial,
+    then: Then,
+    last: tuple[int, ...] = (),
+    settled: frozenset[int] = frozenset(),
+    fixed: frozenset[int] = frozenset(),
 ) -> Step:
     """Remove what can be removed from ``keep``, one element at a time.
 
     Elements of ``last`` are tried after all others; those of ``settled`` are known to be needed as long as ``keep`` is
-    what it is.
+    what it is, those of ``fixed`` are not to be removed.
     """
-    return _next(space, keep, last, (), settled, then)
+    return _next(space, keep, last, (), settled, then, fixed)
 
 
 def _next(
@@ -41,6 +46,7 @@ def _next(
     stale: tuple[int, ...],
     settled: frozenset[int],
     then: Then,
+    fixed: frozenset[int],
     unknown: frozenset[int] = frozenset(),
 ) -> Step:
     """Ask about the next element of ``keep``.
@@ -49,7 +55,7 @@ def _next(
     ``unknown``: the part of
     ``settled`` that got no answer.
     """
-    removable = [element for element in space.removable(keep) if element not in settled]
+    removable = [element for element in space.removable(keep) if element not in settled | fixed]
     if not removable or len(keep) == 1:
         return then(keep, len(unknown))
     waiting = set(stale)
@@ -60,9 +66,9 @@ def _next(
     def answered(answer: Answer) -> Step:
         if answer is Answer.YES:
             again = tuple(e for e in (*stale, *settled) if e != element)
-            return _next(space, smaller, last, again, frozenset(), then)
+            return _next(space, smaller, last, again, frozenset(), then, fixed)
         unsure = unknown | {element} if answer is Answer.UNKNOWN else unknown
-        return _next(space, keep, last, stale, settled | {element}, then, unsure)
+        return _next(space, keep, last, stale, settled | {element}, then, fixed, unsure)
 
     likely = 0.2 if element in waiting else 0.5
     return Ask(smaller, answered, "one at a time", f"without {element}", likely, left=len(removable))

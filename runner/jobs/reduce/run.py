@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.backend_run import Side
 from runner.checkers.candidate_audit import Audited
+from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
 from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
 _AFTER_THE_SEARCH = (
+    "runner.jobs.reduce.carried_constants",
     "runner.jobs.reduce.refinements",
     "runner.jobs.reduce.nested.nested_stages",
     "runner.jobs.reduce.shrink.passes",
@@ -93,6 +95,7 @@ def _reduce(job: Job) -> Summary:
         settings.cut.outputs,
         control=FORMS[kept][0],
     )
+    subject = replace(subject, carried=loaded.graph.constants if subject.carries else frozenset())
 
     audited: Audited | None = None
     if settings.audit:
@@ -167,6 +170,9 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
     spare_harmless(job, loaded, session.judge)  # its subject is as the pre-flight left it
     if settings.plan:
         return session.planned()
+    from runner.jobs.reduce.carried_constants import make_elements
+
+    make_elements(session, compares=isinstance(checker, RuntimeCheck) and checker.compares(settings.target))
     strategy = chosen(settings.strategy, ReduceSettings)
     free = closure(settings) is Closure.FREE
     if strategy.look_inside and free and "look_inside" in SEARCHES[strategy.search].reads:
@@ -226,8 +232,10 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
     search = searching(strategy, FirstEnd.auto, subject, judge)
 
     def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+        from runner.jobs.reduce.carried_constants import proven_with
         from runner.jobs.reduce.cause.prove_cause import Causes
 
-        return Causes(search, strategy.cause_checks, look.places).prove(session, first)
+        ways = Causes(search, strategy.cause_checks, look.places)
+        return proven_with(ways, session, *ways.prove(session, first))
 
     return prove

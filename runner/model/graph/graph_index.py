@@ -118,6 +118,37 @@ class Graph:
         return frozenset(name for name, level in found.items() if level == data_dependence.VALUE)
 
     @cached_property
+    def constants(self) -> frozenset[int]:
+        """The elements that compute of initializers alone, and draw nothing: what other elements read of them is fixed.
+
+        None that gives an output of the graph, that nobody reads, or that holds graphs; none at all in a model without
+        inputs.
+        """
+        found: set[int] = set()
+        functions = _drawing_functions(self.model)
+        for node, proto in zip(self.nodes, self.protos) if self.inputs else ():  # noqa: B905 - equally long
+            known = all(
+                name in self.initializers or name in self.carried or self.producers.get(name) in found
+                for name in node.inputs
+            )
+            read = any(name in self.readers for name in node.outputs)
+            free = read and not node.nests and self.output_set.isdisjoint(node.outputs)
+            if known and free and not _draws(proto, functions):
+                found.add(node.index)
+        return frozenset(found)
+
+    def needs(self, nodes: Collection[int], among: Collection[int]) -> frozenset[int]:
+        """Return those elements ``among`` some that ``nodes`` read, directly or through others of them."""
+        found: set[int] = set()
+        waiting = list(nodes) if among else []
+        while waiting:
+            for parent in self.parents[waiting.pop()]:
+                if parent in among and parent not in found:
+                    found.add(parent)
+                    waiting.append(parent)
+        return frozenset(found)
+
+    @cached_property
     def digest(self) -> str:
         """The SHA-256 of the model as it lies here: large weights are in it by their places only."""
         return hashlib.sha256(self.model.SerializeToString(deterministic=True)).hexdigest()

@@ -54,7 +54,8 @@ class Causes:
     def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
         """Find out whether the failure arises inside an answer; return the answer that stands then."""
         prover = Prover(session, self)
-        cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
+        found = first.standing.top_level(session.judge.subject) or first.main
+        cause = prover.prove(Trial(found.elements & session.judge.subject.space.whole.elements))
         other = prover.found.get(cause.answers[cause.main].answer)
         return session.finish(*other) if other else first, cause
 
@@ -154,7 +155,8 @@ class Prover:
 
     def _instances(self, alone: Tested) -> Tested:
         """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
-        copies = instances(self._base.graph, alone.answer.elements, self._base.types_of_all)
+        alike = instances(self._base.graph, alone.answer.elements, self._base.types_of_all)
+        copies = tuple(copy for copy in alike if copy <= self._experiments.everything)
         several = len(self._wrong) > 1 and self._is_wrong(alone.answer.elements)
         healthy = not all(map(self._is_wrong, copies))
         if several and healthy and not alone.heals and self._experiments.without(_union(self._wrong)).heals:
