@@ -88,7 +88,7 @@ class FirstLook:
         )
         self.nodes = tuple(index for index in self.nodes if index in elements)
         if self.nodes:
-            names = subject.names(session.whole)
+            names = subject.graph.names
             self.said = f"{self.said}: {listed([names[index] for index in self.nodes])}"
             log.info("first look: %s", self.said)
             session.open_search()
