@@ -16,7 +16,7 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorded
 from strategies.trial import Trial
 from tests.harness import HEAVY, Run, by_command, check_script, winnow
-from tests.model.models import ingested, recorded
+from tests.model.models import ingested
 from tests.model.nested import run_ort
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)
@@ -63,7 +63,7 @@ def quantized(rng: np.random.Generator) -> tuple[list[onnx.NodeProto], dict[str,
         node("QuantizeLinear", "x x_s x_z", "x_q"),
         node("DequantizeLinear", "x_q x_s x_z", "x_dq"),
         node("DequantizeLinear", "w_q w_s w_z", "w_dq"),
-        node("MatMul", "x_dq w_dq", "mm"),
+        node("Gemm", "x_dq w_dq", "mm"),
         node("QuantizeLinear", "mm y_s y_z", "mm_q"),
         node("DequantizeLinear", "mm_q y_s y_z", "mm_dq"),
         node("Tanh", "mm_dq", "y"),
@@ -71,8 +71,8 @@ def quantized(rng: np.random.Generator) -> tuple[list[onnx.NodeProto], dict[str,
     held = {
         "x_s": np.float32(1 / 127),
         "x_z": np.uint8(128),
-        "w_q": rng.integers(-5, 6, (8, 8)).astype(np.int8),
-        "w_s": np.float32(0.11),
+        "w_q": rng.integers(-50, 51, (8, 8)).astype(np.int8),
+        "w_s": np.float32(0.011),
         "w_z": np.int8(0),
         "y_s": np.float32(0.02),
         "y_z": np.uint8(120),
@@ -81,10 +81,14 @@ def quantized(rng: np.random.Generator) -> tuple[list[onnx.NodeProto], dict[str,
 
 
 def subject(tmp_path: Path, *, carries: bool) -> tuple[Subgraph, dict[str, np.ndarray]]:
+    tmp_path.mkdir(exist_ok=True)
     nodes, held = quantized(np.random.default_rng(0))
     model = onnx.load(saved(tmp_path / "given.onnx", nodes, **held))
     graph, store, _ = ingested(model, tmp_path / "in")
-    values = recorded(model, {"x": X})
+    marked = ModelProto.FromString(model.SerializeToString())
+    del marked.graph.output[:]
+    marked.graph.output.extend(helper.make_empty_tensor_value_info(one.output[0]) for one in nodes)
+    values = {"x": X, **run_ort(marked, {"x": X})}
     written: dict[str, TensorFile] = {
         name: files.write(np.asarray(value), name, tmp_path / f"{name}.pb") for name, value in values.items()
     }
@@ -97,11 +101,12 @@ def test_the_weight_of_a_candidate_is_quantized_as_the_models_is(tmp_path: Path)
     base, values = subject(tmp_path, carries=True)
     names = [one.name for one in base.graph.nodes]
     assert base.names(base.space.whole) == tuple(name for name in names if name != "w_dq")
-    made = base.cut(Trial.of([names.index(name) for name in ("mm", "mm_q")]))
-    assert operators(made.model) == ["w_dq", "mm", "mm_q"]
-    assert {one.name for one in made.model.graph.initializer} == {"w_q", "w_s", "w_z", "y_s", "y_z"}
-    assert (made.inputs, made.outputs, made.constants) == (("x_dq",), ("mm_q",), ())
-    np.testing.assert_array_equal(run_ort(made.model, {"x_dq": values["x_dq"]})["mm_q"], values["mm_q"])
+    made = base.cut(Trial.of([names.index(name) for name in ("x_dq", "mm", "mm_q")]))
+    assert operators(made.model) == ["x_dq", "w_dq", "mm", "mm_q"]
+    assert {one.name for one in made.model.graph.initializer} == {"x_s", "x_z", "w_q", "w_s", "w_z", "y_s", "y_z"}
+    assert (made.inputs, made.outputs, made.constants) == (("x_q",), ("mm_q",), ())
+    # of a float weight ONNX Runtime's optimizers make another one in 8 bits: more than a fifth of this differs then
+    np.testing.assert_array_equal(run_ort(made.model, {"x_q": values["x_q"]}, True)["mm_q"], values["mm_q"])
 
 
 def test_a_value_of_a_constant_is_not_read_where_that_is_carried(tmp_path: Path) -> None:
