@@ -24,19 +24,14 @@ def claim(trial: Trial, unanswered: int) -> Done:
 
 
 def sweep(
-    space: Space,
-    keep: Trial,
-    then: Then,
-    last: tuple[int, ...] = (),
-    settled: frozenset[int] = frozenset(),
-    fixed: frozenset[int] = frozenset(),
+    space: Space, keep: Trial, then: Then, last: tuple[int, ...] = (), settled: frozenset[int] = frozenset()
 ) -> Step:
     """Remove what can be removed from ``keep``, one element at a time.
 
     Elements of ``last`` are tried after all others; those of ``settled`` are known to be needed as long as ``keep`` is
-    what it is, those of ``fixed`` are not to be removed.
+    what it is.
     """
-    return _next(space, keep, last, (), settled, then, fixed)
+    return _next(space, keep, last, (), settled, then)
 
 
 def _next(
@@ -46,7 +41,6 @@ def _next(
     stale: tuple[int, ...],
     settled: frozenset[int],
     then: Then,
-    fixed: frozenset[int],
     unknown: frozenset[int] = frozenset(),
 ) -> Step:
     """Ask about the next element of ``keep``.
@@ -55,7 +49,7 @@ def _next(
     ``unknown``: the part of
     ``settled`` that got no answer.
     """
-    removable = [element for element in space.removable(keep) if element not in settled | fixed]
+    removable = [element for element in space.removable(keep) if element not in settled]
     if not removable or len(keep) == 1:
         return then(keep, len(unknown))
     waiting = set(stale)
@@ -66,9 +60,9 @@ def _next(
     def answered(answer: Answer) -> Step:
         if answer is Answer.YES:
             again = tuple(e for e in (*stale, *settled) if e != element)
-            return _next(space, smaller, last, again, frozenset(), then, fixed)
+            return _next(space, smaller, last, again, frozenset(), then)
         unsure = unknown | {element} if answer is Answer.UNKNOWN else unknown
-        return _next(space, keep, last, stale, settled | {element}, then, fixed, unsure)
+        return _next(space, keep, last, stale, settled | {element}, then, unsure)
 
     likely = 0.2 if element in waiting else 0.5
     return Ask(smaller, answered, "one at a time", f"without {element}", likely, left=len(removable))

@@ -166,8 +166,11 @@ def test_a_cut_with_its_constants_computes_what_the_whole_does(dag, data):
     made = cut(graph, keep, types=types_of(values), constants={}, carried=graph.constants - freed)
     given_up = {name for index in graph.constants - freed for name in graph.nodes[index].outputs}
     assert given_up.isdisjoint(made.inputs) and given_up.isdisjoint(made.outputs)
-    kept = [one.SerializeToString() for one in made.model.graph.node]
-    assert len(kept) == len(keep | graph.needs(keep, graph.constants - freed))
+    kept = {graph.producers[one.output[0]] for one in made.model.graph.node}
+    assert len(kept) == len(made.model.graph.node)
+    assert keep <= kept <= keep | graph.constants - freed
+    read = {name for index in kept for name in graph.nodes[index].inputs}
+    assert all(read.intersection(graph.nodes[index].outputs) for index in kept - keep)
     found = ReferenceEvaluator(made.model).run(None, {name: values[name] for name in made.inputs})
     for name, one in zip(made.outputs, found, strict=True):
         np.testing.assert_allclose(one, values[name], rtol=1e-5, atol=1e-6)

@@ -16,6 +16,7 @@ from pathlib import Path
 from runner.candidate import Candidate, Invalid
 from runner.jobs.reduce.cause.prove_cause import Causes, Prover
 from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, Subgraph
+from runner.model.graph.constants import needed
 from runner.session.cause import Cause, CauseStatus
 from runner.session.judge import Judge
 from runner.session.run_stages import HandedOver
@@ -58,7 +59,7 @@ class Constants:
             if room < 0:
                 break
             chosen.add(index)
-        return Space(tuple(sorted(chosen | graph.needs(chosen, self.base.carried))))
+        return Space(tuple(sorted(chosen | needed(graph, chosen, self.base.carried))))
 
     def _is_inner(self, name: str) -> bool:
         return self.base.carried.issuperset(self.base.graph.readers.get(name, ()))
@@ -103,7 +104,7 @@ def make_elements(session: Session, *, compares: bool) -> None:
     wrong = {node.index for node in subject.graph.nodes if node.name in subject.recorded.wrong} & subject.carried
     if failure.about_values and compares:
         wrong |= Constants(subject).wrong(session)
-    freed = wrong | subject.graph.needs(wrong, subject.carried) if failure.about_values else subject.carried
+    freed = wrong | needed(subject.graph, wrong, subject.carried) if failure.about_values else subject.carried
     if freed:
         session.adopt(_without(session.judge, subject, freed))
 
@@ -134,7 +135,7 @@ def freezing(standing: Standing) -> Stage | None:
     graph, values = subject.graph, subject.recorded.values
     small = {
         index
-        for index in graph.needs(trial, subject.carried)
+        for index in needed(graph, trial, subject.carried)
         if values
         and all(
             name in sample and sample[name].structure is None and sample[name].size <= LARGEST_CONSTANT
@@ -145,13 +146,13 @@ def freezing(standing: Standing) -> Stage | None:
     if not small:
         return None
     whole = Trial(trial.elements | small)
-    space = Space(tuple(whole), tuple(tuple(small.intersection(above)) for above in graph.parents), Closure.DESCENDANTS)
+    above = tuple(small.intersection(read) if index in small else () for index, read in enumerate(graph.parents))
+    space = Space(tuple(whole), tuple(map(tuple, above)), Closure.DESCENDANTS)
     judge = standing.judge.stage(FREEZING, replace(subject, carried=subject.carried - small))
 
     def then(answer: Answer) -> Step:
-        if answer is Answer.YES:
-            return claim(trial, 0)
-        return sweep(space, whole, claim, fixed=trial.elements)
+        # with a constant that is needed, a node that reads it may not be
+        return claim(trial, 0) if answer is Answer.YES else sweep(space, whole, claim, last=tuple(trial))
 
     first = Ask(trial, then, FREEZING, "its constants as values", left=len(small))
     return Stage(
@@ -166,7 +167,22 @@ def freezing(standing: Standing) -> Stage | None:
     )
 
 
-def proven_with(causes: Causes, session: Session, first: HandedOver, cause: Cause) -> tuple[HandedOver, Cause]:
+def named(standing: Standing, subject: Subgraph) -> frozenset[int]:
+    """Return what of an answer computes constants, and is needed."""
+    nodes = standing.top_level(subject)
+    return nodes.elements & subject.graph.constants if nodes else frozenset()
+
+
+def prove(causes: Causes, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+    """Prove the cause as ``causes`` do; what is named with an answer is an element then."""
+    judge, inquiry = session.judge, session.inquiry
+    if isinstance(judge.subject, Subgraph) and (own := named(first.standing, judge.subject) & judge.subject.carried):
+        session.adopt(_without(judge, judge.subject, own))
+        session.inquiry = inquiry
+    return _among_all(causes, session, *causes.prove(session, first))
+
+
+def _among_all(causes: Causes, session: Session, first: HandedOver, cause: Cause) -> tuple[HandedOver, Cause]:
     """Look for the cause among what is carried too, where an answer was not shown to be it.
 
     Only where the model with all of it frozen does not fail: else it makes no difference.
@@ -178,9 +194,8 @@ def proven_with(causes: Causes, session: Session, first: HandedOver, cause: Caus
     frozen = session.ruled(judge, order, "cause", "the model, its constants as values", "cause")
     if frozen is None or frozen.verdict.outcome is not Outcome.PASS:
         return first, cause
-    before = session.judge
+    before = session.judge, session.inquiry
     session.adopt(judge)
-    session.open_search()
     inquiry = session.inquire(purpose="cause", step=causes.search)
     inquiry.note(judge.subject.space.whole, Answer.YES)
     inquiry.note(order, Answer.NO)
@@ -191,5 +206,6 @@ def proven_with(causes: Causes, session: Session, first: HandedOver, cause: Caus
         if other.status in SHOWN:
             found = prover.found.get(other.answers[other.main].answer, (inquiry, done))
             return session.finish(*found), other
-    session.adopt(before)
+    session.adopt(before[0])
+    session.inquiry = before[1]
     return first, cause

@@ -30,9 +30,9 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
     nested = tuple(name for name in names if any(name.startswith(f"{path}/") for path in standing.origin))
     main = names
     if ending.main:
-        own = standing.top_level(subject)
-        carried = own.elements & subject.graph.constants if own else frozenset()
-        main = subject.names(Trial(ending.main.elements | carried))
+        from runner.jobs.reduce.carried_constants import named  # noqa: PLC0415 - as above
+
+        main = subject.names(Trial(ending.main.elements | named(standing, subject)))
     shrunk = told_once(simplified(standing.judge.subject, standing.trial))
     return replace(
         summary,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.backend_run import Side
 from runner.checkers.candidate_audit import Audited
-from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
 from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
@@ -172,7 +171,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
         return session.planned()
     from runner.jobs.reduce.carried_constants import make_elements
 
-    make_elements(session, compares=isinstance(checker, RuntimeCheck) and checker.compares(settings.target))
+    make_elements(session, compares=checker.name in ("auto", "compare") and settings.target.holds_inner_values)
     strategy = chosen(settings.strategy, ReduceSettings)
     free = closure(settings) is Closure.FREE
     if strategy.look_inside and free and "look_inside" in SEARCHES[strategy.search].reads:
@@ -232,10 +231,9 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
     search = searching(strategy, FirstEnd.auto, subject, judge)
 
     def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
-        from runner.jobs.reduce.carried_constants import proven_with
+        from runner.jobs.reduce.carried_constants import prove as proven
         from runner.jobs.reduce.cause.prove_cause import Causes
 
-        ways = Causes(search, strategy.cause_checks, look.places)
-        return proven_with(ways, session, *ways.prove(session, first))
+        return proven(Causes(search, strategy.cause_checks, look.places), session, first)
 
     return prove

@@ -13,6 +13,7 @@ from typing import Literal
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
 
 from runner.model.graph import scopes
+from runner.model.graph.constants import needed
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values import tensor_bytes
@@ -82,7 +83,7 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     asked = sorted(set(keep))
     if not asked and not front:
         raise CutError("no node is kept")
-    kept = {*asked, *graph.needs(asked, carried)}
+    kept = {*asked, *needed(graph, asked, carried)}
     indices = sorted(kept)
     first = [name for node in front for name in node.output]
     given = set(first)

@@ -14,6 +14,8 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from runner.model.graph import data_dependence, scopes
+from runner.model.graph.constants import constants
+from runner.model.graph.drawing import drawing_functions, draws
 from runner.model.graph.flat_graph import FlatGraph, flattened
 
 
@@ -119,34 +121,8 @@ class Graph:
 
     @cached_property
     def constants(self) -> frozenset[int]:
-        """The elements that compute of initializers alone, and draw nothing: what other elements read of them is fixed.
-
-        None that gives an output of the graph, that nobody reads, or that holds graphs; none at all in a model without
-        inputs.
-        """
-        found: set[int] = set()
-        functions = _drawing_functions(self.model)
-        for node, proto in zip(self.nodes, self.protos) if self.inputs else ():  # noqa: B905 - equally long
-            known = all(
-                name in self.initializers or name in self.carried or self.producers.get(name) in found
-                for name in node.inputs
-            )
-            read = any(name in self.readers for name in node.outputs)
-            free = read and not node.nests and self.output_set.isdisjoint(node.outputs)
-            if known and free and not _draws(proto, functions):
-                found.add(node.index)
-        return frozenset(found)
-
-    def needs(self, nodes: Collection[int], among: Collection[int]) -> frozenset[int]:
-        """Return those elements ``among`` some that ``nodes`` read, directly or through others of them."""
-        found: set[int] = set()
-        waiting = list(nodes) if among else []
-        while waiting:
-            for parent in self.parents[waiting.pop()]:
-                if parent in among and parent not in found:
-                    found.add(parent)
-                    waiting.append(parent)
-        return frozenset(found)
+        """The elements that compute constants, see `constants`."""
+        return constants(self)
 
     @cached_property
     def digest(self) -> str:
@@ -209,12 +185,12 @@ class Graph:
 
         A Dropout does so in training only; a node with a seed draws the same.
         """
-        functions = _drawing_functions(self.model)
+        functions = drawing_functions(self.model)
         return tuple(
             node.name
             for node, proto in zip(self.nodes, self.protos)  # noqa: B905 - equally long; runs on older interpreters too
             if any(
-                _draws(inner, functions)
+                draws(inner, functions)
                 and (inner.op_type != "Dropout" or len(inner.input) > 2)
                 and not any(attribute.name == "seed" for attribute in inner.attribute)
                 for inner in (scopes.all_nodes([proto]) if node.nests else [proto])
@@ -289,21 +265,3 @@ def _value_types(graph: GraphProto) -> dict[str, TypeProto]:
         for value in group
         if value.HasField("type") and value.type.WhichOneof("value")
     }
-
-
-def _draws(node: NodeProto, drawing: set[tuple[str, str, str]]) -> bool:
-    return data_dependence.draws(node) or (bool(drawing) and scopes.call_key(node) in drawing)
-
-
-def _drawing_functions(model: ModelProto) -> set[tuple[str, str, str]]:
-    """Return the keys of the functions in which something is drawn, directly or through another function."""
-    drawing: set[tuple[str, str, str]] = set()
-    grew = True
-    while grew:
-        grew = False
-        for function in model.functions:
-            key = scopes.function_key(function)
-            if key not in drawing and any(_draws(node, drawing) for node in scopes.all_nodes(function.node)):
-                drawing.add(key)
-                grew = True
-    return drawing

@@ -54,8 +54,7 @@ class Causes:
     def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
         """Find out whether the failure arises inside an answer; return the answer that stands then."""
         prover = Prover(session, self)
-        found = first.standing.top_level(session.judge.subject) or first.main
-        cause = prover.prove(Trial(found.elements & session.judge.subject.space.whole.elements))
+        cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
         other = prover.found.get(cause.answers[cause.main].answer)
         return session.finish(*other) if other else first, cause
 
