@@ -107,6 +107,7 @@ def make_elements(session: Session, *, compares: bool) -> None:
     freed = wrong | needed(subject.graph, wrong, subject.carried) if failure.about_values else subject.carried
     if freed:
         session.adopt(_without(session.judge, subject, freed))
+        session.open_search()
 
 
 def _without(judge: Judge, subject: Subgraph, freed: Collection[int]) -> Judge:
@@ -117,6 +118,7 @@ def _without(judge: Judge, subject: Subgraph, freed: Collection[int]) -> Judge:
     while verdict := judge.journal.get(before, attempt):
         if other.journal.get(after, attempt) is None:
             other.journal.put(after, attempt, verdict, "pre-flight", "the whole model", 0)
+        other.tally.seen.add((other.journal.path, after.key, attempt))
         attempt += 1
     return other
 
