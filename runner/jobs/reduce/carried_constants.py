@@ -190,7 +190,9 @@ def _among_all(causes: Causes, session: Session, first: HandedOver, cause: Cause
     Only where the model with all of it frozen does not fail: else it makes no difference.
     """
     subject = session.judge.subject
-    if cause.status in SHOWN or not isinstance(subject, Subgraph) or not subject.carried or session.spent():
+    if cause.status is not CauseStatus.NOT_PROVEN or session.spent():
+        return first, cause
+    if not isinstance(subject, Subgraph) or not subject.carried:
         return first, cause
     judge, order = _without(session.judge, subject, subject.carried), subject.space.whole
     frozen = session.ruled(judge, order, "cause", "the model, its constants as values", "cause")

@@ -187,8 +187,8 @@ def test_where_values_do_not_matter_all_of_them_are_elements(tmp_path: Path) -> 
     assert (run.result["culprits"], operators(run.model())) == (["first"], ["first"]), run.output
 
 
-def test_where_no_answer_is_shown_to_be_the_cause_all_of_them_are_elements(tmp_path: Path) -> None:
-    """Three nodes of different operators read a table, and each fails alone with it, and without the others."""
+def test_a_table_whose_readers_fail_each_alone_is_named_without_them(tmp_path: Path) -> None:
+    """Of a check that compares no tensors nobody knows before that it is the table."""
     reads = [
         node("Mul", "h table", "a"),
         node("Sub", "a table", "b"),
@@ -198,7 +198,21 @@ def test_where_no_answer_is_shown_to_be_the_cause_all_of_them_are_elements(tmp_p
     weights = {"steps": np.linspace(0.1, 1, 8, dtype=np.float32), "rate": np.float32(0.1)}
     model = saved(tmp_path / "net.onnx", [*TABLE, *reads], **weights)
     check = check_script(tmp_path, f"{HEAVY}sys.exit('table' in nodes)")
-    run = reduced(tmp_path, model, *by_command(check), "strategy.cause_checks=2")
+    run = reduced(tmp_path, model, *by_command(check))
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["table"], "proven"), run.output
+    assert operators(run.model()) == ["table"]
+
+
+def test_where_no_answer_is_shown_to_be_the_cause_all_of_them_are_elements(tmp_path: Path) -> None:
+    """A node fails where what it gives is compared, by rounding, and is found first; the table is what is wrong."""
+    reads = [node("Neg", "h", "noise"), node("Mul", "noise table", "a"), node("Sub", "a table", "y")]
+    weights = {"steps": np.linspace(0.1, 1, 8, dtype=np.float32), "rate": np.float32(0.1)}
+    model = saved(tmp_path / "net.onnx", [*TABLE, *reads], **weights)
+    shown = "'noise' in nodes and 'noise' in [one.name for one in model.graph.output]"
+    check = check_script(tmp_path, f"{HEAVY}sys.exit('table' in nodes or ({shown}))")
+    given = (*by_command(check), "strategy.first=end", "strategy.cause_checks=2")
+    run = reduced(tmp_path, model, *given)
+    assert "the model, its constants as values (4 nodes): PASS" in run.output
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["table"], "proven"), run.output
     assert operators(run.model()) == ["table"]
 
