@@ -357,6 +357,22 @@ def _made(spec: Spec, seed: int) -> Faulty:
     return Faulty(spec, seed, parent, child, feeds, rtol, healthy / rtol, fault / rtol, core, around)
 
 
+def rename(model: ModelProto) -> None:
+    """Give all tensors other names but those of the model's inputs and outputs."""
+    kept = {value.name for value in (*model.graph.input, *model.graph.output)}
+    every = [
+        *(one.name for one in model.graph.initializer),
+        *(name for node in model.graph.node for name in node.output),
+    ]
+    names = {name: f"t{at}" for at, name in enumerate(every) if name and name not in kept}
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    for one in model.graph.initializer:
+        one.name = names.get(one.name, one.name)
+    del model.graph.value_info[:]
+
+
 # ---- asking
 
 
@@ -451,6 +467,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--out", type=Path, help="leave models and runs here")
     parser.add_argument("--option", action="append", default=[], help="key=value, of Winnow")
+    parser.add_argument(
+        "--anonymous", action="store_true", help="the child's tensors have other names than the parent's"
+    )
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
     out = (given.out or Path(tempfile.mkdtemp(prefix="quantized-faults-"))).absolute()
@@ -464,6 +483,8 @@ def main() -> None:
 
     def one(spec: Spec) -> Row:
         faulty = made(spec)
+        if given.anonymous:
+            rename(faulty.child)
         row = Row(faulty, ask(faulty, out / spec.name.replace(" ", "_"), given.option))
         print(row, flush=True)
         return row
