@@ -274,3 +274,51 @@ def test_a_body_is_reduced_with_the_constants_that_it_captures(tmp_path: Path) -
 def test_constants_of_a_graph_stay_what_they_are_when_some_are_elements(tmp_path: Path) -> None:
     graph = Graph.of(onnx.load(saved(tmp_path / "net.onnx", CHAIN, **WEIGHT)))
     assert [graph.names[index] for index in sorted(graph.constants)] == ["first", "second"]
+
+
+# ---- a quantized child and its parent
+
+
+def child_of_a_quantizer(folder: Path, *, scale: float = 1.0, zero: int = 0) -> tuple[Path, str]:
+    """Two products with a Relu between, which the pair behind the first makes needless.
+
+    ``scale``: by how much that of the second weight is wrong. ``zero``: the zero point when it is dequantized.
+    """
+    rng = np.random.default_rng(1)
+    first, second = (rng.normal(0, 0.4, (8, 8)).astype(np.float32) for _ in range(2))
+    step = np.float32(np.abs(second).max() / 127)
+    good = [
+        node("MatMul", "x first", "a"),
+        node("Relu", "a", "r"),
+        node("MatMul", "r second", "b"),
+        node("Tanh", "b", "y"),
+    ]
+    child = [
+        node("MatMul", "x first", "r"),
+        node("QuantizeLinear", "r r_s zero", "r_q"),
+        node("DequantizeLinear", "r_q r_s other", "r_dq"),
+        node("DequantizeLinear", "second_quantized second_s none", "second_dq"),
+        node("MatMul", "r_dq second_dq", "b"),
+        node("Tanh", "b", "y"),
+    ]
+    held = {
+        "first": first,
+        "r_s": np.float32(2.5 / 255),
+        "zero": np.uint8(0),
+        "other": np.uint8(zero),
+        "second_quantized": np.round(second / step).astype(np.int8),
+        "second_s": np.float32(step * scale),
+        "none": np.int8(0),
+    }
+    parent = saved(folder / "good.onnx", good, first=first, second=second)
+    return saved(folder / "child.onnx", child, **held), f"reference.model={parent}"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"), [({"scale": 1 / 60}, [["second_dq"]]), ({"zero": 60}, [["r_dq"], ["r_q", "r_dq"]])]
+)
+def test_what_is_wrong_of_a_quantized_child_is_named_alone(tmp_path: Path, wrong: dict, named: list) -> None:
+    model, parent = child_of_a_quantizer(tmp_path, **wrong)
+    run = reduced(tmp_path, model, parent, "checker=compare", "checker.metric=scale", "checker.rtol=0.05")
+    assert run.result["culprits"] in named, run.output
+    assert run.result["cause"]["status"] == "proven"
