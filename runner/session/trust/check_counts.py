@@ -75,7 +75,7 @@ class Tally:
             part = SHRINKING
         if phase in TRUST_PHASES:
             self.due = self.due and self.due - 1
-            part = REPEATS if attempt % HANDED_OVER else phase
+            part = REPEATS if attempt % HANDED_OVER else TRUST_PHASES[0] if phase == CONSTANTS else phase
             self.parts[part] += 1
         self.spent[part] = self.spent.get(part, 0.0) + verdict.seconds
 

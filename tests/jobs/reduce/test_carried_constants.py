@@ -149,6 +149,9 @@ def test_what_is_right_is_no_element_and_costs_one_check(tmp_path: Path) -> None
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["leaky"], "proven"), run.output
     assert "that no input reaches (2 nodes): PASS" in run.output
     assert run.result["nodes"] == {"before": 8, "after": 1}
+    parts = ("preflight", "control", "recheck", "samples", "repeats")
+    checks = run.result["checks"]
+    assert (checks["preflight"], checks["trust"]) == (3, sum(checks[part] for part in parts))
 
 
 CHAIN = [
