@@ -140,7 +140,9 @@ class Bench:
             found = recorded.values[0].get(name)
             if found is None or _difference(found, file, draws(graph, planted_nodes)):
                 return None, f"{name} is not what the case alone makes of it"
-        return Subgraph(graph, store, recorded, self._inferred(store), path, work / "seeded"), ""
+        carried = graph.constants.difference(planted_nodes)
+        where = (path, work / "seeded")
+        return Subgraph(graph, store, recorded, self._inferred(store), *where, carried=carried), ""
 
     def _inferred(self, store: Store) -> dict[str, onnx.TypeProto]:
         out = store.folder / "inferred.onnx"

@@ -72,12 +72,12 @@ def test_a_value_that_is_not_the_recorded_one_is_noticed(bench: Any, monkeypatch
     (case,) = node_cases.cases(["test_split_to_sequence_1"])
     make = node_cases.Subgraph
 
-    def spoilt(graph: Any, store: Any, recorded: Any, *more: Any) -> Any:
+    def spoilt(graph: Any, store: Any, recorded: Any, *more: Any, **options: Any) -> Any:
         (sample,) = recorded.values
         path = sample["seq"].path.with_name("spoilt.pb")
         other = numpy_helper.from_list([np.zeros(3, np.float32)])
         spoiled = values.write_container(other, sample["seq"].structure, "seq", path)
-        return make(graph, store, dataclasses.replace(recorded, values=({**sample, "seq": spoiled},)), *more)
+        return make(graph, store, dataclasses.replace(recorded, values=({**sample, "seq": spoiled},)), *more, **options)
 
     monkeypatch.setattr(node_cases, "Subgraph", spoilt)
     spoilt_bench = node_cases.Bench(bench.folder.with_name("spoilt"), bench.pool)

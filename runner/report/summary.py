@@ -13,8 +13,8 @@ class Checks:
 
     ``refine``: to make an answer smaller that was found and proven already (pairs of nodes, unneeded outputs).
     ``cause``: to show that the failure of the whole model arises inside the answer. ``trust``: all others, which are
-    the ``preflight`` of file and whole model, each ``control``, the ``recheck`` of what is handed over, ``samples``
-    that no search has seen, and ``repeats`` of one of these or of a check of the search.
+    the ``preflight`` of file, whole model and constants, each ``control``, the ``recheck`` of what is handed over,
+    ``samples`` that no search has seen, and ``repeats`` of one of these or of a check of the search.
     """
 
     search: int = 0

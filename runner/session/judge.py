@@ -28,7 +28,7 @@ from runner.journal.open_journals import Journals
 from runner.report.live.checked import Checked
 from runner.schema.checker import SameFailure
 from runner.session.subject import Subject, nodes_of
-from runner.session.trust.check_counts import FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
+from runner.session.trust.check_counts import CONSTANTS, FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.search import Ask, Done
@@ -214,7 +214,7 @@ class Judge:
             self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
             self.tally.pay(verdict, purpose, candidate.phase, attempt)
             # a control that fails shows a failure of the check, not of the model
-            own_fault = candidate.phase in ("control", FIRST_LOOK)
+            own_fault = candidate.phase in ("control", CONSTANTS, FIRST_LOOK)
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and not own_fault:
                 self.studied.others[failure_of(verdict.signature)] += 1
         question = self.journal.path.name

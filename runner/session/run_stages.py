@@ -20,7 +20,7 @@ from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.reliability import ANSWER, HEALTHY, MEASURED, ContradictionError, Ruling
 from runner.session.stage import Stage, Standing
-from runner.session.trust.check_counts import SHRINKING
+from runner.session.trust.check_counts import FREEZING, SHRINKING
 from runner.text import counted
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done
@@ -175,7 +175,7 @@ class Refining:
         smallest = found.trial
         if not smallest:
             return None
-        measures = _measures(stage.judge, smallest, before.standing) if stage.name == SHRINKING else None
+        measures = _measures(stage.judge, smallest, before.standing) if stage.name in (FREEZING, SHRINKING) else None
         if measures and milder(measures[1], measures[0]):  # rounding, say, where there was a fault
             log.info(
                 "%s: the failure is much milder than before, perhaps another one: nothing of it stands", stage.label

@@ -22,7 +22,7 @@ NET = f"""{_HEAD} net (float[2,3] x) => (float[2,3] y) {{
 }}"""
 """Ten nodes with two skip connections."""
 
-OTHERWISE = NET.replace("[neg] e = Neg (d)", "[neg] e = Identity (d)")
+OTHERWISE = NET.replace("[neg] e = Neg (d)", "[same] e = Identity (d)")
 """The same without its Neg."""
 
 NESTED = f"""{_HEAD} net (float[2,3] x, bool taken) => (float[2,3] y) {{

@@ -50,6 +50,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             cut_policy=settings.cut.policy,
             outputs=settings.cut.outputs,
         )
+        subject = replace(subject, carried=graph.constants if subject.carries else frozenset())
         with job.judge(subject, loaded, "nodes") as judge:
             job.drop_stale_results()
             ending = job.ended(_Nothing(), lambda: _extracted(job, loaded, judge, wanted))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from runner.jobs.reduce.carried_constants import named
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import Status
 from runner.report.summary import Summary
@@ -46,7 +47,8 @@ def further(
     ending = first
     while True:
         assert ending.main
-        excluded |= ending.main.elements
+        assert ending.standing
+        excluded |= ending.main.elements | named(ending.standing, subject)
         if session.inquiry.exhausted:
             return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
         unjudgeable = subject.unjudgeable(excluded)

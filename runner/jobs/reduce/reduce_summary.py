@@ -12,6 +12,7 @@ from runner.judgment import milder
 from runner.report.summary import Summary
 from runner.session.result import Ending
 from runner.session.subject import cutting
+from strategies.trial import Trial
 
 if TYPE_CHECKING:
     from runner.jobs.reduce.find_all import Rest
@@ -27,7 +28,11 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
     standing = ending.standing
     names = standing.judge.subject.names(standing.trial)
     nested = tuple(name for name in names if any(name.startswith(f"{path}/") for path in standing.origin))
-    main = subject.names(ending.main) if ending.main else names
+    main = names
+    if ending.main:
+        from runner.jobs.reduce.carried_constants import named  # noqa: PLC0415 - as above
+
+        main = subject.names(Trial(ending.main.elements | named(standing, subject)))
     shrunk = told_once(simplified(standing.judge.subject, standing.trial))
     return replace(
         summary,

@@ -1,6 +1,7 @@
 """Refinements of an answer.
 
-Without outputs that hide its failure, inside its nested graphs, trimmed of what it does not need, with simpler values.
+With values for its constants, without outputs that hide its failure, inside its nested graphs, trimmed of what it does
+not need, with simpler values.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from runner.jobs.reduce.carried_constants import freezing
 from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.shrink.passes import Shrinking
 from runner.jobs.reduce.shrink.shrunk_subject import Shrunk
@@ -40,6 +42,8 @@ class Refinements:
         return next(self._left, None)
 
     def _stages(self, standing: Standing) -> Iterator[Stage]:
+        if stage := freezing(standing):
+            yield stage
         yield from self._sinks(standing)
         if self.nested:
             yield from self.nested.stages(standing)

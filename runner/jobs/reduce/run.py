@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
 _AFTER_THE_SEARCH = (
+    "runner.jobs.reduce.carried_constants",
     "runner.jobs.reduce.refinements",
     "runner.jobs.reduce.nested.nested_stages",
     "runner.jobs.reduce.shrink.passes",
@@ -93,6 +94,7 @@ def _reduce(job: Job) -> Summary:
         settings.cut.outputs,
         control=FORMS[kept][0],
     )
+    subject = replace(subject, carried=loaded.graph.constants if subject.carries else frozenset())
 
     audited: Audited | None = None
     if settings.audit:
@@ -167,6 +169,9 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
     spare_harmless(job, loaded, session.judge)  # its subject is as the pre-flight left it
     if settings.plan:
         return session.planned()
+    from runner.jobs.reduce.carried_constants import make_elements
+
+    make_elements(session, compares=checker.name in ("auto", "compare") and settings.target.holds_inner_values)
     strategy = chosen(settings.strategy, ReduceSettings)
     free = closure(settings) is Closure.FREE
     if strategy.look_inside and free and "look_inside" in SEARCHES[strategy.search].reads:
@@ -226,8 +231,9 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
     search = searching(strategy, FirstEnd.auto, subject, judge)
 
     def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+        from runner.jobs.reduce.carried_constants import prove as proven
         from runner.jobs.reduce.cause.prove_cause import Causes
 
-        return Causes(search, strategy.cause_checks, look.places).prove(session, first)
+        return proven(Causes(search, strategy.cause_checks, look.places), session, first)
 
     return prove

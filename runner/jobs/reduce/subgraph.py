@@ -50,6 +50,7 @@ class Subgraph:
     recorded ones, and tensors at cuts no shape where the file leaves the rank of an input open. ``as_file``: the whole
     model is the user's file itself. ``origin``: what the graph was made
     from, where it is none of the model's own (a body of an answer, hoisted): its recorded values come from there.
+    ``carried``: nodes that are no elements and come along with whatever reads them (see `Graph.constants`).
     """
 
     graph: Graph
@@ -67,13 +68,17 @@ class Subgraph:
     control: Form = field(default_factory=Form)
     declared: bool = False
     as_file: bool = False
+    carried: frozenset[int] = frozenset()
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
     _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     @cached_property
     def space(self) -> Space:
-        """The model's top-level nodes, Constant nodes excepted."""
-        return Space(tuple(range(len(self.graph.nodes))), self.graph.parents, self.closure)
+        """The model's top-level nodes, but Constant nodes and those that are carried."""
+        order, parents = range(len(self.graph.nodes)), self.graph.parents
+        if self.carried:
+            parents = tuple(tuple(one for one in above if one not in self.carried) for above in parents)
+        return Space(tuple(index for index in order if index not in self.carried), parents, self.closure)
 
     def identity(self) -> dict[str, str]:
         """Return the graph, what it was made from, and how trials are cut out of it."""
@@ -88,6 +93,7 @@ class Subgraph:
             "control": str(self.control),
             "declared": str(self.declared),
             "as_file": str(self.as_file),
+            "carried": Trial(self.carried).ranges,
         }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
@@ -115,6 +121,7 @@ class Subgraph:
             expose=outputs.value,
             largest=self.store.file_limit,
             keep_inputs=self.closure is Closure.ANCESTORS,
+            carried=self.carried,
         )
 
     def _control(self, folder: Path) -> Candidate:
@@ -251,6 +258,11 @@ class Subgraph:
         with self._reading:  # `prepare` may be at it
             return self._constants
 
+    @property
+    def carries(self) -> bool:
+        """Whether the cut policy has nodes come along that compute constants."""
+        return self.cut_policy is CutPolicy.auto
+
     def prepare(self) -> None:
         """Read the constants in a thread of its own, before a cut asks for them; not those that a worker would make."""
         if not self.recorded.on_demand:
@@ -263,6 +275,7 @@ class Subgraph:
         values = self.recorded.values
         every = set(values[0]).difference(self.graph.inputs) if values else set()
         names = every if self.cut_policy is CutPolicy.constant else every & self.graph.data_independent
+        names -= {name for index in self.carried for name in self.graph.nodes[index].outputs}
         found = ((name, same_in_all([sample.get(name) for sample in values])) for name in sorted(names))
         return self.store.hold({name: tensor for name, tensor in found if tensor})
 

@@ -13,6 +13,7 @@ from typing import Literal
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
 
 from runner.model.graph import scopes
+from runner.model.graph.constants import needed
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values import tensor_bytes
@@ -63,6 +64,7 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     keep_inputs: bool = False,
     front: Sequence[NodeProto] = (),
     shown: Collection[str] = (),
+    carried: Collection[int] = (),
 ) -> Cut:
     """Return the model of the kept nodes.
 
@@ -73,14 +75,16 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     alone; ``all``: every output of every kept node, without a type where none is known.
     ``largest``: bytes of these constants from which on there is no candidate. ``keep_inputs``: the model's own inputs
     stay, read or not. ``front``: nodes that are not the model's, which come before the kept ones and whose outputs are
-    the candidate's. ``shown``: with ``own``, further outputs of kept nodes.
+    the candidate's. ``shown``: with ``own``, further outputs of kept nodes. ``carried``: elements that come along,
+    and hand out nothing, where a kept one needs what they give.
     Raises CutError where there is nothing to keep, a value from outside has no known type, or the constants are too
     large together.
     """
-    kept = set(keep)
-    indices = sorted(kept)
-    if not indices and not front:
+    asked = sorted(set(keep))
+    if not asked and not front:
         raise CutError("no node is kept")
+    kept = {*asked, *needed(graph, asked, carried)}
+    indices = sorted(kept)
     first = [name for node in front for name in node.output]
     given = set(first)
     read = [name for node in front for name in node.input if graph.producers.get(name) not in kept]
@@ -89,8 +93,8 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
 
     model = shell(graph.model)
     model.graph.node.extend(front)
-    carried = {name: graph.carried[name] for name in outside if name in graph.carried}
-    _add_nodes(model, graph, indices, carried.values())
+    lowered = {name: graph.carried[name] for name in outside if name in graph.carried}
+    _add_nodes(model, graph, indices, lowered.values())
     weights, fed, held, size = [], [], [], 0
     for name in outside:
         if name in graph.initializers:
@@ -98,7 +102,7 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
             # an initializer that is also a graph input can be overridden, and runtimes do not fold it: it stays so
             if name in graph.overridable:
                 model.graph.input.append(graph.overridable[name])
-        elif name in carried:
+        elif name in lowered:
             continue
         elif name in constants:
             held.append(name)
@@ -119,7 +123,7 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     fed.sort(key=lambda name: graph.input_order.get(name, last))
     model.graph.input.extend(_input(graph, types, name) for name in fed)
 
-    outputs = exposed(graph, indices, expose, first, shown)
+    outputs = exposed(graph, asked, expose, first, shown)
     if not outputs:
         raise CutError("the kept nodes have no outputs")
     model.graph.output.extend(_output(graph, types, name) for name in outputs)

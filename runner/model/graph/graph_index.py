@@ -14,6 +14,8 @@ from typing import Any
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from runner.model.graph import data_dependence, scopes
+from runner.model.graph.constants import constants
+from runner.model.graph.drawing import drawing_functions, draws
 from runner.model.graph.flat_graph import FlatGraph, flattened
 
 
@@ -118,6 +120,11 @@ class Graph:
         return frozenset(name for name, level in found.items() if level == data_dependence.VALUE)
 
     @cached_property
+    def constants(self) -> frozenset[int]:
+        """The elements that compute constants, see `constants`."""
+        return constants(self)
+
+    @cached_property
     def digest(self) -> str:
         """The SHA-256 of the model as it lies here: large weights are in it by their places only."""
         return hashlib.sha256(self.model.SerializeToString(deterministic=True)).hexdigest()
@@ -178,12 +185,12 @@ class Graph:
 
         A Dropout does so in training only; a node with a seed draws the same.
         """
-        functions = _drawing_functions(self.model)
+        functions = drawing_functions(self.model)
         return tuple(
             node.name
             for node, proto in zip(self.nodes, self.protos)  # noqa: B905 - equally long; runs on older interpreters too
             if any(
-                _draws(inner, functions)
+                draws(inner, functions)
                 and (inner.op_type != "Dropout" or len(inner.input) > 2)
                 and not any(attribute.name == "seed" for attribute in inner.attribute)
                 for inner in (scopes.all_nodes([proto]) if node.nests else [proto])
@@ -258,21 +265,3 @@ def _value_types(graph: GraphProto) -> dict[str, TypeProto]:
         for value in group
         if value.HasField("type") and value.type.WhichOneof("value")
     }
-
-
-def _draws(node: NodeProto, drawing: set[tuple[str, str, str]]) -> bool:
-    return data_dependence.draws(node) or (bool(drawing) and scopes.call_key(node) in drawing)
-
-
-def _drawing_functions(model: ModelProto) -> set[tuple[str, str, str]]:
-    """Return the keys of the functions in which something is drawn, directly or through another function."""
-    drawing: set[tuple[str, str, str]] = set()
-    grew = True
-    while grew:
-        grew = False
-        for function in model.functions:
-            key = scopes.function_key(function)
-            if key not in drawing and any(_draws(node, drawing) for node in scopes.all_nodes(function.node)):
-                drawing.add(key)
-                grew = True
-    return drawing

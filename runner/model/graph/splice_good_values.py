@@ -31,16 +31,22 @@ class Splice:
 
 
 def splice(
-    graph: Graph, gone: Collection[int], *, alive: bool = False, good: Callable[[str], bool] = lambda name: True
+    graph: Graph,
+    gone: Collection[int],
+    *,
+    alive: bool = False,
+    good: Callable[[str], bool] = lambda name: True,
+    carried: Collection[int] = (),
 ) -> Splice:
     """Return the model without the elements ``gone``, whose outputs become inputs.
 
     An output of the model that one of them gives is handed out by an Identity, so that the model keeps its outputs; it
     is left out where there is no ``good`` value of it (it would be right in any case). ``alive``: what only elements
-    that are gone read becomes an output too, so that no runtime drops what computes it.
+    that are gone read becomes an output too, so that no runtime drops what computes it. ``carried``: elements that come
+    along with those that stay and read them.
     """
     lost = set(gone)
-    keep = [node.index for node in graph.nodes if node.index not in lost]
+    keep = [node.index for node in graph.nodes if node.index not in lost and node.index not in carried]
     missing = [name for name in dict.fromkeys(graph.outputs) if graph.producers.get(name) in lost and good(name)]
     supply = NameSupply(names_of(graph.model) if missing else ())
     front, given = [], {}

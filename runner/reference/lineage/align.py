@@ -28,6 +28,7 @@ from runner.reference.lineage.pairs import (
     operator,
     with_same_weights,
 )
+from runner.reference.lineage.quantized import limited, named_weights
 from runner.reference.lineage.sequence_alignment import aligned
 
 MOST_ROUNDS = 50
@@ -59,6 +60,9 @@ class Matching:
     def find(self) -> dict[str, Partner]:
         """Return the partners of the child's tensors: those there were, revised, and what can be concluded."""
         self._names()
+        for tensor, weight in named_weights(self.child, self.parent):
+            if tensor not in self.pairs and self._fits(tensor, weight):
+                self._pair(tensor, weight, How.name)
         for _ in range(MOST_ROUNDS):
             before = len(self.pairs)
             self._equal.start({one.tensor for one in self.pairs.values()})
@@ -74,7 +78,10 @@ class Matching:
         for tensor, root in self.child.roots.items():
             known = self.pairs.get(root)
             if known and tensor not in self.pairs and (known.reshaped or self._fits(tensor, known.tensor)):
-                self._pair(tensor, known.tensor, How.position, reshaped=known.reshaped)
+                partner = known.tensor
+                if tensor in self.child.dequantized:
+                    partner = limited(self.parent, partner, set(self._votes(root)))
+                self._pair(tensor, partner, How.position, reshaped=known.reshaped)
         return self.pairs
 
     def place_outputs(self) -> None:

@@ -56,6 +56,13 @@ class FingerprintedGraph:
                 found[node.outputs[0]] = found.get(source, source)
         return found
 
+    @cached_property
+    def dequantized(self) -> frozenset[str]:
+        """The tensors that are others quantized and back."""
+        return frozenset(
+            name for name in self.roots if self.graph.nodes[self.graph.producers[name]].op_type == _DEQUANTIZE
+        )
+
     def root(self, tensor: str) -> str:
         """Return the first of the tensors that are all this one."""
         return self.roots.get(tensor, tensor)

@@ -10,10 +10,14 @@ from runner.report.unresolved import Unknown
 from runner.session.trust.sequential_test import Repeats
 from runner.verdict import Verdict
 
-TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
+CONSTANTS = "constants"
+"""The phase of the check that holds what no input reaches against its good values."""
+TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check", CONSTANTS)
 """Checks that are no part of a search."""
 FIRST_LOOK = "first look inside"
 """The phase of a check whose verdict says nothing of the failure, only where it may arise."""
+FREEZING = "freeze"
+"""The phase of checks of an answer with values in place of nodes that compute constants."""
 SHRINKING = "shrink"
 """The phase of checks of an answer with simpler values: many of these are no question, which is nobody's mistake."""
 NOT_SEARCHING = (*TRUST_PHASES, "cause", FIRST_LOOK, SHRINKING)
@@ -71,7 +75,7 @@ class Tally:
             part = SHRINKING
         if phase in TRUST_PHASES:
             self.due = self.due and self.due - 1
-            part = REPEATS if attempt % HANDED_OVER else phase
+            part = REPEATS if attempt % HANDED_OVER else TRUST_PHASES[0] if phase == CONSTANTS else phase
             self.parts[part] += 1
         self.spent[part] = self.spent.get(part, 0.0) + verdict.seconds
 

@@ -127,7 +127,8 @@ def test_a_plan_stops_after_the_preflight(tmp_path: Path) -> None:
     # the file, a harmless model, the whole model
     counted = {name: count for name, count in run.result["checks"].items() if count}
     assert counted == {"trust": 3, "preflight": 2, "control": 1}
-    assert run.result["plan"]["search_checks"] >= 10
+    # nodes that compute of weights alone are not searched
+    assert run.result["plan"]["search_checks"] >= 9
 
 
 def test_workers_do_not_change_the_answer(tmp_path: Path) -> None:

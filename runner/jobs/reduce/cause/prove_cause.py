@@ -24,11 +24,12 @@ from runner.judgment import CauseStatus
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
 from runner.session.cause import Cause, Tested
+from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
 from runner.text import listed
 from strategies.outcome import Outcome
-from strategies.search import Step
+from strategies.search import Done, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -53,11 +54,14 @@ class Causes:
 
     def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
         """Find out whether the failure arises inside an answer; return the answer that stands then."""
-        model = SessionModel(session, self.search)
-        prover = Prover(model, session.inquiry.answered, self.most, self.wrong)
-        cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
-        other = model.found.get(cause.answers[cause.main].answer)
+        cause, other = self.cause_of(session, first.standing.top_level(session.judge.subject) or first.main)
         return session.finish(*other) if other else first, cause
+
+    def cause_of(self, session: Session, answer: Trial) -> tuple[Cause, tuple[Inquiry, Done] | None]:
+        """Return what is known about the cause; and of the answer that stands then how it was found, if it is new."""
+        model = SessionModel(session, self.search)
+        cause = Prover(model, session.inquiry.answered, self.most, self.wrong).prove(answer)
+        return cause, model.found.get(cause.answers[cause.main].answer)
 
 
 class Prover:
@@ -129,7 +133,8 @@ class Prover:
 
     def _instances(self, alone: Tested) -> Tested:
         """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
-        copies = instances(self._model.graph, alone.answer.elements, self._model.types())
+        alike = instances(self._model.graph, alone.answer.elements, self._model.types())
+        copies = tuple(copy for copy in alike if copy <= self._experiments.everything)
         several = len(self._wrong) > 1 and self._is_wrong(alone.answer.elements)
         healthy = not all(map(self._is_wrong, copies))
         if several and healthy and not alone.heals and self._experiments.without(_union(self._wrong)).heals:

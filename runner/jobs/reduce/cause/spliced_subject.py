@@ -48,7 +48,9 @@ class Spliced:
         if trial not in self._made:
             gone = frozenset(self.space.order) - trial.elements
             self._made.clear()  # one only: the same trial is asked for several times in a row
-            self._made[trial] = splice(self.base.graph, gone, alive=self.alive, good=self._can_hand_out)
+            self._made[trial] = splice(
+                self.base.graph, gone, alive=self.alive, good=self._can_hand_out, carried=self.base.carried
+            )
         return self._made[trial]
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
@@ -87,6 +89,7 @@ class Spliced:
             largest=self.base.store.file_limit,
             front=made.front,
             shown=made.shown,
+            carried=self.base.carried,
         )
 
     def samples(self, made: Cut, trial: Trial) -> tuple[Sample, ...]:

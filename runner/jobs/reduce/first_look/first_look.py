@@ -82,8 +82,14 @@ class FirstLook:
                 self._by_recording(subject)
             elif not (runs and raises and self._by_values(session, subject)):
                 self._by_operators(subject, _text(session))
+        elements = frozenset(subject.space.order)
+        self.wrong, self.places = (
+            tuple(filter(None, (tuple(index for index in nodes if index in elements) for nodes in places)))
+            for places in (self.wrong, self.places)
+        )
+        self.nodes = tuple(index for index in self.nodes if index in elements)
         if self.nodes:
-            names = subject.names(session.whole)
+            names = subject.graph.names
             self.said = f"{self.said}: {listed([names[index] for index in self.nodes])}"
             log.info("first look: %s", self.said)
             session.open_search()

@@ -79,6 +79,7 @@ class NestedStages:
                 recorded=inner.recorded,
                 types=inner.types,
                 origin=f"{origin} {iteration}",
+                carried=inner.graph.constants - {*descent.hoisted.inside} if subject.carries else frozenset(),
                 declared=False,  # what is declared, and the file, are about the whole model
                 as_file=False,
             )

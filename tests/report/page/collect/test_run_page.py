@@ -49,7 +49,7 @@ def test_a_reduction_shows_both_graphs_the_path_and_the_answer(reduced: Run) -> 
     assert whole["blocks"][place] == "bert/encoder/layer.5/output/dense"
     trials = page["trials"]
     assert page["elements"] == "nodes" and len(trials) == sum(reduced.result["outcomes"].values())
-    narrow = next(one for one in trials if one["label"] == "keep 428..428")
+    narrow = next(one for one in trials if one["label"] == "keep 339..339")
     assert narrow["kept"] == [[428, 428]] and narrow["outcome"] == "fail" and "has an Inf" in narrow["log"]
     assert {one["phase"] for one in trials} >= {"pre-flight", "earliest end", "latest start", "shrink", "re-check"}
     assert "from random inputs" in page["labels"] and "interrupted" not in page["labels"]

@@ -1,0 +1,214 @@
+"""Constants that are carried: nodes that compute of initializers alone are no elements, and come along with readers.
+
+Frozen, the DequantizeLinear of a weight would be a float weight, which a runtime quantizes anew: another model. What is
+carried is looked at three times. Before the search, those are made elements that the target makes wrong. Of an answer,
+each is frozen if the failure stays. And where no answer is shown to be the cause, and the model with all of them frozen
+does not fail, all are elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from runner.candidate import Candidate, Invalid
+from runner.jobs.reduce.cause.prove_cause import Causes
+from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, Subgraph
+from runner.judgment import CauseStatus
+from runner.model.graph.constants import needed
+from runner.session.cause import Cause
+from runner.session.judge import Judge
+from runner.session.run_stages import HandedOver
+from runner.session.session import Session
+from runner.session.stage import Stage, Standing
+from runner.session.trust.check_counts import CONSTANTS, FREEZING
+from runner.text import counted
+from runner.verdict import rows_of
+from runner.workers.leases.lease import OutOfTime
+from strategies.one_at_a_time import claim, sweep
+from strategies.outcome import Answer, Outcome
+from strategies.search import Ask, Search, Step
+from strategies.search_space import Closure, Space
+from strategies.trial import Trial
+
+SHOWN = (CauseStatus.PROVEN, CauseStatus.JOINT)
+MOST_BYTES = 1 << 28
+"""Bytes of values, of all samples together, that one look at constants takes; the smallest come first."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Subject `constants`: a trial is some of the nodes that ``base`` carries, each held against its good value."""
+
+    base: Subgraph
+
+    @cached_property
+    def space(self) -> Space:
+        """Those that other elements read and whose good value is known, within the budget, and what they read."""
+        graph, values, room = self.base.graph, self.base.recorded.values, MOST_BYTES
+        sizes = {}
+        for index in self.base.carried:
+            names = [name for name in graph.nodes[index].outputs if not self._is_inner(name)]
+            known = [sample.get(name) for sample in values for name in names if self.base.has_reference(name)]
+            if known and all(one is not None and one.structure is None for one in known):
+                sizes[index] = sum(one.size for one in known if one)
+        chosen = set()
+        for index, size in sorted(sizes.items(), key=lambda one: (one[1], one[0])):
+            room -= size
+            if room < 0:
+                break
+            chosen.add(index)
+        return Space(tuple(sorted(chosen | needed(graph, chosen, self.base.carried))))
+
+    def _is_inner(self, name: str) -> bool:
+        return self.base.carried.issuperset(self.base.graph.readers.get(name, ()))
+
+    def identity(self) -> dict[str, str]:
+        """Return what the model is, and which nodes are carried."""
+        return {**self.base.identity(), "kind": "constants"}
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes."""
+        return self.base.names(trial)
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the model of these nodes."""
+        made = replace(self.base, carried=frozenset(), as_file=False).make(trial, folder)
+        if isinstance(made, Invalid):
+            return made
+        return replace(made, marked=tuple(made.samples[0].expected) if made.samples else ())
+
+    def wrong(self, session: Session) -> frozenset[int]:
+        """Return the nodes that the target makes wrong; that takes one check."""
+        trial = self.space.whole
+        if not trial or session.spent():
+            return frozenset()
+        label = f"{counted(len(trial), 'node')} that no input reaches"
+        try:
+            verdict = session.judge.stage(CONSTANTS, self).sure(trial, CONSTANTS, label)
+        except OutOfTime:
+            return frozenset()
+        bad = {row["tensor"] for row in rows_of(verdict) if row["bad"]}
+        return frozenset(index for name in bad if (index := self.base.graph.producers.get(name)) is not None)
+
+
+def make_elements(session: Session, *, compares: bool) -> None:
+    """Make elements of what is carried and may be the failure; of all, where that is not about values.
+
+    ``compares``: the check holds what the target makes of a tensor against a good value.
+    """
+    subject, failure = session.judge.subject, session.judge.studied.signature
+    if not isinstance(subject, Subgraph) or not subject.carried or failure is None:
+        return
+    wrong = {node.index for node in subject.graph.nodes if node.name in subject.recorded.wrong} & subject.carried
+    if failure.about_values and compares:
+        wrong |= Constants(subject).wrong(session)
+    freed = wrong | needed(subject.graph, wrong, subject.carried) if failure.about_values else subject.carried
+    if freed:
+        session.adopt(_without(session.judge, subject, freed))
+        session.open_search()
+
+
+def _without(judge: Judge, subject: Subgraph, freed: Collection[int]) -> Judge:
+    """Return a judge for which these are elements; the whole model is the same, and so are its verdicts."""
+    other = judge.stage(CONSTANTS, replace(subject, carried=subject.carried.difference(freed)))
+    judge.journal.refresh()
+    attempt, before, after = 0, subject.space.whole, other.subject.space.whole
+    while verdict := judge.journal.get(before, attempt):
+        if other.journal.get(after, attempt) is None:
+            other.journal.put(after, attempt, verdict, "pre-flight", "the whole model", 0)
+        other.tally.seen.add((other.journal.path, after.key, attempt))
+        attempt += 1
+    return other
+
+
+# ---- an answer
+
+
+def freezing(standing: Standing) -> Stage | None:
+    """Return the stage that freezes what an answer carries: what no longer fails without a node is named with it.
+
+    What takes more than LARGEST_CONSTANT bytes stays a node.
+    """
+    subject, trial = standing.judge.subject, standing.trial
+    if not isinstance(subject, Subgraph) or not subject.carried:
+        return None
+    graph, values = subject.graph, subject.recorded.values
+    small = {
+        index
+        for index in needed(graph, trial, subject.carried)
+        if values
+        and all(
+            name in sample and sample[name].structure is None and sample[name].size <= LARGEST_CONSTANT
+            for name in graph.nodes[index].outputs
+            for sample in values
+        )
+    }
+    if not small:
+        return None
+    whole = Trial(trial.elements | small)
+    above = tuple(small.intersection(read) if index in small else () for index, read in enumerate(graph.parents))
+    space = Space(tuple(whole), tuple(map(tuple, above)), Closure.DESCENDANTS)
+    judge = standing.judge.stage(FREEZING, replace(subject, carried=subject.carried - small))
+
+    def then(answer: Answer) -> Step:
+        # with a constant that is needed, a node that reads it may not be
+        return claim(trial, 0) if answer is Answer.YES else sweep(space, whole, claim, last=tuple(trial))
+
+    first = Ask(trial, then, FREEZING, "its constants as values", left=len(small))
+    return Stage(
+        FREEZING,
+        "its constants as nodes",
+        judge,
+        lambda known: Search(space, first, known),
+        standing.origin,
+        whole,
+        purpose="refine",
+        known=True,
+    )
+
+
+def named(standing: Standing, subject: Subgraph) -> frozenset[int]:
+    """Return what of an answer computes constants, and is needed."""
+    nodes = standing.top_level(subject)
+    return nodes.elements & subject.graph.constants if nodes else frozenset()
+
+
+def prove(causes: Causes, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+    """Prove the cause as ``causes`` do; what is named with an answer is an element then."""
+    judge, inquiry = session.judge, session.inquiry
+    if isinstance(judge.subject, Subgraph) and (own := named(first.standing, judge.subject) & judge.subject.carried):
+        session.adopt(_without(judge, judge.subject, own))
+        session.inquiry = inquiry
+    return _among_all(causes, session, *causes.prove(session, first))
+
+
+def _among_all(causes: Causes, session: Session, first: HandedOver, cause: Cause) -> tuple[HandedOver, Cause]:
+    """Look for the cause among what is carried too, where an answer was not shown to be it.
+
+    Only where the model with all of it frozen does not fail: else it makes no difference.
+    """
+    subject = session.judge.subject
+    if cause.status is not CauseStatus.NOT_PROVEN or session.spent():
+        return first, cause
+    if not isinstance(subject, Subgraph) or not subject.carried:
+        return first, cause
+    judge, order = _without(session.judge, subject, subject.carried), subject.space.whole
+    frozen = session.ruled(judge, order, "cause", "the model, its constants as values", "cause")
+    if frozen is None or frozen.verdict.outcome is not Outcome.PASS:
+        return first, cause
+    before = session.judge, session.inquiry
+    session.adopt(judge)
+    inquiry = session.inquire(purpose="cause", step=causes.search)
+    inquiry.note(judge.subject.space.whole, Answer.YES)
+    inquiry.note(order, Answer.NO)
+    done = inquiry.settle()
+    if done.trial and not inquiry.stopped:
+        other, found = causes.cause_of(session, done.trial)
+        if other.status in SHOWN:
+            return session.finish(*(found or (inquiry, done))), other
+    session.adopt(before[0])
+    session.inquiry = before[1]
+    return first, cause

@@ -1,0 +1,176 @@
+"""Nodes that compute of initializers alone come along with whatever reads them, as the nodes that they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from runner.model.graph.cut import cut
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.splice_good_values import splice
+from runner.model.passes.lift_constants import lower_constants
+from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
+from tests.model.nested import run_ort
+
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(SHAPE)
+W = np.float32([[1, 2, 3], [4, 5, 6]])
+
+
+def node(op: str, reads: str, gives: str, **attributes) -> onnx.NodeProto:
+    return helper.make_node(op, reads.split(), gives.split(), name=gives, **attributes)
+
+
+def graph_of(nodes, outputs, *, inputs=("x",), functions=(), domains=()) -> Graph:
+    weights = [tensor("w", W), tensor("yes", np.array(True)), tensor("shape", np.array([2, 3]))]
+    return Graph.of(model_of(nodes, list(inputs), outputs, weights, functions=functions, domains=domains))
+
+
+def named(graph: Graph, indices) -> list[str]:
+    return [graph.names[index] for index in sorted(indices)]
+
+
+TABLE = [
+    node("Neg", "w", "angle"),
+    node("Cos", "angle", "table"),
+    node("Mul", "x table", "first"),
+    node("Sub", "first table", "second"),
+    node("Tanh", "second", "y"),
+]
+
+
+def cut_of(graph: Graph, keep, **options):
+    values = recorded(graph.model, {"x": X})
+    made = cut(graph, keep, types=types_of(values), constants={}, **options)
+    onnx.checker.check_model(made.model, full_check=True)
+    return made, values
+
+
+def test_a_chain_comes_along_once_with_all_that_read_it():
+    graph = graph_of(TABLE, ["y"])
+    assert named(graph, graph.constants) == ["angle", "table"]
+    made, values = cut_of(graph, [2, 3], carried=graph.constants)
+    assert [one.name for one in made.model.graph.node] == ["angle", "table", "first", "second"]
+    assert (made.inputs, made.outputs, made.constants) == (("x",), ("second",), ())
+    assert [one.name for one in made.model.graph.initializer] == ["w"]
+    np.testing.assert_allclose(run_ort(made.model, {"x": X})["second"], values["second"], rtol=1e-6)
+
+
+def test_what_no_kept_node_reads_stays_away():
+    graph = graph_of(TABLE, ["y"])
+    made, _ = cut_of(graph, [4], carried=graph.constants)
+    assert ([one.name for one in made.model.graph.node], made.inputs) == (["y"], ("second",))
+
+
+def test_one_that_is_kept_hands_out_what_others_read():
+    graph = graph_of(TABLE, ["y"])
+    made, _ = cut_of(graph, [1], carried=graph.constants)
+    assert ([one.name for one in made.model.graph.node], made.outputs) == (["angle", "table"], ("table",))
+
+
+def test_good_values_in_place_of_nodes_leave_constants_to_those_that_stay():
+    graph = graph_of(TABLE, ["y"])
+    values = recorded(graph.model, {"x": X})
+    for gone, names, fed in (
+        ([2], ["angle", "table", "second", "y"], ("first",)),
+        ([2, 3], ["y"], ("second",)),
+        ([4], ["angle", "table", "first", "second", "y_given"], ("x", "y_good")),
+    ):
+        made = splice(graph, gone, carried=graph.constants, alive=True)
+        types = types_of({**values, "y_good": values["y"]})
+        found = cut(
+            graph,
+            made.keep,
+            types=types,
+            constants={},
+            expose="own",
+            front=made.front,
+            shown=made.shown,
+            carried=graph.constants,
+        )
+        assert (sorted(one.name for one in found.model.graph.node), found.inputs) == (sorted(names), fed)
+
+
+def function(*nodes: onnx.NodeProto) -> onnx.FunctionProto:
+    return helper.make_function("own", "F", ["a"], ["b"], nodes, [helper.make_opsetid("", 17)])
+
+
+def body(*nodes: onnx.NodeProto) -> onnx.GraphProto:
+    gives = helper.make_tensor_value_info(nodes[-1].output[0], 1, SHAPE)
+    return helper.make_graph(list(nodes), "body", [], [gives])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        ([node("Shape", "x", "s"), node("ConstantOfShape", "s", "z"), node("Add", "x z", "y")], []),
+        ([node("Expand", "w shape", "z"), node("Add", "x z", "y")], ["z"]),
+        ([node("RandomNormalLike", "w", "z"), node("Neg", "z", "n"), node("Add", "x n", "y")], []),
+        ([node("RandomUniformLike", "w", "z", seed=1.0), node("Add", "x z", "y")], []),
+        ([node("Neg", "w", "z"), node("Abs", "z", "unread"), node("Add", "x z", "y")], ["z"]),
+        ([node("If", "yes", "z", then_branch=body(node("Neg", "w", "t")), else_branch=body(node("Abs", "w", "e"))),
+          node("Add", "x z", "y")], []),
+    ],
+    ids=["shape of an input", "expand", "drawn", "drawn with a seed", "nobody reads it", "holds graphs"],
+)  # fmt: skip
+def test_what_is_a_constant(nodes, constants):
+    graph = graph_of(nodes, ["y"])
+    assert named(graph, graph.constants) == constants
+
+
+def test_an_output_of_the_model_is_an_element_and_so_is_what_depends_on_it():
+    graph = graph_of([node("Neg", "w", "z"), node("Abs", "z", "a"), node("Add", "x a", "y")], ["y", "z"])
+    assert graph.constants == frozenset()
+
+
+def test_a_model_without_inputs_has_none():
+    graph = graph_of([node("Neg", "w", "z"), node("Abs", "z", "y")], ["y"], inputs=())
+    assert graph.constants == frozenset()
+
+
+@pytest.mark.parametrize(("inner", "constants"), [("RandomNormalLike", []), ("Neg", ["z"])])
+def test_a_function_that_draws_is_none(inner: str, constants: list[str]):
+    called = helper.make_node("F", ["w"], ["z"], name="z", domain="own")
+    nodes = [called, node("Add", "x z", "y")]
+    graph = graph_of(nodes, ["y"], functions=[function(node(inner, "a", "b"))], domains=["own"])
+    assert named(graph, graph.constants) == constants
+    made, _ = cut_of(graph, [1], carried=graph.constants) if constants else (None, None)
+    assert made is None or [one.name for one in made.model.functions] == ["F"]
+
+
+def test_what_a_nested_graph_captures_comes_along():
+    inside = body(node("Add", "x table", "t")), body(node("Neg", "x", "e"))
+    nodes = [*TABLE[:2], node("If", "yes", "y", then_branch=inside[0], else_branch=inside[1]), node("Neg", "y", "z")]
+    graph = graph_of(nodes, ["z"])
+    made, _ = cut_of(graph, [2], carried=graph.constants)
+    assert [one.name for one in made.model.graph.node] == ["angle", "table", "y"]
+    np.testing.assert_allclose(run_ort(made.model, {"x": X})["y"], X + np.cos(-W), rtol=1e-6)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(dags(), st.data())
+def test_a_cut_with_its_constants_computes_what_the_whole_does(dag, data):
+    model, feeds = dag
+    lower_constants(model.graph, model.ir_version)
+    graph = Graph.of(model)
+    elements = [index for index in range(len(graph.nodes)) if index not in graph.constants]
+    if not elements:
+        return
+    values = recorded(model, feeds)
+    keep = data.draw(st.sets(st.sampled_from(elements), min_size=1))
+    freed = data.draw(st.sets(st.sampled_from(sorted(graph.constants)))) if graph.constants else set()
+    made = cut(graph, keep, types=types_of(values), constants={}, carried=graph.constants - freed)
+    given_up = {name for index in graph.constants - freed for name in graph.nodes[index].outputs}
+    assert given_up.isdisjoint(made.inputs) and given_up.isdisjoint(made.outputs)
+    kept = {graph.producers[one.output[0]] for one in made.model.graph.node}
+    assert len(kept) == len(made.model.graph.node)
+    assert keep <= kept <= keep | graph.constants - freed
+    read = {name for index in kept for name in graph.nodes[index].inputs}
+    assert all(read.intersection(graph.nodes[index].outputs) for index in kept - keep)
+    found = ReferenceEvaluator(made.model).run(None, {name: values[name] for name in made.inputs})
+    for name, one in zip(made.outputs, found, strict=True):
+        np.testing.assert_allclose(one, values[name], rtol=1e-5, atol=1e-6)
