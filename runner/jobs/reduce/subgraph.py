@@ -50,6 +50,7 @@ class Subgraph:
     recorded ones, and tensors at cuts no shape where the file leaves the rank of an input open. ``as_file``: the whole
     model is the user's file itself. ``origin``: what the graph was made
     from, where it is none of the model's own (a body of an answer, hoisted): its recorded values come from there.
+    ``fed``: the check reads values; for one that reads none no value is a bad one.
     """
 
     graph: Graph
@@ -67,6 +68,7 @@ class Subgraph:
     control: Form = field(default_factory=Form)
     declared: bool = False
     as_file: bool = False
+    fed: bool = True
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
     _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
@@ -173,6 +175,8 @@ class Subgraph:
         if not tensor_type.elem_type:
             return None
         shape = tuple(dim.dim_value or 1 for dim in tensor_type.shape.dim)
+        if math.prod(shape) > _MOST_SEEDED and not self.fed:
+            return None
         if math.prod(shape) > _MOST_SEEDED:  # a damaged file may say anything
             raise CutError(f"nothing is recorded for {name!r}, and {list(shape)} is too large to make up a value")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -199,7 +203,7 @@ class Subgraph:
     def is_bad_feed(self, name: str) -> bool:
         """Return whether a value that is fed would itself explain a failure."""
         held = [values[name] for values in self.recorded.values if name in values]
-        return any(not tensor.finite for tensor in held) and not self._meant(name)
+        return self.fed and any(not tensor.finite for tensor in held) and not self._meant(name)
 
     def _unusable(self, made: Cut) -> str | None:
         """Why a cut is no question: a fed value would itself explain a non-finite output, or was not recorded right.
@@ -209,7 +213,8 @@ class Subgraph:
         for name in made.inputs:
             if name not in self.graph.inputs and self.is_bad_feed(name):
                 return f"the value recorded for {name!r} is not finite"
-        return next((self.recorded.unfit[n] for n in (*made.inputs, *made.constants) if n in self.recorded.unfit), None)
+        used = (*(made.inputs if self.fed else ()), *made.constants)
+        return next((self.recorded.unfit[name] for name in used if name in self.recorded.unfit), None)
 
     def _meant(self, name: str) -> bool:
         """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""

@@ -86,7 +86,7 @@ class NestedStages:
             yield self._stage("hoist", label, standing, hoisted, body)
         if not first or first.iteration or not body.attribute:
             return
-        if kept := _tried(body.path, self._inside, first, origin):
+        if kept := _tried(body.path, self._inside, first, origin, fed=subject.fed):
             stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
             yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
 
@@ -96,9 +96,9 @@ class NestedStages:
         origin = (*standing.origin, body.path)
         return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
 
-    def _inside(self, descent: Descent, origin: str) -> Inside:
+    def _inside(self, descent: Descent, origin: str, *, fed: bool) -> Inside:
         trips = trip_counts(descent.above, descent.body, self.record, self._folder())
-        found = Inside(descent, trips, self._folder(), origin=origin)
+        found = Inside(descent, trips, self._folder(), origin=origin, fed=fed)
         found.cut(found.space.whole)
         return found
 
