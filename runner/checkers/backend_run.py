@@ -81,7 +81,7 @@ class Side:
         """Whether models are only built, not run."""
         return self.keep is not None
 
-    def run(
+    def run(  # noqa: PLR0913 - all that decides a run
         self,
         model: Path,
         samples: Sequence[Mapping[str, TensorFile]],
@@ -90,14 +90,16 @@ class Side:
         tactics: Mapping[str, Any] | None = None,
         engine: Path | None = None,
         fresh: bool = False,
+        seeded: bool = True,
         variant: Variant | None = None,
         inside: Sequence[Mapping[str, TensorFile]] = (),
     ) -> BackendRun:
         """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
 
         ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
-        ``fresh``: in a new process. ``variant``: what is otherwise this time. ``inside``: for each sample, values of
-        inner tensors at which the model is taken apart, where the backend can.
+        ``fresh``: in a new process. ``seeded``: it draws the same random numbers each time. ``variant``: what is
+        otherwise this time. ``inside``: for each sample, values of inner tensors at which the model is taken apart,
+        where the backend can.
 
         Raises UsageError if the settings or the installation are at fault, WorkerStartError if the interpreter is;
         never for what the model does.
@@ -112,6 +114,7 @@ class Side:
             "tactics": tactics,
             "samples": [paths(sample) for sample in fed],
             "out": str(out),
+            **({} if seeded else {"seed": None}),
         }
         if self.settings.builds_engines:
             arguments["timing_cache"] = self._timing_cache(settings.get("timing_cache"))

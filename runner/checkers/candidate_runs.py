@@ -27,7 +27,8 @@ class Case:
 
     ``work``: an empty folder for values, which goes away after the check. ``may_run_reference``: false where the
     reference cannot help (it could not run the whole model, or has a model of its own that is no candidate).
-    ``reference_model``: what it runs instead of the candidate's, where models are taken whole.
+    ``reference_model``: what it runs instead of the candidate's, where models are taken whole. ``seeded``: both draw
+    the same random numbers.
     """
 
     candidate: Candidate
@@ -37,6 +38,7 @@ class Case:
     work: Path
     may_run_reference: bool = True
     reference_model: Path | None = None
+    seeded: bool = True
     runs: list[BackendRun] = field(default_factory=list)
 
     @cached_property
@@ -105,6 +107,7 @@ class Case:
             out,
             engine=one.engine if one else None,
             fresh=self.candidate.draws,
+            seeded=self.seeded,
             variant=one.variant if one else None,
             inside=self._inside if one and not side.builds else (),
         )

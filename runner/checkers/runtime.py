@@ -27,7 +27,7 @@ from runner.checkers.compare.tolerances import rules_of
 from runner.checkers.failure_measure import LARGEST
 from runner.errors import UsageError
 from runner.schema.backend import BackendSettings
-from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
+from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Flaky, Golden, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
 from runner.text import one_line
@@ -95,7 +95,8 @@ class RuntimeCheck:
         try:
             may_run = self._consult and self._known != "failed"
             own = None if candidate.control else self._reference_model
-            case = Case(candidate, model, self._target, self._reference, work, may_run, own)
+            seeded = self._checker.flaky is not Flaky.always
+            case = Case(candidate, model, self._target, self._reference, work, may_run, own, seeded)
             verdict = self._judge(case)
             if len(self._stages) > 1:
                 verdict = self._comparison.with_table(verdict, case)
