@@ -183,6 +183,42 @@ def test_identity_follows_the_files_that_the_command_names(tools: Tools) -> None
     }
 
 
+def test_the_modules_that_a_script_imports_belong_to_it(
+    tools: Tools, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those beside it, those of its PYTHONPATH, and what these import; not what is installed, nor what is unused."""
+    texts = {
+        "scripts/check.py": "import json, onnx, beside\nfrom package.inner import limit\nimport elsewhere",
+        "scripts/beside.py": "import lazily",
+        "scripts/lazily.py": "",
+        "scripts/unused.py": "",
+        "scripts/package/__init__.py": "",
+        "scripts/package/inner.py": "from . import outer\nlimit = 1",
+        "scripts/package/outer.py": "",
+        "library/elsewhere.py": "",
+    }
+    for name, text in texts.items():
+        (tools.cwd / name).parent.mkdir(parents=True, exist_ok=True)
+        (tools.cwd / name).write_text(text)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    env = {"PYTHONPATH": "library"}
+    first = build(tools, "scripts/check.py", env=env)
+    modules = {name.removeprefix("file module ") for name in first.identity() if "module" in name}
+    assert modules == {"beside", "lazily", "package", "package.inner", "package.outer", "elsewhere"}
+    (tools.cwd / "scripts/unused.py").write_text("changed = True")
+    assert build(tools, "scripts/check.py", env=env).identity() == first.identity()
+    assert first.check(candidate()).outcome is Outcome.PASS
+    (tools.cwd / "scripts/package/outer.py").write_text("changed = True")
+    with pytest.raises(CannotJudge, match=r"module package\.outer was changed while .*outer\.py"):
+        first.check(candidate())
+    second = build(tools, "scripts/check.py", env=env).identity()
+    (tools.cwd / "library/elsewhere.py").write_text("changed = True")
+    assert len({tuple(one.values()) for one in (first.identity(), second)}) == 2
+    assert build(tools, "scripts/check.py", env=env).identity() != second
+    started = build(tools, "-m", "package.inner", env={"PYTHONPATH": "scripts"}).identity()
+    assert {"file module package.inner", "file module package.outer"} <= started.keys()
+
+
 def test_files_within_a_shells_command_line(tools: Tools) -> None:
     script(tools, "pass")
     template = Template(["sh", "-c", "python check.py {model} 2>&1|grep -q 'it passes'"], tools.cwd, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import shlex
 import shutil
 import threading
@@ -56,7 +57,8 @@ class CommandCheck(Checker):
         self._runs = CommandRuns(settings, self._template.words, tools)
         self._measure = Measure(settings.measure)
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
-        self._watched = Watched(files, tools.run_folder, self._template.data(files))
+        modules = self._template.modules(files, {**os.environ, **settings.env})
+        self._watched = Watched(files, tools.run_folder, self._template.data(files), modules)
         self._placed = placing(settings, tools)
         self._information = IterationInfo(tools.at(settings.iteration_info)) if settings.iteration_info else None
         # a check that reads files at fixed paths can only run once at a time
