@@ -16,6 +16,7 @@ from runner.checkers.failure_text import normalize
 from runner.errors import NotTried, UsageError
 from runner.model.values.recorded import TensorFile, paths
 from runner.schema.backend import BackendSettings
+from runner.schema.checker import BuildsChecker, CheckerSettings
 from runner.schema.installed_choices import added
 from runner.schema.settings import PathUse, context_of, path_values
 from runner.verdict import Signature
@@ -26,6 +27,7 @@ from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage, withou
 _DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
 #: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.cuda_memory`)
 NOT_READY = "GpuNotReady"
+_KEPT = ("engine", "log", "layers")
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,20 @@ class BackendRun:
 def digests_of(backend: BackendSettings, at: Callable[[str], Path]) -> dict[str, str]:
     """Return the SHA-256 of each file that a backend's settings name; ``at``: from where the user stands."""
     return {path: digest(at(path)) for _, use, path in path_values(backend) if use in _DIGESTED}
+
+
+def built(key: str, backend: BackendSettings, checker: CheckerSettings) -> Sequence[str] | None:
+    """Return what of each build is kept, if models are only built. Raises UsageError where they cannot be, or it is."""
+    if not isinstance(checker, BuildsChecker):
+        return None
+    if not backend.builds_engines:
+        raise UsageError(
+            f"checker=builds {key}={backend.name}: nothing is built there. Set {key}=tensorrt, or checker=runs to see "
+            "whether it loads and runs"
+        )
+    if unknown := [one for one in checker.keep if one not in _KEPT]:
+        raise UsageError(f"checker.keep={unknown[0]}: of a build there are {', '.join(_KEPT)}")
+    return checker.keep
 
 
 def _apart(inside: Sequence[Mapping[str, TensorFile]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +70,13 @@ class Case:
     def has_reference(self) -> bool:
         """Whether the reference has been run."""
         return "reference" in self.__dict__
+
+    def alone(self) -> Iterator[Case]:
+        """Yield each of several samples as a case of its own, where a run of all of them has failed."""
+        if len(self.samples) > 1 and any(ran.signature or ran.invalid for ran in self.runs):
+            for number, sample in enumerate(self.samples):
+                one = replace(self.candidate, samples=(sample,))
+                yield replace(self, candidate=one, work=self.work / f"alone{number}")
 
     @property
     def peak_rss_mb(self) -> float:

@@ -91,6 +91,45 @@ def test_values_as_npz_and_as_data_sets(tools: Tools, candidate: MakeCandidate, 
     assert verdict.metrics == {"sample": 0, "samples": 2}
 
 
+SAYS = """
+import sys, numpy
+code, measure = numpy.load(sys.argv[1])["x"][:2]
+print("error", measure)
+sys.exit(int(code))
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome", "decides"),
+    [
+        ([(1, 2), (1, 9), (1, 3)], Outcome.FAIL, 1),
+        ([(0, 2), (0, 9), (0, 3)], Outcome.PASS, 1),
+        ([(3, 99), (0, 2), (1, 3)], Outcome.FAIL, 2),
+        ([(3, 99), (0, 2), (4, 3)], Outcome.UNRESOLVED, 0),
+        ([(0, 99), (4, 2), (0, 3)], Outcome.DIFFERENT, 1),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_worst_sample_decides_in_any_order(
+    tools: Tools,
+    candidate: MakeCandidate,
+    relu: Path,
+    said: list[tuple[int, int]],
+    outcome: Outcome,
+    decides: int,
+    turned: bool,
+) -> None:
+    samples = [{"x": np.array([*one, 0, 0], np.float32)} for one in (said[::-1] if turned else said)]
+    rules = {"measure": "error ([0-9.]+)", "invalid_codes": [3], "different_codes": [4]}
+    verdict = build(tools, script(tools, SAYS), "{inputs}", **rules).check(candidate(relu, *samples))
+    assert verdict.outcome is outcome
+    assert verdict.metrics == {
+        "measure": said[decides][1],
+        "sample": len(said) - 1 - decides if turned else decides,
+        "samples": len(said),
+    }
+
+
 def test_a_key_that_our_own_npz_lacks_is_no_failure(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
     name = script(tools, "import sys, numpy; numpy.load(sys.argv[2])['y']\n")
     check = build(tools, name, "{inputs}", "{references}")
