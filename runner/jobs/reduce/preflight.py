@@ -21,6 +21,7 @@ from runner.errors import CannotJudge
 from runner.files import stamp
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import Controls
+from runner.jobs.reduce.meant_infinities import hidden
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.user_file_subject import UserFile
 from runner.loading.load import Loaded, record_target
@@ -135,7 +136,7 @@ class Preflight:
         self.controlled = found.passed
         if shown := found.verdict.metrics.get(CAUGHT):
             judge.studied.caught = Raised.from_json(shown)
-        return found.judge
+        return hidden(found.judge)
 
     def weakened(self, judge: Judge, reliability: Reliability, verdict: Verdict) -> Judge:
         """Return a judge for which the whole model fails as the file does; ``verdict``: what it did as rewritten."""

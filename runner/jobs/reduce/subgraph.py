@@ -24,6 +24,7 @@ from runner.model.files.copy_for_check import copy_for_check
 from runner.model.graph.control_model import Form, control
 from runner.model.graph.cut import Cut, CutError, cut
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.remove_unused import with_outputs
 from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.value_types import has_no_rank, structure_of, without_shape
 from runner.reference.nonfinite import Taint
@@ -50,7 +51,8 @@ class Subgraph:
     recorded ones, and tensors at cuts no shape where the file leaves the rank of an input open. ``as_file``: the whole
     model is the user's file itself. ``origin``: what the graph was made
     from, where it is none of the model's own (a body of an answer, hoisted): its recorded values come from there.
-    ``fed``: the check reads values; for one that reads none no value is a bad one.
+    ``fed``: the check reads values; for one that reads none no value is a bad one. ``unshown``: inner tensors that no
+    candidate hands out.
     """
 
     graph: Graph
@@ -69,6 +71,7 @@ class Subgraph:
     declared: bool = False
     as_file: bool = False
     fed: bool = True
+    unshown: frozenset[str] = frozenset()
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
     _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
@@ -90,6 +93,7 @@ class Subgraph:
             "control": str(self.control),
             "declared": str(self.declared),
             "as_file": str(self.as_file),
+            **({"unshown": " ".join(sorted(self.unshown))} if self.unshown else {}),
         }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
@@ -109,7 +113,7 @@ class Subgraph:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
         # with the inputs kept, the earliest failing output is wanted, not the values on the way to it
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
-        return cut(
+        made = cut(
             self.graph,
             trial.elements,
             types=self.types_of_all,
@@ -118,6 +122,8 @@ class Subgraph:
             largest=self.store.file_limit,
             keep_inputs=self.closure is Closure.ANCESTORS,
         )
+        hides = not self.unshown.isdisjoint(made.outputs)
+        return with_outputs(made, {*made.outputs} - self.unshown) if hides else made
 
     def _control(self, folder: Path) -> Candidate:
         values = self.recorded.values
