@@ -69,6 +69,16 @@ def test_a_check_that_compares_with_references(seeded: bool, tmp_path: Path) -> 
     assert seeded is not any("the same random numbers" in warning for warning in run.result["warnings"])
 
 
+@pytest.mark.parametrize(("strategy", "seeded"), [("reduce", True), ("extract", False)])
+def test_a_part_that_is_to_be_used_draws_as_it_did(strategy: str, seeded: bool, tmp_path: Path) -> None:
+    check = by_command(check_script(tmp_path, "sys.exit(int('noise' in nodes))"))
+    asked = check if strategy == "reduce" else ("strategy.nodes=[noise]",)
+    run = winnow(noisy(tmp_path), f"strategy={strategy}", *asked, folder=tmp_path / "run")
+    (path,) = (one for one in (tmp_path / "run").glob("*.onnx") if one.name in ("reduced.onnx", "extracted.onnx"))
+    (node,) = onnx.load(path).graph.node
+    assert [one.name for one in node.attribute] == (["seed"] if seeded else []), run.output
+
+
 def test_a_fault_beside_a_draw_is_found(tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, RUN.replace("FAULT", WRONG)), "{inputs}", "{references}")
     run = winnow(noisy(tmp_path), *check, "inputs.samples=2", folder=tmp_path / "run")
