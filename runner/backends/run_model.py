@@ -6,23 +6,30 @@ model declares one; ``out``: a folder for the outputs; ``pack``: an output of at
 with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the other
 outputs that are written, of the rest only is told what they are (without it, all are); ``hold``: so many bytes of
 outputs this process holds instead, but of those in ``keep``, until `held_outputs` is asked for them; none where its
-memory would grow by more. A backend is a class with ``load``, ``run`` and ``prepare``; its errors are StageError.
+memory would grow by more; ``seed``: of what the model draws, None: it is drawn anew. A backend is a class with
+``load``, ``run`` and ``prepare``, and ``seed`` where it can fix that; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PTH103, PTH118, PTH123
+# ruff: noqa: UP006, UP035, UP045, PTH103, PTH118, PTH123, PTH202
 from __future__ import annotations
 
 import importlib
 import os
 from contextlib import nullcontext
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from runner.backends import held_outputs
 from runner.backends.errors import StageError
 from runner.backends.values import containers, tensor_proto
 from runner.backends.values.tensor_proto import Tensor
 from runner.backends.values.value_structure import Value
+
+SEED = 1
+"""What a runtime's random numbers begin with, in each session."""
+_DRAWS = (b"Random", b"Multinomial", b"Bernoulli", b"Dropout")
+# a larger file is not looked into: its samples are run in one session
+_LARGEST = 1 << 26
 
 
 def _backend(settings: Dict[str, Any]) -> Any:
@@ -45,12 +52,17 @@ def prepare(args: Dict[str, Any]) -> None:
     prepare_backend(args["backend"])
 
 
-def loaded(settings: Dict[str, Any], path: str, samples: List[Dict[str, str]], caching: Any) -> Any:
+def loaded(
+    settings: Dict[str, Any], path: str, samples: List[Dict[str, str]], caching: Any, seed: Optional[int] = SEED
+) -> Any:
     """Load a model. ``samples``, ``caching``: what an engine is built for, shapes and timings of an earlier build.
 
     Raises StageError: setup or load.
     """
-    return prepare_backend(settings).load(path, {**settings, "samples": samples, "caching": caching})
+    found = prepare_backend(settings)
+    if seed is not None and hasattr(found, "seed"):
+        found.seed(seed)
+    return found.load(path, {**settings, "samples": samples, "caching": caching})
 
 
 def run(args: Dict[str, Any]) -> Dict[str, Any]:
@@ -58,12 +70,16 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
     hold = args.get("hold", 0)
     if hold:
         held_outputs.begin()
-    model = loaded(args["backend"], args["model"], args["samples"], args.get("timing_cache"))
+    given = args["backend"], args["model"], args["samples"], args.get("timing_cache"), args.get("seed", SEED)
+    model = loaded(*given)
+    anew = len(args["samples"]) > 1 and given[-1] is not None and _may_draw(args["model"])
     os.makedirs(args["out"], exist_ok=True)
     skipped: Dict[str, str] = {}
     samples = []
     for number, paths in enumerate(args["samples"]):
         start = os.path.join(args["out"], str(number))
+        if number and anew:  # a session goes on drawing, and a check may have one for each sample
+            model = loaded(*given)
         with open(f"{start}.pack", "wb") if "pack" in args else nullcontext() as pack:
             results = model.run(list(model.outputs), feeds(model, paths))
             samples.append(_save(results, start, skipped, pack, args))
@@ -72,6 +88,14 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
     if hold and held_outputs.grown() > hold:
         _let_go(samples, args.get("write"))
     return {"samples": samples, "skipped": skipped, "pid": os.getpid()}
+
+
+def _may_draw(path: str) -> bool:
+    if os.path.getsize(path) > _LARGEST:
+        return False
+    with open(path, "rb") as file:
+        content = file.read()
+    return any(word in content for word in _DRAWS)
 
 
 def feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:

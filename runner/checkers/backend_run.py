@@ -16,6 +16,7 @@ from runner.checkers.failure_text import normalize
 from runner.errors import NotTried, UsageError
 from runner.model.values.recorded import TensorFile, paths
 from runner.schema.backend import BackendSettings
+from runner.schema.checker import BuildsChecker, CheckerSettings
 from runner.schema.installed_choices import added
 from runner.schema.settings import PathUse, context_of, path_values
 from runner.verdict import Signature
@@ -26,6 +27,7 @@ from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage, withou
 _DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
 #: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.cuda_memory`)
 NOT_READY = "GpuNotReady"
+_KEPT = ("engine", "log", "layers")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,20 @@ def digests_of(backend: BackendSettings, at: Callable[[str], Path]) -> dict[str,
     return {path: digest(at(path)) for _, use, path in path_values(backend) if use in _DIGESTED}
 
 
+def built(key: str, backend: BackendSettings, checker: CheckerSettings) -> Sequence[str] | None:
+    """Return what of each build is kept, if models are only built. Raises UsageError where they cannot be, or it is."""
+    if not isinstance(checker, BuildsChecker):
+        return None
+    if not backend.builds_engines:
+        raise UsageError(
+            f"checker=builds {key}={backend.name}: nothing is built there. Set {key}=tensorrt, or checker=runs to see "
+            "whether it loads and runs"
+        )
+    if unknown := [one for one in checker.keep if one not in _KEPT]:
+        raise UsageError(f"checker.keep={unknown[0]}: of a build there are {', '.join(_KEPT)}")
+    return checker.keep
+
+
 def _apart(inside: Sequence[Mapping[str, TensorFile]]) -> dict[str, Any]:
     return {"inside": {name: held.dtype for name, held in inside[0].items()}} if inside else {}
 
@@ -81,7 +97,7 @@ class Side:
         """Whether models are only built, not run."""
         return self.keep is not None
 
-    def run(
+    def run(  # noqa: PLR0913 - all that decides a run
         self,
         model: Path,
         samples: Sequence[Mapping[str, TensorFile]],
@@ -90,14 +106,16 @@ class Side:
         tactics: Mapping[str, Any] | None = None,
         engine: Path | None = None,
         fresh: bool = False,
+        seeded: bool = True,
         variant: Variant | None = None,
         inside: Sequence[Mapping[str, TensorFile]] = (),
     ) -> BackendRun:
         """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
 
         ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
-        ``fresh``: in a new process. ``variant``: what is otherwise this time. ``inside``: for each sample, values of
-        inner tensors at which the model is taken apart, where the backend can.
+        ``fresh``: in a new process. ``seeded``: it draws the same random numbers each time. ``variant``: what is
+        otherwise this time. ``inside``: for each sample, values of inner tensors at which the model is taken apart,
+        where the backend can.
 
         Raises UsageError if the settings or the installation are at fault, WorkerStartError if the interpreter is;
         never for what the model does.
@@ -112,6 +130,7 @@ class Side:
             "tactics": tactics,
             "samples": [paths(sample) for sample in fed],
             "out": str(out),
+            **({} if seeded else {"seed": None}),
         }
         if self.settings.builds_engines:
             arguments["timing_cache"] = self._timing_cache(settings.get("timing_cache"))

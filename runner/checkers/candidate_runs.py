@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,8 @@ class Case:
 
     ``work``: an empty folder for values, which goes away after the check. ``may_run_reference``: false where the
     reference cannot help (it could not run the whole model, or has a model of its own that is no candidate).
-    ``reference_model``: what it runs instead of the candidate's, where models are taken whole.
+    ``reference_model``: what it runs instead of the candidate's, where models are taken whole. ``seeded``: both draw
+    the same random numbers.
     """
 
     candidate: Candidate
@@ -37,6 +38,7 @@ class Case:
     work: Path
     may_run_reference: bool = True
     reference_model: Path | None = None
+    seeded: bool = True
     runs: list[BackendRun] = field(default_factory=list)
 
     @cached_property
@@ -68,6 +70,13 @@ class Case:
     def has_reference(self) -> bool:
         """Whether the reference has been run."""
         return "reference" in self.__dict__
+
+    def alone(self) -> Iterator[Case]:
+        """Yield each of several samples as a case of its own, where a run of all of them has failed."""
+        if len(self.samples) > 1 and any(ran.signature or ran.invalid for ran in self.runs):
+            for number, sample in enumerate(self.samples):
+                one = replace(self.candidate, samples=(sample,))
+                yield replace(self, candidate=one, work=self.work / f"alone{number}")
 
     @property
     def peak_rss_mb(self) -> float:
@@ -105,6 +114,7 @@ class Case:
             out,
             engine=one.engine if one else None,
             fresh=self.candidate.draws,
+            seeded=self.seeded,
             variant=one.variant if one else None,
             inside=self._inside if one and not side.builds else (),
         )

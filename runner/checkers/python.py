@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from runner.checkers.command.watched_files import Watched
 from runner.checkers.compare.accuracy_drop import VALUE, Threshold
 from runner.checkers.failure_measure import Measure, as_number
 from runner.checkers.failure_text import last_line, normalize
+from runner.checkers.local_modules import imported, search_path
 from runner.errors import NotTried, UsageError
 from runner.files import read_plain
 from runner.judgment import MEASURE
@@ -60,7 +62,9 @@ class PythonCheck(Checker):
             raise UsageError(f"checker.file={settings.file}: no such file (seen from {tools.cwd})")
         self._settings = settings
         self._tools = tools
-        self._watched = Watched({settings.file: self._file}, tools.run_folder)
+        places = (self._file.parent, *search_path(os.environ, tools.cwd))
+        modules = imported(self._file, places)
+        self._watched = Watched({settings.file: self._file}, tools.run_folder, modules=modules)
         # what could be loaded once and no longer can, in a new worker, is a module that went missing
         self._loaded = False
         self.threshold = Threshold(settings)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import BackendRun, Side
+from runner.checkers.backend_run import BackendRun, Side, built
 from runner.checkers.candidate_runs import Case
 from runner.checkers.checker import Tools
 from runner.checkers.compare.compare_outputs import PREFLIGHT, Comparison, looked_inside
@@ -26,8 +26,7 @@ from runner.checkers.compare.non_finite_outputs import WORDS, Bad, failed_by, no
 from runner.checkers.compare.tolerances import rules_of
 from runner.checkers.failure_measure import LARGEST
 from runner.errors import UsageError
-from runner.schema.backend import BackendSettings
-from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
+from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Flaky, Golden, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
 from runner.text import one_line
@@ -40,7 +39,6 @@ RuntimeSettings = AutoChecker | BuildsChecker | CompareChecker | FiniteChecker |
 
 # phases whose builds, and whose NaN and Inf, a report may tell of
 TOLD_PHASES = ("pre-flight", "re-check")
-KEPT = ("engine", "log", "layers")
 LONGEST_SAID = 4000
 _STAGES = {
     "runs": ("run",),
@@ -63,7 +61,7 @@ class RuntimeCheck:
         self._stages = _STAGES[checker.name]
         self._own_model = _own_model(settings, tools)
         limits = checker.timeout, checker.memory_mb
-        self._target = Side("target", settings.target, tools, *limits, _built("target", settings.target, checker))
+        self._target = Side("target", settings.target, tools, *limits, built("target", settings.target, checker))
         too = () if isinstance(checker, BuildsChecker) and settings.reference.builds_engines else None  # any other runs
         self._reference = Side("reference", settings.reference, tools, *limits, too)
         finite = checker if isinstance(checker, FiniteChecker) else FiniteChecker()
@@ -95,8 +93,11 @@ class RuntimeCheck:
         try:
             may_run = self._consult and self._known != "failed"
             own = None if candidate.control else self._reference_model
-            case = Case(candidate, model, self._target, self._reference, work, may_run, own)
+            seeded = self._checker.flaky is not Flaky.always
+            case = Case(candidate, model, self._target, self._reference, work, may_run, own, seeded)
             verdict = self._judge(case)
+            if verdict.outcome is Outcome.UNRESOLVED:
+                verdict = self._of_one_sample(case) or verdict
             if len(self._stages) > 1:
                 verdict = self._comparison.with_table(verdict, case)
             return dataclasses.replace(
@@ -154,6 +155,14 @@ class RuntimeCheck:
         if found is not None:
             return found
         return self._comparison.judge(case) if "compare" in self._stages else Verdict(Outcome.PASS)
+
+    def _of_one_sample(self, case: Case) -> Verdict | None:
+        """Return the failure that one of several samples shows by itself: what is not known of another hides none."""
+        for number, one in enumerate(case.alone()):
+            verdict = self._judge(one)
+            if verdict.outcome is Outcome.FAIL:
+                return dataclasses.replace(verdict, metrics={**verdict.metrics, "sample": number})
+        return None
 
     def _shapes(self, case: Case, checker: RuntimeSettings) -> Verdict:
         """FAIL if an output of the engine has another shape than was recorded; what is dynamic is right."""
@@ -271,20 +280,6 @@ def _noted(verdict: Verdict, reference: str) -> Verdict:
 
 def _same_shape(shape: Sequence[int], wanted: Sequence[int]) -> bool:
     return len(shape) == len(wanted) and all(mine in (-1, theirs) for mine, theirs in zip(shape, wanted, strict=True))
-
-
-def _built(key: str, backend: BackendSettings, checker: RuntimeSettings) -> Sequence[str] | None:
-    """Return what of each build is kept, if models are only built."""
-    if not isinstance(checker, BuildsChecker):
-        return None
-    if not backend.builds_engines:
-        raise UsageError(
-            f"checker=builds {key}={backend.name}: nothing is built there. Set {key}=tensorrt, or checker=runs to see "
-            "whether it loads and runs"
-        )
-    if unknown := [one for one in checker.keep if one not in KEPT]:
-        raise UsageError(f"checker.keep={unknown[0]}: of a build there are {', '.join(KEPT)}")
-    return checker.keep
 
 
 def _own_model(settings: Settings, tools: Tools) -> Path | None:

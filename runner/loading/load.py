@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from runner.artifacts.shared_weights import confirm_source, leave_affordable, leave_kept
+from runner.backends.run_model import SEED
 from runner.candidate import Sample
 from runner.checkers.compare.tolerances import check_outputs
 from runner.errors import NotApplicable, UsageError
@@ -103,7 +104,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, f
     elif record and settings.reference.model:
         raise needs_values(settings)
     samples = () if record else _whole(settings, graph, pool, values, folder / "values" / "parent")
-    warnings += _doubts(settings, graph, recorded)
+    warnings += _doubts(settings, graph, recorded, facts["seeded"])
     types = inferred_types(settings, graph, store, recorded, pool, warnings) if record else {}
     if recorded.unrunnable and recorded.values:
 
@@ -147,7 +148,7 @@ def _whole(
     return whole_samples(settings, graph, pool, values, folder)
 
 
-def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
+def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequence[str]) -> list[str]:
     """What a user should know before trusting a reduction of this model."""
     found = []
     if recorded.unrunnable:
@@ -182,6 +183,12 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
         found.append(
             f"dynamic input shapes ({', '.join(open_inputs)}) were chosen by us; "
             "give the ones that fail: inputs.shapes='{name: [1, 3, 224, 224]}'"
+        )
+    if seeded:
+        found.append(
+            f"the model itself draws random numbers ({listed(seeded, 1)}); candidates draw the same in each run, by "
+            f"the attribute seed, and the file itself after onnxruntime.set_seed({SEED}): a check of your own has to "
+            "call it before it makes a session"
         )
     if graph.drawing:
         found.append(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.artifacts.disk_space import Room
+from runner.backends.run_model import SEED
 from runner.errors import UsageError, WinnowError
 from runner.loading.recording_limits import RecordingLimits, recording_limits
 from runner.model.errors import NoRoomForWeights
@@ -15,6 +16,8 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorder
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, map_of
+from runner.schema.checker import Flaky
+from runner.schema.diagnosis import ExtractSettings
 from runner.schema.root import Settings
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.own_operations import operate
@@ -29,7 +32,10 @@ def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -
     """
     if not path.is_file():
         raise UsageError(f"{key}={path}: no such file")
-    args = {"model": str(path), "store": str(store.folder)}
+    # what is handed over to be used, not to show a failure, draws as it did
+    cuts = settings.strategy.cuts_model and not isinstance(settings.strategy, ExtractSettings)
+    seed = SEED if cuts and settings.checker.flaky is not Flaky.always else None
+    args = {"model": str(path), "store": str(store.folder), "seed": seed}
     room = Room(store.folder.parent)
     try:
         reply = operate(pool, settings, "ingest", args, f"{key}={path}: reading it")

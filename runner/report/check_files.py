@@ -7,15 +7,14 @@ the system or of an interpreter, and nothing that is hidden or has the name of a
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from runner.checkers.command.template import Template
+from runner.checkers.local_modules import imported
 from runner.files import is_plain, read_plain
 from runner.schema.checker import CheckerSettings, CommandChecker, PythonChecker
 
@@ -91,39 +90,9 @@ def _fit(path: Path, cwd: Path, *, data: bool) -> bool:
 
 def _imported(script: Path, cwd: Path) -> Iterator[Path]:
     """Yield the Python files below the user's folder that a script finds beside it, and what they import."""
-    root, waiting, seen = script.parent, [script], {script}
-    while waiting:
-        path = waiting.pop()
-        for start, names in _imports(path, root):
-            # a name may be that of a module or of what is in it; packages are run on the way
-            places = [start.joinpath(*names[:size]) for size in range(1, len(names) + 1)]
-            files = [file for one in places for file in (one.with_suffix(".py"), one / "__init__.py")]
-            for file in files:
-                if file not in seen and is_plain(file) and _fit(file, cwd, data=True) and not _foreign(file, cwd):
-                    seen.add(file)
-                    waiting.append(file)
-                    yield file
-
-
-def _imports(path: Path, root: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield where each import of a file starts, and the parts of its name; nothing of what is no Python."""
-    text = read_plain(path, _MOST_TEXT)
-    if path.suffix != ".py" and not re.match(rb"#!.*python", text):
-        return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            nodes = [*ast.walk(ast.parse(text))]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            for one in node.names:
-                yield root, one.name.split(".")
-        elif isinstance(node, ast.ImportFrom):
-            start = path.parents[node.level - 1] if 0 < node.level <= len(path.parents) else root
-            for one in node.names:
-                yield start, [*(node.module.split(".") if node.module else []), one.name]
+    for file in imported(script, (script.parent,)).values():
+        if file != script and is_plain(file) and _fit(file, cwd, data=True) and not _foreign(file, cwd):
+            yield file
 
 
 def left_behind(checker: CheckerSettings, cwd: Path) -> list[str]:

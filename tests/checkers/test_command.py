@@ -91,6 +91,45 @@ def test_values_as_npz_and_as_data_sets(tools: Tools, candidate: MakeCandidate, 
     assert verdict.metrics == {"sample": 0, "samples": 2}
 
 
+SAYS = """
+import sys, numpy
+code, measure = numpy.load(sys.argv[1])["x"][:2]
+print("error", measure)
+sys.exit(int(code))
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome", "decides"),
+    [
+        ([(1, 2), (1, 9), (1, 3)], Outcome.FAIL, 1),
+        ([(0, 2), (0, 9), (0, 3)], Outcome.PASS, 1),
+        ([(3, 99), (0, 2), (1, 3)], Outcome.FAIL, 2),
+        ([(3, 99), (0, 2), (4, 3)], Outcome.UNRESOLVED, 0),
+        ([(0, 99), (4, 2), (0, 3)], Outcome.DIFFERENT, 1),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_worst_sample_decides_in_any_order(
+    tools: Tools,
+    candidate: MakeCandidate,
+    relu: Path,
+    said: list[tuple[int, int]],
+    outcome: Outcome,
+    decides: int,
+    turned: bool,
+) -> None:
+    samples = [{"x": np.array([*one, 0, 0], np.float32)} for one in (said[::-1] if turned else said)]
+    rules = {"measure": "error ([0-9.]+)", "invalid_codes": [3], "different_codes": [4]}
+    verdict = build(tools, script(tools, SAYS), "{inputs}", **rules).check(candidate(relu, *samples))
+    assert verdict.outcome is outcome
+    assert verdict.metrics == {
+        "measure": said[decides][1],
+        "sample": len(said) - 1 - decides if turned else decides,
+        "samples": len(said),
+    }
+
+
 def test_a_key_that_our_own_npz_lacks_is_no_failure(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
     name = script(tools, "import sys, numpy; numpy.load(sys.argv[2])['y']\n")
     check = build(tools, name, "{inputs}", "{references}")
@@ -181,6 +220,42 @@ def test_identity_follows_the_files_that_the_command_names(tools: Tools) -> None
         "rules",
         "exceptions",
     }
+
+
+def test_the_modules_that_a_script_imports_belong_to_it(
+    tools: Tools, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those beside it, those of its PYTHONPATH, and what these import; not what is installed, nor what is unused."""
+    texts = {
+        "scripts/check.py": "import json, onnx, beside\nfrom package.inner import limit\nimport elsewhere",
+        "scripts/beside.py": "import lazily",
+        "scripts/lazily.py": "",
+        "scripts/unused.py": "",
+        "scripts/package/__init__.py": "",
+        "scripts/package/inner.py": "from . import outer\nlimit = 1",
+        "scripts/package/outer.py": "",
+        "library/elsewhere.py": "",
+    }
+    for name, text in texts.items():
+        (tools.cwd / name).parent.mkdir(parents=True, exist_ok=True)
+        (tools.cwd / name).write_text(text)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    env = {"PYTHONPATH": "library"}
+    first = build(tools, "scripts/check.py", env=env)
+    modules = {name.removeprefix("file module ") for name in first.identity() if "module" in name}
+    assert modules == {"beside", "lazily", "package", "package.inner", "package.outer", "elsewhere"}
+    (tools.cwd / "scripts/unused.py").write_text("changed = True")
+    assert build(tools, "scripts/check.py", env=env).identity() == first.identity()
+    assert first.check(candidate()).outcome is Outcome.PASS
+    (tools.cwd / "scripts/package/outer.py").write_text("changed = True")
+    with pytest.raises(CannotJudge, match=r"module package\.outer was changed while .*outer\.py"):
+        first.check(candidate())
+    second = build(tools, "scripts/check.py", env=env).identity()
+    (tools.cwd / "library/elsewhere.py").write_text("changed = True")
+    assert len({tuple(one.values()) for one in (first.identity(), second)}) == 2
+    assert build(tools, "scripts/check.py", env=env).identity() != second
+    started = build(tools, "-m", "package.inner", env={"PYTHONPATH": "scripts"}).identity()
+    assert {"file module package.inner", "file module package.outer"} <= started.keys()
 
 
 def test_files_within_a_shells_command_line(tools: Tools) -> None:

@@ -214,3 +214,16 @@ def test_huge_values_do_not_overflow_into_json() -> None:
     big = np.array([1.7e308, 1.0])
     assert differs(-big, big) == "mismatch"
     assert differs(big, big) == ""
+
+
+def test_what_must_be_equal_and_is_not_has_a_finite_rank() -> None:
+    """It grows with the share of elements, and does not outrank a number that is wrong by far."""
+    right, ranks = np.arange(100), []
+    for count in (0, 1, 10, 100):
+        found = compare(np.where(right < count, right + 7, right), right, rule())
+        ranks.append(found.rank())
+        assert found.fails() is bool(count)
+    assert [round(how_far, 6) for _, how_far in ranks] == [0, 1.1, 2, 11]
+    assert max(ranks) < compare(2 * B, B, rule()).rank()
+    shares = compare(right, np.where(right < 2, 0, right), rule(metric=Metric.fraction, fraction=0.1))
+    assert shares.rank()[1] == pytest.approx(0.1)

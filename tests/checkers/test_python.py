@@ -123,6 +123,13 @@ def test_identity_follows_the_file(tools: Tools) -> None:
     assert build(tools, "return True").identity() != build(tools, "return False").identity()
 
 
+def test_identity_follows_what_the_file_imports(tools: Tools) -> None:
+    (tools.cwd / "beside.py").write_text("limit = 1")
+    first = build(tools, "import beside; return True").identity()
+    (tools.cwd / "beside.py").write_text("limit = 2")
+    assert build(tools, "import beside; return True").identity() != first
+
+
 def test_a_module_that_goes_missing_in_mid_run_is_unresolved(tools: Tools, candidate: MakeCandidate) -> None:
     beside = tools.cwd / "beside_mine.py"
     beside.write_text("GOOD = True")

@@ -260,6 +260,31 @@ class TestCompare:
             make(tools, CompareChecker(outputs=["godo"])).check(candidate(path, feeds))
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("other", "outcome"), [(4096, Outcome.FAIL), (0, Outcome.UNRESOLVED)])
+def test_a_sample_that_no_side_can_run_hides_no_failure_of_another(
+    tools: Tools, candidate: MakeCandidate, tmp_path: Path, turned: bool, other: int, outcome: Outcome
+) -> None:
+    """At 4096 float16 rounds a sum away; at nine times that an index is out of range on both sides."""
+    nodes = [
+        helper.make_node("Add", ["x", "one"], ["t"]),
+        helper.make_node("Sub", ["t", "x"], ["d"]),
+        helper.make_node("Div", ["x", "row"], ["s"]),
+        helper.make_node("Cast", ["s"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["x", "i"], ["g"]),
+    ]
+    weights = {"one": np.ones(1, np.float16), "row": np.full(1, 4096, np.float16)}
+    path = model(nodes, tmp_path / "m.onnx", weights=weights, outputs=("d", "g"), dtype=TensorProto.FLOAT16)
+    check = make(tools, CompareChecker(), REFERENCE, PLAIN)
+    whole = check.check(candidate(path, {"x": np.full(4, 4096, np.float16)}))
+    assert whole.outcome is Outcome.FAIL and whole.metrics["reference"] == "ran"
+    check.settle(whole)
+    samples = [{"x": np.full(4, value, np.float16)} for value in (9 * 4096, other)]
+    verdict = check.check(candidate(path, *(samples[::-1] if turned else samples)))
+    assert verdict.outcome is outcome
+    assert outcome is Outcome.UNRESOLVED or verdict.metrics["sample"] == (0 if turned else 1)
+
+
 class TestAuto:
     def test_the_failing_stage_is_fixed(
         self, tools: Tools, candidate: MakeCandidate, overflow: Path, unknown_op: Path

@@ -68,6 +68,13 @@ class OnnxRuntime:
         # errors come back as exceptions; warnings about every candidate would bury the rest of a log
         onnxruntime.set_default_logger_severity(3)
 
+    @staticmethod
+    def seed(number: int) -> None:
+        """Have the nodes without a seed of the sessions that follow draw the same in each."""
+        import onnxruntime
+
+        onnxruntime.set_seed(number)
+
     @classmethod
     def load(cls, path: str, settings: Dict[str, Any]) -> OnnxRuntime:
         """Create a session with the settings of the backend group.

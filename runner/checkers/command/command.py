@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
+import os
 import shlex
 import shutil
 import threading
@@ -23,7 +25,7 @@ from runner.checkers.command.tracebacks import BY_LINE, NOT_IN_NPZ
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
-from runner.judgment import MEASURE
+from runner.judgment import ERROR, MEASURE, measured
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.schema.settings import context_of
 from runner.verdict import CHECK_OUTPUT, Verdict
@@ -37,13 +39,14 @@ log = logging.getLogger(__name__)
 # lines of a command's output that are repeated in the log; the file has all of them
 _SHOWN_LINES = 100
 _SHOWN_LETTERS = 2000
+_FROM_GOOD = (Outcome.PASS, Outcome.DIFFERENT, Outcome.UNRESOLVED, Outcome.FAIL)
 
 
 class CommandCheck(Checker):
     """``checker=command``: see `ExitRules` for the verdict and `Template` for the placeholders.
 
-    A command that asks for {inputs} or {references} runs once for each sample, until one does not pass; {data} is one
-    folder with all samples.
+    A command that asks for {inputs} or {references} runs once for each sample, and the worst decides: without a measure
+    the first that fails ends it. {data} is one folder with all samples.
     """
 
     name = "command"
@@ -56,7 +59,8 @@ class CommandCheck(Checker):
         self._runs = CommandRuns(settings, self._template.words, tools)
         self._measure = Measure(settings.measure)
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
-        self._watched = Watched(files, tools.run_folder, self._template.data(files))
+        modules = self._template.modules(files, {**os.environ, **settings.env})
+        self._watched = Watched(files, tools.run_folder, self._template.data(files), modules)
         self._placed = placing(settings, tools)
         self._information = IterationInfo(tools.at(settings.iteration_info)) if settings.iteration_info else None
         # a check that reads files at fixed paths can only run once at a time
@@ -138,16 +142,18 @@ class CommandCheck(Checker):
             )
         once = not {"inputs", "references"} & self._template.mentions
         samples: tuple[Sample | None, ...] = (None,) if once else candidate.samples or (Sample({}),)
-        seconds, peak, verdict = 0.0, 0.0, Verdict(Outcome.PASS)
+        every: list[Verdict] = []
         for number, sample in enumerate(samples):
-            verdict = self._run(candidate, number, sample)
-            seconds, peak = seconds + verdict.seconds, max(peak, verdict.peak_rss_mb)
-            if verdict.outcome is not Outcome.PASS:
+            every.append(self._run(candidate, number, sample))
+            if _badness(every[-1]) == _badness(None):
                 break
+        # of several that pass alike the last
+        verdict = max(every, key=lambda one: (_badness(one), one.outcome is Outcome.PASS and every.index(one)))
         if len(samples) > 1:
-            counted = {"sample": number, "samples": len(samples)}
+            counted = {"sample": every.index(verdict), "samples": len(samples)}
             verdict = dataclasses.replace(verdict, metrics={**verdict.metrics, **counted})
-        return dataclasses.replace(verdict, seconds=seconds, peak_rss_mb=peak)
+        peak = max(one.peak_rss_mb for one in every)
+        return dataclasses.replace(verdict, seconds=sum(one.seconds for one in every), peak_rss_mb=peak)
 
     def _run(self, candidate: Candidate, number: int, sample: Sample | None) -> Verdict:
         given = self._values(candidate, number, sample)
@@ -235,6 +241,16 @@ class CommandCheck(Checker):
     def _first_to_print(self, text: str, candidate: Candidate) -> int:
         """Return the number of the first check that printed this, wherever its candidate lay."""
         return self._printed.setdefault(hash(text.replace(str(candidate.folder), "")), candidate.iteration)
+
+
+def _badness(verdict: Verdict | None) -> tuple[int, float]:
+    """How bad it is what a check says of one sample; None: nothing is worse. What is not known may be a failure."""
+    if verdict is None:
+        return len(_FROM_GOOD), math.inf
+    measure = measured(verdict.metrics)
+    failed = verdict.outcome is Outcome.FAIL
+    unmeasured = math.inf if failed else -math.inf
+    return _FROM_GOOD.index(verdict.outcome) + 1, unmeasured if measure is None else ERROR.harm(measure)
 
 
 def _read(path: Path) -> str:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from runner.checkers.local_modules import imported, local, search_path
 from runner.errors import UsageError
 from runner.files import sha256_of
 
@@ -91,6 +92,15 @@ class Template:
     def data(files: Mapping[str, Path]) -> frozenset[str]:
         """Those of ``files`` that are no programs, so that the command may write them."""
         return frozenset(word for word, path in files.items() if not _is_program(path))
+
+    def modules(self, files: Mapping[str, Path], environment: Mapping[str, str]) -> dict[str, Path]:
+        """The user's own modules that the Python scripts among ``files`` import, by their names."""
+        places = search_path(environment, self._cwd)
+        named = (word for before, word in zip(self.words, self.words[1:], strict=False) if before == "-m")
+        found = local(named, (self._cwd, *places))
+        for script in files.values():
+            found |= imported(script, (Path(os.path.realpath(script)).parent, *places))
+        return found
 
     @property
     def slip(self) -> str:

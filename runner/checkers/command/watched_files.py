@@ -13,18 +13,27 @@ from runner.files import stamp
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
+_NONE: Mapping[str, Path] = {}
 
 
 class Watched:
     """Files as they were when the check was made. Safe for threads.
 
     ``files``: by the words that name them. ``outputs``: those that the check itself may write; one that changes in the
-    first check that passes, or in the first that fails, is no longer watched (a log of what passed).
+    first check that passes, or in the first that fails, is no longer watched (a log of what passed). ``modules``: what
+    it imports; of one that is gone its interpreter tells.
     ``run_folder``: for the message.
     """
 
-    def __init__(self, files: Mapping[str, Path], run_folder: Path, outputs: frozenset[str] = frozenset()) -> None:
-        self._files = dict(files)
+    def __init__(
+        self,
+        files: Mapping[str, Path],
+        run_folder: Path,
+        outputs: frozenset[str] = frozenset(),
+        modules: Mapping[str, Path] = _NONE,
+    ) -> None:
+        self._modules = {f"module {name}": path for name, path in modules.items()}
+        files = self._files = {**files, **self._modules}
         self._outputs = outputs
         self._run_folder = run_folder
         self._stamps = {word: stamp(path) for word, path in files.items()}
@@ -37,7 +46,7 @@ class Watched:
         with self._lock:
             for word, path in list(self._files.items()):
                 now = stamp(path)
-                if now == self._stamps[word]:
+                if now == self._stamps[word] or (now is None and word in self._modules):
                     continue
                 if now is not None and digest(path) == self.digests[word]:
                     self._stamps[word] = now

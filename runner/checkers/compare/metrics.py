@@ -24,6 +24,8 @@ FLOOR_ULPS = 4.0
 KINDS = ("shape", "nan", "inf", "mismatch")
 # smallest size in bytes of an integer type whose values are counts and indices rather than quantized reals
 EXACT_BYTES = 4
+# share of the elements of such a type that counts as one tolerance
+EXACT_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,15 @@ class Difference:
         return bool(self.kind) or self.error > (self.limit if limit is None or self.exact else limit)
 
     def rank(self, limit: float | None = None) -> tuple[int, float]:
-        """Return what is largest for the worst of several outputs; ``limit``: as above."""
-        how_far = self.error / ((self.limit if limit is None else limit) or 1e-300)
-        return (-KINDS.index(self.kind) if self.kind else -len(KINDS)), how_far
+        """Return what is largest for the worst of several outputs; ``limit``: as above.
+
+        What has to be equal and is not lies one tolerance off, and one more for each `EXACT_SHARE` of its elements.
+        """
+        allowed = self.limit if limit is None else limit
+        how_far = self.error / (allowed or (EXACT_SHARE if self.exact else 1e-300))
+        how_far += bool(self.exact and not allowed and self.error)
+        by_size = self.exact or not self.kind
+        return (-len(KINDS) if by_size else -KINDS.index(self.kind)), how_far
 
     def numbers(self) -> dict[str, Any]:
         """The numbers, fit for JSON, None where nothing was measured.

@@ -37,7 +37,7 @@ from runner.model.graph.scopes import all_nodes
 from runner.reference.recording import Recorder
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
-from runner.schema.checker import AutoChecker
+from runner.schema.checker import AutoChecker, BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
@@ -93,6 +93,7 @@ def _reduce(job: Job) -> Summary:
         settings.cut.policy,
         settings.cut.outputs,
         control=FORMS[kept][0],
+        fed=job.checker.wants_feeds and not isinstance(settings.checker, BuildsChecker),
     )
     subject = replace(subject, carried=loaded.graph.constants if subject.carries else frozenset())
 

@@ -24,6 +24,7 @@ from runner.model.files.copy_for_check import copy_for_check
 from runner.model.graph.control_model import Form, control
 from runner.model.graph.cut import Cut, CutError, cut
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.remove_unused import with_outputs
 from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.value_types import has_no_rank, structure_of, without_shape
 from runner.reference.nonfinite import Taint
@@ -51,6 +52,8 @@ class Subgraph:
     model is the user's file itself. ``origin``: what the graph was made
     from, where it is none of the model's own (a body of an answer, hoisted): its recorded values come from there.
     ``carried``: nodes that are no elements and come along with whatever reads them (see `Graph.constants`).
+    ``fed``: the check reads values; for one that reads none no value is a bad one. ``unshown``: inner tensors that no
+    candidate hands out.
     """
 
     graph: Graph
@@ -69,6 +72,8 @@ class Subgraph:
     declared: bool = False
     as_file: bool = False
     carried: frozenset[int] = frozenset()
+    fed: bool = True
+    unshown: frozenset[str] = frozenset()
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
     _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
@@ -94,6 +99,7 @@ class Subgraph:
             "declared": str(self.declared),
             "as_file": str(self.as_file),
             "carried": Trial(self.carried).ranges,
+            **({"unshown": " ".join(sorted(self.unshown))} if self.unshown else {}),
         }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
@@ -113,7 +119,7 @@ class Subgraph:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
         # with the inputs kept, the earliest failing output is wanted, not the values on the way to it
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
-        return cut(
+        made = cut(
             self.graph,
             trial.elements,
             types=self.types_of_all,
@@ -123,6 +129,8 @@ class Subgraph:
             keep_inputs=self.closure is Closure.ANCESTORS,
             carried=self.carried,
         )
+        hides = not self.unshown.isdisjoint(made.outputs)
+        return with_outputs(made, {*made.outputs} - self.unshown) if hides else made
 
     def _control(self, folder: Path) -> Candidate:
         values = self.recorded.values
@@ -180,6 +188,8 @@ class Subgraph:
         if not tensor_type.elem_type:
             return None
         shape = tuple(dim.dim_value or 1 for dim in tensor_type.shape.dim)
+        if math.prod(shape) > _MOST_SEEDED and not self.fed:
+            return None
         if math.prod(shape) > _MOST_SEEDED:  # a damaged file may say anything
             raise CutError(f"nothing is recorded for {name!r}, and {list(shape)} is too large to make up a value")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -206,7 +216,7 @@ class Subgraph:
     def is_bad_feed(self, name: str) -> bool:
         """Return whether a value that is fed would itself explain a failure."""
         held = [values[name] for values in self.recorded.values if name in values]
-        return any(not tensor.finite for tensor in held) and not self._meant(name)
+        return self.fed and any(not tensor.finite for tensor in held) and not self._meant(name)
 
     def _unusable(self, made: Cut) -> str | None:
         """Why a cut is no question: a fed value would itself explain a non-finite output, or was not recorded right.
@@ -216,7 +226,8 @@ class Subgraph:
         for name in made.inputs:
             if name not in self.graph.inputs and self.is_bad_feed(name):
                 return f"the value recorded for {name!r} is not finite"
-        return next((self.recorded.unfit[n] for n in (*made.inputs, *made.constants) if n in self.recorded.unfit), None)
+        used = (*(made.inputs if self.fed else ()), *made.constants)
+        return next((self.recorded.unfit[name] for name in used if name in self.recorded.unfit), None)
 
     def _meant(self, name: str) -> bool:
         """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""

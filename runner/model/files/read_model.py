@@ -1,7 +1,8 @@
 """Reading a user's model once, with care: from then on everything works on a structure and one weights file of our own.
 
-The structure is the model as it was, to the letter, but for this: top-level Constant nodes are initializers, and large
-weights lie in ``weights.bin`` beside it. Only nodes that stand in no executable order are moved, and that is said.
+The structure is the model as it was, to the letter, but for this: top-level Constant nodes are initializers, nodes that
+draw may have a seed, and large weights lie in ``weights.bin`` beside it. Only nodes that stand in no executable order
+are moved, and that is said.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from runner.model.graph.validate import (
     sort_nodes,
 )
 from runner.model.passes.lift_constants import lower_constants
+from runner.model.passes.seed_draws import seed_draws
 from runner.model.values import tensor_bytes
 
 STRUCTURE = "structure.onnx"
@@ -43,22 +45,24 @@ _PROTOBUF_LIMIT = 1 << 31
 def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     """Read the model at ``args["model"]`` into the folder ``args["store"]``: structure.onnx and maybe weights.bin.
 
-    ``args["inline_limit"]`` (optional): bytes of weights from which they leave the structure.
+    ``args["inline_limit"]`` (optional): bytes of weights from which they leave the structure. ``args["seed"]``
+    (optional): what `seed_draws` takes.
 
     Returns ``bytes`` (of the model file and the files it refers to), ``weights_bytes`` (of all weights), ``nodes``
     (elements: top-level nodes, Constants not counted), ``constants`` (how many Constants became initializers),
-    ``warnings``, ``sha256`` (over the model file and its external data), ``behind_link`` (whether the path is a
-    link and external data lie beside its target only: no runtime finds them from the path).
+    ``warnings``, ``seeded`` (the nodes that got a seed), ``sha256`` (over the model file and its external data),
+    ``behind_link`` (whether the path is a link and external data lie beside its target only: no runtime finds them
+    from the path).
     Raises ModelError, one clear line, for whatever is wrong with the files, and NoRoomForWeights before anything is
     copied.
     """
     path, store = Path(args["model"]), Path(args["store"])
     inline_limit = int(args.get("inline_limit", INLINE_LIMIT))
     with HashedAside() as digest:
-        return _ingest(path, store, inline_limit, digest)
+        return _ingest(path, store, inline_limit, digest, args.get("seed"))
 
 
-def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside) -> dict[str, Any]:
+def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside, seed: int | None) -> dict[str, Any]:
     before = stamp(path)
     model, size, own = parse_hashed(path, inline_limit, digest)
     warnings: list[str] = []
@@ -71,6 +75,7 @@ def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside) -> 
     check_tensors(model)
     files = ExternalFiles(path, own)
     _inline_small_parts(model, files, digest, but_own=own)
+    seeded = [] if seed is None else seed_draws(model.graph, seed)  # before anything is moved
     constants = lower_constants(model.graph, model.ir_version)
     if own:
         _inline_small_parts(model, files, digest, but_own=False)  # what was no top-level Constant
@@ -91,6 +96,7 @@ def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside) -> 
         "nodes": len(model.graph.node) - sparse,
         "constants": constants,
         "warnings": warnings,
+        "seeded": seeded,
         "sha256": sha256,
         "behind_link": files.behind_link,
     }

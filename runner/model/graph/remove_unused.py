@@ -1,12 +1,15 @@
-"""Removing dead nodes, unused initializers and stale value_info from a graph; the rest keeps its order."""
+"""Removing outputs, dead nodes, unused initializers and stale value_info from a graph; the rest keeps its order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from onnx import GraphProto
 
 from runner.model.graph import scopes
+from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.protobuf_edits import set_messages
 
 
 def remove_dead_nodes(graph: GraphProto) -> int:
@@ -54,3 +57,12 @@ def remove_stale_value_info(graph: GraphProto) -> None:
     there.update(name for node in graph.node for name in (*node.input, *node.output))
     for at in reversed([at for at, value in enumerate(graph.value_info) if value.name not in there]):
         del graph.value_info[at]
+
+
+def with_outputs(made: Cut, names: Collection[str]) -> Cut:
+    """Return a cut with these of its outputs alone. Raises CutError where it has none of them."""
+    kept = tuple(name for name in made.outputs if name in names)
+    if not kept:
+        raise CutError(f"it hands out nothing but {', '.join(made.outputs)}, which is infinite on purpose")
+    set_messages(made.model.graph.output, [value for value in made.model.graph.output if value.name in names])
+    return replace(made, outputs=kept)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.harness import Run, winnow
+from tests.harness import Run, by_command, check_script, winnow
 
 SIZE = 6
 EMPTY = np.where(np.arange(SIZE)[:, None] == 3, False, np.tril(np.ones((SIZE, SIZE), bool)))
@@ -17,14 +17,15 @@ EMPTY = np.where(np.arange(SIZE)[:, None] == 3, False, np.tril(np.ones((SIZE, SI
 INF = np.float32(np.inf)
 
 
-def reduced(folder: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray]) -> Run:
-    """Reduce a model that makes ``z`` of ``x`` where that has a NaN or Inf."""
+def reduced(folder: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], *check: str) -> Run:
+    """Reduce a model that makes ``z`` of ``x`` where that has a NaN or Inf; ``check``: another one than ours."""
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIZE, SIZE])] for name in ("x", "z")]
     tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
     graph = helper.make_graph(nodes, "g", *ends, tensors)
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "net.onnx")
-    return winnow(f"model={folder / 'net.onnx'}", "checker=finite", "checker.flaky=never", folder=folder / "run")
+    asked = check or ("checker=finite", "checker.flaky=never")
+    return winnow(f"model={folder / 'net.onnx'}", *asked, folder=folder / "run")
 
 
 def nodes(*more: tuple[str, str, str]) -> list[onnx.NodeProto]:
@@ -86,3 +87,32 @@ def test_an_overflow_under_a_mask_is_the_fault(tmp_path: Path) -> None:
     rows = np.where(np.tril(np.ones((SIZE, SIZE), bool)), np.float32(0), -INF).astype(np.float32)
     run = reduced(tmp_path, given, {"huge": np.float32(3e38), "rows": rows})
     assert (run.code, run.result["culprits"]) == (0, ["scores"]), run.output
+
+
+FINITE = """
+import numpy as np, onnxruntime as ort
+BEFORE
+session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+feeds = dict(np.load(sys.argv[2]))
+made = session.run(None, {one.name: feeds[one.name] for one in session.get_inputs()})
+sys.exit(int(not all(np.isfinite(value).all() for value in made)))
+"""
+WRONG = """
+for node in model.graph.node:
+    if node.op_type == "Tanh":
+        node.op_type = "Log"
+"""
+
+
+@pytest.mark.parametrize("whose", ["the model's", "the runtime's"])
+def test_a_check_for_nan_is_not_led_to_a_mask(whose: str, tmp_path: Path) -> None:
+    """The mask's -Inf is the first that is handed out; what makes a NaN comes after it."""
+    last = (("Sub", "mixed mixed", "zero"), ("Div", "zero zero", "bad"), ("Add", "bad mixed", "z"))
+    if whose == "the runtime's":
+        last = (("Neg", "mixed", "low"), ("Tanh", "low", "bad"), ("Add", "bad mixed", "z"))
+    given = ("Abs", "x", "scores"), ("Where", "mask scores least", "masked"), *AFTER[:2], *last
+    weights = {"mask": np.tril(np.ones((SIZE, SIZE), bool)), "least": np.array(-INF, np.float32)}
+    body = FINITE.replace("BEFORE", WRONG if whose == "the runtime's" else "")
+    check = by_command(check_script(tmp_path, body), "{inputs}")
+    run = reduced(tmp_path, nodes(*given), weights, *check, "inputs.ranges={x: [1, 2]}")
+    assert (run.code, run.result["culprits"]) == (0, ["bad"]), run.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,43 @@ def wide(path: Path) -> Path:
     """The If itself fails: its condition has eight elements."""
     greater = make_node("Greater", ["x", "zero"], ["taken"], name="GT")
     return choice(path, [greater], "Sigmoid", [tensor("zero", np.array(0, np.float32))])
+
+
+RUN = """
+import sys, numpy as np, onnx, onnxruntime as ort
+from onnx.helper import make_node
+
+def wrong(graph):
+    for node in list(graph.node):
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                wrong(attribute.g)
+        if node.op_type in ("If", "Tanh"):
+            out, node.output[0] = node.output[0], node.output[0] + "_right"
+            graph.node.insert(list(graph.node).index(node) + 1, make_node("Exp", [node.output[0]], [out]))
+
+model = onnx.load(sys.argv[1])
+feeds, good = dict(np.load(sys.argv[2])), dict(np.load(sys.argv[3]))
+wrong(model.graph)
+session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+names = [one.name for one in session.get_outputs() if one.name in good]
+made = session.run(names, {one.name: feeds[one.name] for one in session.get_inputs()})
+sys.exit(int(not all(np.allclose(value, good[name], atol=1e-3) for name, value in zip(names, made))))
+"""
+
+
+@pytest.mark.parametrize(("taken", "nested"), [(True, []), (False, ["IF.else_branch/E1"])])
+def test_a_branch_that_never_ran_is_no_answer_to_a_failure_by_values(
+    tmp_path: Path, taken: bool, nested: list[str]
+) -> None:
+    """The If hands on wrong values, whichever branch it takes, and so does a Tanh of one branch."""
+    path = choice(tmp_path / "model.onnx", [], "Sigmoid", [tensor("taken", np.array(taken))])
+    check = tmp_path / "check.py"
+    check.write_text(RUN)
+    argv = json.dumps([sys.executable, str(check), "{model}", "{inputs}", "{references}"])
+    given = (*QUICK, f"model={path}", "checker=command", f"checker.command={argv}")
+    run = winnow(*given, folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"], run.result["nested"]) == (0, ["IF"], nested), run.output
 
 
 CASES = {

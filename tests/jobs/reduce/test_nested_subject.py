@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from runner.candidate import Invalid, Sample
+from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.nested.body_subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
@@ -93,6 +94,8 @@ def test_a_value_that_is_not_finite_is_no_question(tmp_path: Path, pool):
     found = inside.make(Trial.of([4]), tmp_path)
     assert isinstance(found, Invalid)
     assert "choice.else_branch/u" in found.reason and "not finite" in found.reason
+    unread = replace(inside, fed=False)
+    assert isinstance(unread.make(Trial.of([4]), tmp_path), Candidate)
 
 
 def test_the_control_is_a_lone_identity_on_what_the_model_is_fed(tmp_path: Path, pool):

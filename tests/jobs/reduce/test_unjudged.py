@@ -36,7 +36,7 @@ def test_a_candidate_that_cannot_be_made_is_in_the_journal_and_no_verdict(tmp_pa
 
     nodes = [helper.make_node("Sqrt", ["x"], ["root"], name="root"), *chain("Abs", "Neg", "Cos", "Sin", first="root")]
     given = saved(model_of(nodes, ["x"], ["t3"]), tmp_path, x=X - 2)
-    check = by_command(check_script(tmp_path, body.replace("Cos_4", "Cos_2")))
+    check = by_command(check_script(tmp_path, body.replace("Cos_4", "Cos_2")), "{inputs}")
     run = winnow(*given, *check, folder=tmp_path / "run")
     assert run.code == 0, run.output
     lines = [json.loads(line) for line in (run.folder / "journal.jsonl").read_text().splitlines()]
@@ -47,6 +47,15 @@ def test_a_candidate_that_cannot_be_made_is_in_the_journal_and_no_verdict(tmp_pa
     assert again.result["culprits"] == run.result["culprits"] and again.result["checks"]["search"] == 0
     after = (run.folder / "journal.jsonl").read_text().splitlines()
     assert sum("invalid" in json.loads(line) for line in after) == len(told)
+
+
+def test_a_check_that_reads_no_values_is_asked_about_every_candidate(tmp_path: Path) -> None:
+    body = "sys.exit(1 if 'Cos_2' in nodes else 0)"
+    nodes = [helper.make_node("Sqrt", ["x"], ["root"], name="root"), *chain("Abs", "Neg", "Cos", "Sin", first="root")]
+    given = saved(model_of(nodes, ["x"], ["t3"]), tmp_path, x=X - 2)
+    run = winnow(*given, *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"], run.result["unresolved"]) == (0, ["Cos_2"], {}), run.output
+    assert run.result["cause"]["status"] == "proven"
 
 
 def test_a_script_that_goes_missing_ends_the_run_and_resume_goes_on(tmp_path: Path) -> None:

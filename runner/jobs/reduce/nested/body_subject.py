@@ -43,7 +43,8 @@ class Inside:
     candidate in which the Loop's condition was cut makes as many. ``folder``: for values of our own. ``constant``:
     whether data-independent values are written into candidates. ``origin``: the answer that the model was made from.
     ``emptied``: nothing is left of the body, and what it handed out is fed. Then the one element is the owner, which
-    stays: a failure that stays too does not need this body, it is the owner's own or another body's.
+    stays: a failure that stays too does not need this body, it is the owner's own or another body's. ``fed``: the
+    check reads values.
     """
 
     descent: Descent
@@ -54,6 +55,7 @@ class Inside:
     constant: bool = True
     origin: str = ""
     emptied: bool = False
+    fed: bool = True
 
     @property
     def level(self) -> Level:
@@ -210,7 +212,7 @@ class Inside:
         A NaN would. An Inf would, unless the reference run ended finite all the same (the mask of an attention).
         """
         healthy = self.level.recorded.healthy(self.level.graph.outputs)
-        for name in made.inputs:
+        for name in made.inputs if self.fed else ():
             if name in self.level.graph.input_order:
                 continue
             if name in self.level.recorded.unfit:

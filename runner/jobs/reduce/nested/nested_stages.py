@@ -19,12 +19,13 @@ from runner.jobs.reduce.nested.body_subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.journal.journal import context_digest
 from runner.model.graph.cut import CutError
-from runner.model.nested.bodies import Body, HoistError
+from runner.model.nested.bodies import Body, HoistError, Kind
 from runner.reference.body_values import (
     Descent,
     Level,
     RecorderOf,
     descend,
+    is_taken,
     iterations,
     level_of,
     ordered_bodies,
@@ -58,9 +59,12 @@ class NestedStages:
         if not isinstance(subject, Subgraph):
             return
         level = _tried("the answer", self._level, subject, standing)
+        failure = standing.judge.studied.signature
+        by_values = subject.fed and failure is not None and failure.about_values
         for body in ordered_bodies(level) if level else ():
             assert level
-            yield from self._of_body(subject, standing, level, body)
+            if not (by_values and _never_ran(level, body)):
+                yield from self._of_body(subject, standing, level, body)
 
     def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body) -> Iterator[Stage]:
         """Hoisted, in one iteration after the other; then with the owner kept."""
@@ -87,7 +91,7 @@ class NestedStages:
             yield self._stage("hoist", label, standing, hoisted, body)
         if not first or first.iteration or not body.attribute:
             return
-        if kept := _tried(body.path, self._inside, first, origin):
+        if kept := _tried(body.path, self._inside, first, origin, fed=subject.fed):
             stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
             yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
 
@@ -97,9 +101,9 @@ class NestedStages:
         origin = (*standing.origin, body.path)
         return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
 
-    def _inside(self, descent: Descent, origin: str) -> Inside:
+    def _inside(self, descent: Descent, origin: str, *, fed: bool) -> Inside:
         trips = trip_counts(descent.above, descent.body, self.record, self._folder())
-        found = Inside(descent, trips, self._folder(), origin=origin)
+        found = Inside(descent, trips, self._folder(), origin=origin, fed=fed)
         found.cut(found.space.whole)
         return found
 
@@ -115,6 +119,15 @@ class NestedStages:
         """A folder that does not exist yet."""
         self._made += 1
         return self.folder / str(self._made)
+
+
+def _never_ran(level: Level, body: Body) -> bool:
+    """Whether the reference ran this body for no sample: a branch of an If whose condition is known for all."""
+    if body.kind is not Kind.IF:
+        return False
+    name, samples = level.graph.protos[body.owner].input[0], range(len(level.recorded.values))
+    known = all(level.value(at, name) is not None for at in samples)
+    return known and not any(is_taken(level, body, at) for at in samples)
 
 
 def _tried(what: str, make: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:

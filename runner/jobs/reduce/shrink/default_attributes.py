@@ -46,6 +46,8 @@ class DefaultAttributes:
         """Return the model without the attributes on level 0, and what it is fed."""
         model = copy_of(self.whole.model)
         gone = {place for place, level in zip(self.places, levels, strict=True) if not level}
+        if gone:  # other strides make other shapes
+            del model.graph.value_info[:]
         for index in {index for index, _ in gone}:
             node = model.graph.node[index]
             kept = [one for one in node.attribute if (index, one.name) not in gone]

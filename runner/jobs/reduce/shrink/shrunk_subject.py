@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from onnx import ModelProto
+from onnx import ModelProto, TypeProto
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.checkers.backend_run import Side
@@ -182,8 +182,14 @@ class Shrunk:
 
 
 def _declare(model: ModelProto, samples: tuple[Sample, ...]) -> None:
-    """Give outputs that are declared without a shape the one that the reference saw."""
+    """Give outputs that are declared without a shape, or with another one, that which the reference saw."""
     known = recorded_types([sample.expected for sample in samples])
     for value in model.graph.output:
-        if has_no_rank(value.type) and value.name in known:
+        if value.name in known and (has_no_rank(value.type) or not _agree(value.type, known[value.name])):
             value.type.CopyFrom(known[value.name])
+
+
+def _agree(declared: TypeProto, seen: TypeProto) -> bool:
+    """Whether no size that is declared is another one than was seen."""
+    mine, theirs = ([dim.dim_value for dim in one.tensor_type.shape.dim] for one in (declared, seen))
+    return len(mine) == len(theirs) and all(not a or not b or a == b for a, b in zip(mine, theirs, strict=True))

@@ -194,3 +194,26 @@ def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_p
     assert paid == [2, 4], "a control, then one question, or one of each pass"
     for name in ("reduced.onnx", "test_data_set_0/input_0.pb", "test_data_set_0/output_0.pb"):
         assert (together.folder / name).read_bytes() == (alone / name).read_bytes(), name
+
+
+def test_what_lost_its_strides_declares_the_shape_that_it_has(tmp_path: Path) -> None:
+    """The file says what each tensor is like, and what is handed over passes the checker and inference as the file."""
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["a"], name="conv", strides=[2, 2], kernel_shape=[1, 1]),
+        helper.make_node("Abs", ["a"], ["b"], name="abs"),
+        helper.make_node("Relu", ["b"], ["y"], name="relu"),
+    ]
+    ends = [[helper.make_tensor_value_info(*one)] for one in (("x", 1, [1, 2, 6, 6]), ("y", 1, [1, 2, 3, 3]))]
+    kernel = tensor("k", np.ones((2, 2, 1, 1), np.float32))
+    inner = [helper.make_tensor_value_info(name, 1, [1, 2, 3, 3]) for name in ("a", "b")]
+    graph = helper.make_graph(nodes, "g", *ends, [kernel], value_info=inner)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, tmp_path / "m.onnx")
+    for name, condition in (("alone", "'conv' in nodes"), ("followed", "{'conv', 'abs'} <= nodes")):
+        check = by_command(check_script(tmp_path, f"sys.exit(int({condition}))"), "{inputs}")
+        done = winnow(f"model={tmp_path / 'm.onnx'}", *check, folder=tmp_path / name)
+        assert "fewer attributes" in done.result["message"], done.output
+        assert not done.model().graph.node[0].attribute
+        onnx.checker.check_model(done.model(), full_check=True)
+        onnx.shape_inference.infer_shapes(done.model(), check_type=True, strict_mode=True)
