@@ -21,7 +21,7 @@ from runner.model.values.recorded import paths
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
-from runner.verdict import NO_IMPORT, Signature, Verdict
+from runner.verdict import NO_IMPORT, SAYS_SO, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, refused_memory, shortage
 from strategies.outcome import Outcome
 
@@ -198,7 +198,7 @@ class PythonCheck(Checker):
         if outcome is Outcome.UNRESOLVED and not detail:
             return outcome, None, f"{self.describe()} said unresolved", numbers
         failed = outcome in (Outcome.FAIL, Outcome.DIFFERENT)
-        signature = Signature("check", "returned fail", normalize(detail)) if failed else None
+        signature = Signature("check", SAYS_SO, normalize(detail)) if failed else None
         return outcome, signature, detail or (f"{self.describe()} returned {said!r}" if failed else ""), numbers
 
     def _write_log(self, candidate: Candidate, reply: Reply, printed: str) -> str | None:
