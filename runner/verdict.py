@@ -41,9 +41,9 @@ MODEL, CHECK, FEEDS = "model", "check", "feeds"
 MISFIT = "the check does not fit the candidate"
 OWN_EXCEPTION = "the check ended in an exception of its own"
 """Why a check has not judged."""
+UNFIT = (MISFIT, OWN_EXCEPTION)
 NO_IMPORT, NOT_RUN = "the check could not import what it needs", "the command could not run"
 """Why a check has said nothing: what it needs was not there."""
-UNFIT = (MISFIT, OWN_EXCEPTION)
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,12 @@ class Signature:
 
     def to_json(self) -> list[Any]:
         """Return plain JSON types."""
-        raised = [self.raised.to_json()] if self.raised else []
-        return [self.stage, self.kind, self.detail, *raised]
+        return [self.stage, self.kind, self.detail, *([self.raised.to_json()] if self.raised else [])]
 
     @staticmethod
     def from_json(data: Sequence[Any]) -> Signature:
         """Read what ``to_json`` wrote."""
-        stage, kind, detail, *more = data
-        return Signature(stage, kind, detail, Raised.from_json(more[0]) if more else None)
+        return Signature(data[0], data[1], data[2], Raised.from_json(data[3]) if len(data) > 3 else None)
 
 
 LISTED, SAYS_SO = "listed exit", "returned fail"
@@ -158,8 +156,8 @@ def same_failure(
 ) -> bool:
     """Whether two failures are the same one, as far as ``rule`` looks; ``other``: the one under study.
 
-    Feeds that do not fit are nobody's failure under any rule, unless both failed in that very way. ``names``: those of
-    the model's nodes and tensors, which messages may hold.
+    Feeds that do not fit are nobody's, under any rule, unless both failed in that very way. ``names``: of the model's
+    nodes and tensors, which messages may hold.
     """
     misfit = any(signature.raised and signature.raised.feeds for signature in (one, other))
     if not _as_raised(one, other) and (misfit or rule in (SameFailure.kind, SameFailure.strict)):
@@ -223,7 +221,7 @@ class Verdict:
     @property
     def said(self) -> str:
         """Outcome and reason in one line."""
-        return f"{self.outcome.value}: {self.reason}" if self.reason else self.outcome.value
+        return self.outcome.value + (f": {self.reason}" if self.reason else "")
 
     @property
     def never_ran(self) -> bool:
@@ -244,9 +242,9 @@ class Verdict:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Verdict:
         """Read what ``to_json`` wrote. Raises KeyError, TypeError or ValueError on anything else."""
-        given = {one.name: data[one.name] for one in fields(Verdict)}
         signature = Signature.from_json(data["signature"]) if data["signature"] else None
-        return Verdict(**given | {"outcome": Outcome(data["outcome"]), "signature": signature})
+        given = {one.name: data[one.name] for one in fields(Verdict)} | {"signature": signature}
+        return Verdict(**given | {"outcome": Outcome(data["outcome"])})
 
 
 def message_drift(before: str, after: Verdict, studied: Signature, names: Collection[str] = ()) -> str:
@@ -265,8 +263,7 @@ def _short(text: str) -> str:
 
 def rows_of(verdict: Verdict) -> list[Mapping[str, Any]]:
     """Return a verdict's rows of numbers; a journal may hold anything."""
-    held = verdict.metrics.get(TABLE)
-    return [row for row in held if _is_row(row)] if isinstance(held, list) else []
+    return [row for row in held if _is_row(row)] if isinstance(held := verdict.metrics.get(TABLE), list) else []
 
 
 def _is_row(row: Any) -> bool:
@@ -280,14 +277,17 @@ def relative(
     rule: SameFailure,
     names: Collection[str] = (),
     caught: Raised | None = None,
+    also: Collection[Signature] = (),
 ) -> Verdict:
     """A verdict in the light of the failure under study.
 
     Another failure is DIFFERENT. A check that an exception of its own ended, not as on the whole model, has not judged:
-    UNRESOLVED. ``caught``: what the check shows on a harmless model that it passes, which is no mistake.
+    UNRESOLVED. ``caught``: what it shows on a harmless model that it passes. ``also``: other words of the same failure.
     """
     signature = verdict.signature
-    if verdict.outcome is not Outcome.FAIL or not signature or same_failure(signature, studied, rule, names):
+    if verdict.outcome is not Outcome.FAIL or not signature:
+        return verdict
+    if any(same_failure(signature, known, rule, names) for known in (studied, *also)):
         return verdict
     if caught and signature.raised:
         before = studied.raised.beyond(caught, None) if studied.raised else None

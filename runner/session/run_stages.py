@@ -74,9 +74,14 @@ class HandedOver:
         return counted(self.standing.size, "node")
 
     @property
+    def fails(self) -> bool:
+        """Whether it failed when it was checked again."""
+        return self.again.answer is Answer.YES
+
+    @property
     def doubtful(self) -> str:
         """Why it is no answer after all; "" where it is one."""
-        if self.again.answer is not Answer.YES:
+        if not self.fails:
             unknown = self.again.verdict.outcome is Outcome.UNRESOLVED
             did = "could not be judged" if unknown else "did not"
             told = f"the answer ({self.shown}) failed once and {did} when checked again ({self.again.verdict.reason})"

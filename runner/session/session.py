@@ -182,14 +182,13 @@ class Session:
         elif not self.inquiry.passed:
             self.confirm_nothing(unjudged=self.reliability.rates is not None)
         answer = self.finish(self.inquiry, done)
-        cause, doubtful = None, answer.doubtful
-        if self.prove_cause and not self.inquiry.stopped and not doubtful:
+        cause = None
+        if self.prove_cause and not self.inquiry.stopped:
             answer, cause = self.prove_cause(self, answer)
-            doubtful = answer.doubtful
         studied = self.judge.studied
         signature = studied.signature
         ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
-        if doubtful:
+        if doubtful := answer.doubtful:
             self.recheck.withdraw(MIN_GOOD)
             return replace(ending, status=Status.could_not_judge, message=doubtful + self.cut_short)
         free = self.find_min_good and self._space.closure is Closure.FREE

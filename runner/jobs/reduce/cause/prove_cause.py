@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from runner.jobs.reduce.cause.other_words import smaller_by_experiment
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.cause.splice_experiments import Experiments, WholeModel
 from runner.judgment import CauseStatus
@@ -51,9 +52,17 @@ class Causes:
     most: int | None = None
     wrong: tuple[tuple[int, ...], ...] = ()
 
-    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
-        """Find out whether the failure arises inside an answer; return the answer that stands then."""
+    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
+        """Find out whether the failure arises inside an answer; return the answer that stands then.
+
+        None: it is doubtful, and no smaller set is shown to be the answer.
+        """
         model = SessionModel(session, self.search)
+        answer = first.standing.top_level(session.judge.subject) or first.main
+        if first.fails and (smaller := smaller_by_experiment(model, answer)):
+            first = session.finish(*smaller)
+        if first.doubtful:
+            return first, None
         prover = Prover(model, session.inquiry.answered, self.most, self.wrong)
         cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
         other = model.found.get(cause.answers[cause.main].answer)
