@@ -76,6 +76,11 @@ class CommandCheck(Checker):
         return any(name in self._template.mentions for name in VALUES)
 
     @property
+    def takes_inputs(self) -> bool:
+        """Whether the command is handed the values to feed: {inputs}, or within {data}."""
+        return not self._template.mentions.isdisjoint(("inputs", "data"))
+
+    @property
     def needs_expected(self) -> bool:
         """Whether the command asks for {references}."""
         return "references" in self._template.mentions

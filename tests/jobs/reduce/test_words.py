@@ -6,6 +6,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_cause import pair
 from tests.jobs.reduce.test_hard_failures import plain
@@ -57,3 +59,67 @@ def test_words_count_where_the_user_wants_them_to(tmp_path: Path) -> None:
     check = ("checker=command", f"checker.command={argv}", "checker.flaky=never", "checker.same_failure=strict")
     run = winnow(*given, *check, "strategy.look_inside=false", folder=tmp_path / "run")
     assert set(run.result["culprits"]) > {"fault"}, run.output
+
+
+OWN_INPUTS = """
+import sys
+import numpy as np, onnxruntime
+import onnx
+model = onnx.load(sys.argv[1])
+for node in model.graph.node:
+    node.op_type = "Softplus" if node.op_type == "Softsign" else node.op_type  # the runtime that is wrong
+old = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+new = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+given = dict(np.load(sys.argv[2])) if len(sys.argv) > 2 else {}
+rng = np.random.default_rng(0)
+feeds = {one.name: READ for one in old.get_inputs()}
+sys.exit(any(not np.allclose(a, b, rtol=1e-2) for a, b in zip(old.run(None, feeds), new.run(None, feeds))))
+"""
+FUNCTION = """
+import numpy as np, onnx, onnxruntime as ort
+def check(model, inputs, expected):
+    wrong = onnx.load(model)
+    for node in wrong.graph.node:
+        node.op_type = "Softplus" if node.op_type == "Softsign" else node.op_type
+    old, new = ort.InferenceSession(model), ort.InferenceSession(wrong.SerializeToString())
+    feeds = {one.name: READ for one in old.get_inputs()}
+    return all(np.allclose(a, b, rtol=1e-2) for a, b in zip(old.run(None, feeds), new.run(None, feeds)))
+"""
+RANDOM = "rng.standard_normal(one.shape).astype(np.float32)"
+FED = [("Abs", "x", "a"), ("Softsign", "a", "fault"), ("Neg", "fault", "z")]
+
+
+def own_inputs(folder: Path, read: str, *given: str) -> tuple[str, ...]:
+    (folder / "check.py").write_text(OWN_INPUTS.replace("READ", read))
+    argv = json.dumps([sys.executable, str(folder / "check.py"), "{model}", *given])
+    return (*pair(folder, FED, ["z"], {})[:1], "checker=command", f"checker.command={argv}", "checker.flaky=never")
+
+
+@pytest.mark.parametrize("given", [(), ("{inputs}",)])
+def test_a_check_that_feeds_values_of_its_own_proves_nothing(tmp_path: Path, given: tuple[str, ...]) -> None:
+    run = winnow(*own_inputs(tmp_path, RANDOM, *given), folder=tmp_path / "run")
+    assert (run.code, run.result["cause"]["status"]) == (0, "untested"), run.output
+    assert run.result["cause"]["reason"].startswith("your check does not read {inputs}")
+    assert not any(one["is_cause"] for one in run.result["cause"]["answers"])
+    assert "your check does not read {inputs}, so" in " ".join(" ".join(run.screen).split())
+
+
+def test_a_check_that_reads_its_values_proves_the_cause(tmp_path: Path) -> None:
+    run = winnow(*own_inputs(tmp_path, "given[one.name]", "{inputs}"), folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["fault"], "proven"), run.output
+
+
+def test_no_value_misleads_a_check_that_looks_at_nodes_only(tmp_path: Path) -> None:
+    check = by_command(check_script(tmp_path, "sys.exit('Cos_4' in nodes)"))
+    run = winnow(*plain(tmp_path), *check, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["Cos_4"], "proven"), run.output
+
+
+@pytest.mark.parametrize(
+    ("read", "status"), [("inputs[0][one.name]", "proven"), ("np.ones(one.shape, np.float32)", "untested")]
+)
+def test_a_function_that_makes_its_inputs(tmp_path: Path, read: str, status: str) -> None:
+    (tmp_path / "mine.py").write_text(FUNCTION.replace("READ", read))
+    given = (*pair(tmp_path, FED, ["z"], {})[:1], "checker=python", f"checker.file={tmp_path / 'mine.py'}")
+    run = winnow(*given, "checker.flaky=never", folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == status, run.output

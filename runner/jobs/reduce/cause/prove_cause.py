@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from runner.jobs.reduce.cause.fed_values import unless_fed
 from runner.jobs.reduce.cause.other_words import smaller_by_experiment
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.cause.splice_experiments import Experiments, WholeModel
@@ -65,7 +66,8 @@ class Causes:
             return first, None
         prover = Prover(model, session.inquiry.answered, self.most, self.wrong)
         cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
-        other = model.found.get(cause.answers[cause.main].answer)
+        strongest = cause.answers[cause.main].answer
+        cause, other = unless_fed(session, cause, strongest), model.found.get(strongest)
         return session.finish(*other) if other else first, cause
 
 
