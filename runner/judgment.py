@@ -27,14 +27,17 @@ SHARE = 0.25
 class Scale:
     """How a measure is read. ``good``: what a passing model reaches, from which harm is counted.
 
-    ``higher_is_better``: an accuracy, say, whose harm is how far it drops.
+    None: no model is known to pass, so no harm is known. ``higher_is_better``: an accuracy, say, whose harm is how far
+    it drops.
     """
 
-    good: float = 0.0
+    good: float | None = 0.0
     higher_is_better: bool = False
 
     def harm(self, measure: float) -> float:
         """Return how bad a measure is: larger is worse, 0 is what a passing model reaches."""
+        if self.good is None:
+            return 0.0
         return self.good - measure if self.higher_is_better else measure - self.good
 
 

@@ -12,7 +12,7 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.tracebacks import BY_LINE, uncaught
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.compare.accuracy_drop import VALUE, Threshold
-from runner.checkers.failure_measure import Measure, as_number
+from runner.checkers.failure_measure import Measure
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.files import read_plain
@@ -70,7 +70,13 @@ class PythonCheck(Checker):
                 f"strategy={run.strategy.name}: which number is good? Give it, checker.baseline=0.76 (only "
                 "strategy=precision measures it, on the model in high precision)"
             )
-        self._measure = Measure(settings.measure)
+        self._measure = Measure(settings.measure, settings.measure_better)
+        self.higher_is_better = self._measure.higher_is_better
+        if self.higher_is_better and (settings.max_drop is not None or settings.max_rise is not None):
+            raise UsageError(
+                "checker.measure_better=higher: with checker.max_drop and checker.max_rise a failure is measured by "
+                "how far it goes beyond them, of which less is better. Leave checker.measure_better out"
+            )
 
     @property
     def reads_expected(self) -> bool:
@@ -107,7 +113,7 @@ class PythonCheck(Checker):
         outcome, signature, reason, numbers = self._read(reply)
         self._watched.confirm(outcome)
         printed = read_plain(reply.log).decode("utf-8", "replace") if reply.log else ""
-        measure = as_number(numbers.get(MEASURE, self._measure.of(printed)))
+        measure = self._measure.number(numbers.get(MEASURE, self._measure.of(printed)))
         numbers = {**numbers, **({} if measure is None else {MEASURE: measure})}
         self._loaded = True
         log = self._write_log(candidate, reply, printed)

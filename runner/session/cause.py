@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.judgment import CauseStatus, Experiment
+from runner.judgment import CauseStatus, Experiment, Scale
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -71,6 +71,17 @@ class Cause:
     causes: tuple[int, ...] = ()
     main: int = 0
     reason: str = ""
+
+    def misread(self, scale: Scale) -> str:
+        """Return why its measures say nothing: where the model passes they are worse than where it fails; else ""."""
+        failing = self.whole.measure
+        passing = [one.good_outputs.measure for one in self.answers if one.good_outputs and one.heals]
+        for good in passing:
+            if good is not None and failing is not None and scale.harm(good) > scale.harm(failing):
+                other = "lower" if scale.higher_is_better else "higher"
+                told = f"the check's measure is {good:g} where the model passes and {failing:g} where it fails"
+                return f"{told}, so it points the other way: checker.measure_better={other}"
+        return ""
 
     @property
     def said(self) -> str:

@@ -9,11 +9,13 @@ repeated to tell these apart.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.judgment import measured, milder
+from runner.checkers.wrapping_checker import inner
+from runner.judgment import ERROR, Scale, measured, milder
 from runner.report.unresolved import kept_for_the_check
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
@@ -180,7 +182,8 @@ class Refining:
         smallest = found.trial
         if not smallest:
             return None
-        measures = _measures(stage.judge, smallest, before.standing) if stage.name == SHRINKING else None
+        scale = scale_of(self.session.judge)
+        measures = _harms(stage.judge, smallest, before.standing, scale) if stage.name == SHRINKING else None
         if measures and milder(measures[1], measures[0]):  # rounding, say, where there was a fault
             log.info(
                 "%s: the failure is much milder than before, perhaps another one: nothing of it stands", stage.label
@@ -199,10 +202,25 @@ class Refining:
         return ruling.answer if ruling else Answer.UNKNOWN
 
 
-def _measures(judge: Judge, smaller: Trial, before: Standing) -> tuple[float, float] | None:
+def scale_of(judge: Judge, good: Iterable[float] = ()) -> Scale:
+    """Return how a check's measure is read. ``good``: what whole models reached that passed.
+
+    An accuracy is counted from the best of these; where none passed, from that of the harmless model that did.
+    """
+    if not getattr(inner(judge.checker), "higher_is_better", False):
+        return ERROR
+    passed = [one for one in judge.counted(NOTHING) if one.outcome is Outcome.PASS]
+    harmless = [size for one in passed if (size := measured(one.metrics)) is not None]
+    return Scale(max(good, default=max(harmless, default=None)), higher_is_better=True)
+
+
+def _harms(judge: Judge, smaller: Trial, before: Standing, scale: Scale) -> tuple[float, float] | None:
     """Return how bad a failure was, and how bad that of a smaller answer is; None where that is not measured."""
+    if scale.good is None:
+        return None
     known = (before.judge.counted(before.trial), judge.counted(smaller))
     then, now = (
-        max((size for one in all_of if (size := measured(one.metrics)) is not None), default=None) for all_of in known
+        max((scale.harm(size) for one in all_of if (size := measured(one.metrics)) is not None), default=None)
+        for all_of in known
     )
     return None if then is None or now is None else (then, now)

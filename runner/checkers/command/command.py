@@ -54,7 +54,8 @@ class CommandCheck(Checker):
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
         self._runs = CommandRuns(settings, self._template.words, tools)
-        self._measure = Measure(settings.measure)
+        self._measure = Measure(settings.measure, settings.measure_better)
+        self.higher_is_better = self._measure.higher_is_better
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
         self._watched = Watched(files, tools.run_folder, self._template.data(files))
         self._placed = placing(settings, tools)

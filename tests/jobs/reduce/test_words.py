@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.checkers.failure_measure import LARGEST, Measure
+from runner.schema.checker import Better
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_cause import pair
 from tests.jobs.reduce.test_hard_failures import plain
@@ -123,3 +125,44 @@ def test_a_function_that_makes_its_inputs(tmp_path: Path, read: str, status: str
     given = (*pair(tmp_path, FED, ["z"], {})[:1], "checker=python", f"checker.file={tmp_path / 'mine.py'}")
     run = winnow(*given, "checker.flaky=never", folder=tmp_path / "run")
     assert run.result["cause"]["status"] == status, run.output
+
+
+ACCURACY = """
+import sys
+import numpy as np, onnxruntime
+with np.load(sys.argv[2]) as inputs, np.load(sys.argv[3]) as good:
+    feeds, good = dict(inputs), dict(good)
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+names = [one.name for one in session.get_outputs() if one.name in good]
+made = session.run(names, {one.name: feeds[one.name] for one in session.get_inputs()})
+close = min(float(np.isclose(a, good[n], rtol=1e-2).mean()) for n, a in zip(names, made)) if names else 1.0
+print(f"accuracy {100 * close:.4g}")
+sys.exit(close < 0.9)
+"""
+# the fault spoils all six elements, the last node the largest one only
+SPOILS = [("Mul", "x", "fault", 1.0), ("Abs", "fault", "a"), ("Min", "a", "weak", 10.0), ("Neg", "weak", "z")]
+
+
+@pytest.mark.parametrize(("better", "said"), [("higher", "not proven"), ("lower", "untested")])
+def test_an_accuracy_that_hardly_drops_is_no_cause(tmp_path: Path, better: str, said: str) -> None:
+    given = pair(tmp_path, SPOILS, ["z"], {"fault": 0.98, "weak": 1.45})
+    (tmp_path / "check.py").write_text(ACCURACY)
+    argv = json.dumps([sys.executable, str(tmp_path / "check.py"), "{model}", "{inputs}", "{references}"])
+    run = winnow(
+        *given, "checker=command", f"checker.command={argv}", "checker.measure='accuracy ([0-9.]+)'",
+        f"checker.measure_better={better}", "checker.flaky=never", "strategy.cause_checks=2",
+        "strategy.look_inside=false", folder=tmp_path / "run",
+    )  # fmt: skip
+    cause = run.result["cause"]
+    assert cause["whole"]["measure"] < 1, run.output
+    assert run.result["culprits"] == ["weak"] and cause["answers"][0]["good_inputs"]["measure"] > 80, run.output
+    assert cause["status"] == said, run.output
+    if better == "lower":
+        assert "checker.measure_better=higher" in cause["reason"]
+
+
+def test_of_several_accuracies_the_worst_counts_and_nan_is_the_worst() -> None:
+    higher = Measure("accuracy (\\S+)", Better.higher)
+    assert higher.of("accuracy 90\naccuracy 70\n") == 70 and higher.of("accuracy nan and accuracy 3") == -LARGEST
+    lower = Measure("accuracy (\\S+)")
+    assert lower.of("accuracy 90\naccuracy 70\n") == 90 and lower.of("accuracy nan") == LARGEST

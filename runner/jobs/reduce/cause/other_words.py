@@ -74,4 +74,4 @@ def _asserted(raised: Raised | None) -> bool:
 def _is_cause(experiments: Experiments, trial: Trial) -> bool:
     if not experiments.without(trial).heals or experiments.exhausted:
         return False
-    return experiments.only(trial).as_bad_as(experiments.whole)
+    return experiments.as_bad(experiments.only(trial))

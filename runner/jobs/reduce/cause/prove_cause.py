@@ -67,6 +67,8 @@ class Causes:
         prover = Prover(model, session.inquiry.answered, self.most, self.wrong)
         cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
         strongest = cause.answers[cause.main].answer
+        if misread := cause.misread(model.scale):
+            cause = replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=misread)
         cause, other = unless_fed(session, cause, strongest), model.found.get(strongest)
         return session.finish(*other) if other else first, cause
 
@@ -99,7 +101,9 @@ class Prover:
         left = self._model.space.order
         while not tested[-1].proven:
             outputs = tested[-1].good_outputs
-            if outputs and outputs.lacks_a_part_of(self._model.whole):  # another fault takes a search of its own
+            if outputs and outputs.lacks_a_part_of(
+                self._model.whole, self._model.scale
+            ):  # another fault takes a search of its own
                 self._experiments.left += self._most
             if joint := self._joint(tested):
                 return joint
@@ -125,9 +129,7 @@ class Prover:
         if alone.heals:
             inputs = self._experiments.only(answer)
             above = ancestors(self._model.graph, answer.elements)
-            alone = replace(
-                alone, good_inputs=inputs, proven=inputs.as_bad_as(self._experiments.whole), elsewhere=above
-            )
+            alone = replace(alone, good_inputs=inputs, proven=self._experiments.as_bad(inputs), elsewhere=above)
         else:
             alone = replace(alone, elsewhere=self._experiments.everything - answer.elements)
         if alone.proven or alone.unanswered or self._experiments.exhausted:
@@ -161,10 +163,10 @@ class Prover:
         together = Tested(alone.answer, every, copies, outputs)
         if not alone.heals:
             inputs = self._experiments.only(alone.answer, every)
-            if inputs.as_bad_as(self._experiments.whole, len(copies)):
+            if self._experiments.as_bad(inputs, len(copies)):
                 proven = replace(together, good_inputs=inputs, proven=True)
                 # it reaches only a share of the failure: another instance may matter more
-                enough = inputs.as_bad_as(self._experiments.whole)
+                enough = self._experiments.as_bad(inputs)
                 return proven if enough else self._strongest_instance(together) or proven
         return self._strongest_instance(together) or replace(
             alone,
@@ -181,13 +183,13 @@ class Prover:
         low, high = 0, len(copies)
         if high.bit_length() > self._experiments.left:  # the halving, and the experiment on what it finds
             return None
-        whole = self._experiments.whole
-        before, after = whole.level(whole), together.good_outputs.level(whole)
+        level_of = self._experiments.level
+        before, after = level_of(self._experiments.whole), level_of(together.good_outputs)
         while high - low > 1:
             if self._experiments.exhausted:
                 return None
             middle = (low + high) // 2
-            level = self._experiments.without(_union(copies[:middle])).level(whole)
+            level = level_of(self._experiments.without(_union(copies[:middle])))
             if before - level < level - after:
                 low, before = middle, level
             else:
@@ -199,7 +201,7 @@ class Prover:
         if answer is None or self._experiments.exhausted:
             return None
         inputs = self._experiments.only(answer, _union(copies[:high]))
-        if not inputs.as_bad_as(self._experiments.whole, len(copies)):
+        if not self._experiments.as_bad(inputs, len(copies)):
             return None
         return replace(together, answer=answer, good_inputs=inputs, proven=True)
 
@@ -216,7 +218,7 @@ class Prover:
         union, last, made = _union(self._wrong), tested[-1], self._experiments
         if len(self._wrong) < 2 or last.heals or made.exhausted or not made.without(union).heals:
             return None
-        if made.exhausted or not made.only(union).as_bad_as(made.whole):
+        if made.exhausted or not made.as_bad(made.only(union)):
             return None
         made.left += _FOR_EACH_PLACE * len(self._wrong) if self._most else 0
         found = [last]
@@ -246,7 +248,7 @@ class Prover:
             inputs = self._experiments.only(one.answer, union)
             if inputs.outcome is Outcome.FAIL:
                 tested[at] = replace(one, good_inputs=inputs)
-                effects[at] = inputs.measure or 0.0
+                effects[at] = self._experiments.level(inputs) if inputs.measure is not None else 0.0
         needed = [tested[at].answer.elements for at in effects]
         if len(needed) < 2 or self._experiments.exhausted:
             return None
@@ -276,7 +278,7 @@ class Prover:
         left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
         made = [(tested[at].good_outputs, at) for at in left]
         known = [
-            (one.level(self._experiments.whole), at)
+            (self._experiments.level(one), at)
             for one, at in made
             if one and (one.measure is not None or tested[at].heals)
         ]
