@@ -32,10 +32,9 @@ class Measure:
         return worst((number for one in found if (number := self.number(one)) is not None), default=None)
 
     def number(self, value: object) -> float | None:
-        """Return what is measured as a number that JSON can hold; a NaN is the worst. None for what is no number."""
+        """Return a number that JSON can hold; a NaN, or what is beyond all, is the worst. None for any other text."""
         number = as_number(value)
-        no_number = isinstance(value, float | str) and number is not None and math.isnan(float(value))
-        return -LARGEST if no_number and self.higher_is_better else number
+        return -LARGEST if number == LARGEST and self.higher_is_better else number
 
 
 def as_number(value: object) -> float | None:

@@ -74,8 +74,7 @@ class PythonCheck(Checker):
         self.higher_is_better = self._measure.higher_is_better
         if self.higher_is_better and (settings.max_drop is not None or settings.max_rise is not None):
             raise UsageError(
-                "checker.measure_better=higher: with checker.max_drop and checker.max_rise a failure is measured by "
-                "how far it goes beyond them, of which less is better. Leave checker.measure_better out"
+                "checker.measure_better=higher: how far max_drop and max_rise are exceeded is better lower"
             )
 
     @property

@@ -24,6 +24,7 @@ from runner.session.reliability import ANSWER, HEALTHY, MEASURED, ContradictionE
 from runner.session.stage import Stage, Standing
 from runner.session.trust.check_counts import SHRINKING
 from runner.text import counted
+from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done
 from strategies.trial import Trial
@@ -203,14 +204,10 @@ class Refining:
 
 
 def scale_of(judge: Judge, good: Iterable[float] = ()) -> Scale:
-    """Return how a check's measure is read. ``good``: what whole models reached that passed.
-
-    An accuracy is counted from the best of these; where none passed, from that of the harmless model that did.
-    """
+    """Return how a measure is read: an accuracy from the best in ``good``, or else of a harmless model that passed."""
     if not getattr(inner(judge.checker), "higher_is_better", False):
         return ERROR
-    passed = [one for one in judge.counted(NOTHING) if one.outcome is Outcome.PASS]
-    harmless = [size for one in passed if (size := measured(one.metrics)) is not None]
+    harmless = _sizes(one for one in judge.counted(NOTHING) if one.outcome is Outcome.PASS)
     return Scale(max(good, default=max(harmless, default=None)), higher_is_better=True)
 
 
@@ -218,9 +215,9 @@ def _harms(judge: Judge, smaller: Trial, before: Standing, scale: Scale) -> tupl
     """Return how bad a failure was, and how bad that of a smaller answer is; None where that is not measured."""
     if scale.good is None:
         return None
-    known = (before.judge.counted(before.trial), judge.counted(smaller))
-    then, now = (
-        max((scale.harm(size) for one in all_of if (size := measured(one.metrics)) is not None), default=None)
-        for all_of in known
-    )
-    return None if then is None or now is None else (then, now)
+    then, now = map(_sizes, (before.judge.counted(before.trial), judge.counted(smaller)))
+    return (max(map(scale.harm, then)), max(map(scale.harm, now))) if then and now else None
+
+
+def _sizes(verdicts: Iterable[Verdict]) -> list[float]:
+    return [size for one in verdicts if (size := measured(one.metrics)) is not None]

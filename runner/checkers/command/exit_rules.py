@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 from itertools import combinations
 
-from runner.checkers.command.tracebacks import uncaught
+from runner.checkers.command.tracebacks import OWN_WORDS, uncaught
 from runner.checkers.failure_measure import compiled
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
@@ -52,8 +52,8 @@ class ExitRules:
     A check that an exception ended is looked at closer, since Python's code for any exception is 1. What such an
     ending says goes into the failure's signature (`relative` then compares it with that of the whole model), except
     where a regular expression is found outside of the exception's own text: that is the user's word. An import that
-    failed is UNRESOLVED, and so is what would PASS although feeds did not fit: such a check has judged nothing. A code
-    of ``fail_codes`` is a failure whatever the check says of shapes or keys, unless that is an exception.
+    failed is UNRESOLVED, and so is what would PASS although feeds did not fit: such a check has judged nothing. Of a
+    listed failure words on shapes and keys are no exception.
 
     Raises UsageError if lists overlap, for ``pass_codes`` beside ``fail_codes``, and for an invalid regular expression.
     """
@@ -88,7 +88,7 @@ class ExitRules:
         if (death == OUT_OF_MEMORY or refused) and not listed:
             raise NotTried(f"{command}: {shortage()}")
         died = uncaught(output)
-        if died and code in self._fail and died.compared:
+        if died and code in self._fail and not died.raised.where and died.raised.about in OWN_WORDS:
             died = None
         detail = normalize(died.said if died else output)
         if death in {"timeout", "memory"}:

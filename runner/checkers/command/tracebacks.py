@@ -57,7 +57,7 @@ NOT_IN_NPZ = f"{FEEDS}: {_NOT_IN_NPZ}"
 """What an exception is about where a check asks an npz for a name that it does not hold."""
 OTHER_SHAPE = f"{FEEDS}: {_COMPARED}"
 """What an exception is about where a check compares values of other shapes."""
-_OWN_WORDS = (OTHER_SHAPE, f"{FEEDS}: a missing key")
+OWN_WORDS = (OTHER_SHAPE, f"{FEEDS}: a missing key")
 _MISFITS = {name: re.compile("|".join(patterns)) for name, patterns in _SAID.items()}
 _IMPORTS = frozenset({"ImportError", "ModuleNotFoundError"})
 _RUNTIMES = re.compile(r"(?:onnxruntime|onnx|tensorrt\w*|polygraphy)\.")
@@ -129,11 +129,6 @@ class Uncaught:
     rest: str
     last: bool
     imports: bool
-
-    @property
-    def compared(self) -> bool:
-        """Whether it is no exception, but words of the check's own on what it compared."""
-        return not self.raised.where and self.raised.about in _OWN_WORDS
 
 
 def uncaught(output: str) -> Uncaught | None:

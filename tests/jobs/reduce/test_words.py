@@ -166,3 +166,28 @@ def test_of_several_accuracies_the_worst_counts_and_nan_is_the_worst() -> None:
     assert higher.of("accuracy 90\naccuracy 70\n") == 70 and higher.of("accuracy nan and accuracy 3") == -LARGEST
     lower = Measure("accuracy (\\S+)")
     assert lower.of("accuracy 90\naccuracy 70\n") == 90 and lower.of("accuracy nan") == LARGEST
+
+
+def test_a_budget_that_ends_before_anything_was_shown_is_no_answer(tmp_path: Path) -> None:
+    given = (*plain(tmp_path), *by_command(check_script(tmp_path, "sys.exit('Cos_4' in nodes)")))
+    run = winnow(*given, "budget.checks=0", folder=tmp_path / "run")
+    assert (run.code, run.result["status"]) == (3, "could_not_judge"), run.output
+    assert "budget.checks" in run.result["message"] and not run.result["culprits"]
+    more = winnow(*given, "budget.checks=2", folder=tmp_path / "more")
+    assert (more.code, more.result["status"]) == (0, "found") and more.result["nodes"]["after"] < 10, more.output
+
+
+# the fault is 50 % off at the output; the noise below it, 1.3 %, fails alone and passes nothing on
+NOISY = [
+    ("Mul", "x", "fault", 1.0), ("Abs", "fault", "a"), ("Sqrt", "a", "b"), ("Exp", "b", "c"), ("Neg", "c", "d"),
+    ("Div", "d", "noise", 1.0), ("Neg", "noise", "z"),
+]  # fmt: skip
+
+
+def test_what_does_most_harm_by_itself_is_handed_over(tmp_path: Path) -> None:
+    given = pair(tmp_path, NOISY, ["z"], {"fault": 1.5, "noise": 1 / 1.013})
+    compare = ("checker=compare", "checker.rtol=0.01", "checker.flaky=never")
+    run = winnow(*given, *compare, folder=tmp_path / "run")
+    assert (run.code, run.result["status"]) == (8, "suspected"), run.output
+    assert run.result["culprits"] == ["fault"], run.output
+    assert run.screen[0].startswith("suspected: fails alone, but not shown to be the cause: fault (1 of 7 nodes)")

@@ -1,12 +1,7 @@
-"""Whether a check was fed the good values: without them the experiments on the whole model say nothing.
+"""Whether a check was fed the good values; of one that feeds values of its own the experiments say nothing.
 
-A check of the user's own may feed every model values that it makes itself (random ones, say). Good values in place of
-what some nodes give are then an input like any other, and both experiments come out as it likes. Two controls tell:
-
-- a harmless model with nothing to feed: a check that reads the values that it is given cannot pass it;
-- the answer, whose nodes are all there, beside outputs that are right whatever these nodes compute: a check that fails
-  it looks at nodes, not at what they compute, and no value misleads it. One that passes it runs the model on values of
-  its own.
+Two controls tell. A check that passes a harmless model for which it gets no values does not read them. One that fails
+the answer's nodes beside outputs that are right, whatever these nodes compute, looks at nodes: no value misleads it.
 """
 
 from __future__ import annotations
@@ -25,8 +20,6 @@ from runner.judgment import CauseStatus
 from runner.session.cause import Cause
 from runner.session.question import NOTHING
 from runner.session.session import Session
-from runner.session.subject import Subject
-from runner.verdict import Verdict
 from strategies.outcome import Outcome
 from strategies.search_space import Space
 from strategies.trial import Trial
@@ -34,39 +27,36 @@ from strategies.trial import Trial
 
 def unless_fed(session: Session, cause: Cause, answer: Trial) -> Cause:
     """Return what is known about the cause: nothing, where the check that was asked feeds values of its own."""
-    checker, studied, base = inner(session.judge.checker), session.judge.studied.signature, session.judge.subject
-    shown = cause.status in (CauseStatus.PROVEN, CauseStatus.JOINT)
-    if not shown or not isinstance(checker, CommandCheck | PythonCheck) or not (studied and studied.about_values):
+    checker, studied = inner(session.judge.checker), session.judge.studied.signature
+    asked = cause.status is not CauseStatus.UNTESTED and studied is not None and studied.about_values
+    if not asked or not isinstance(checker, CommandCheck | PythonCheck):
         return cause
-    assert isinstance(base, Subgraph)
-    fed = isinstance(checker, PythonCheck) or checker.takes_inputs
-    if (
-        fed
-        and _verdict(session, Unfed(base), NOTHING, "a lone Identity, and nothing to feed it").outcome
-        is not Outcome.PASS
-    ):
+    given = isinstance(checker, PythonCheck) or checker.takes_inputs
+    if given and not _passes(session, NOTHING, "a lone Identity, and nothing to feed it"):
         return cause
-    if _verdict(session, Beside(base), answer, "the answer beside outputs that are right").outcome is not Outcome.PASS:
+    if not _passes(session, answer, "the answer beside outputs that are right", beside=True):
         return cause
-    inputs = "its argument inputs" if isinstance(checker, PythonCheck) else "{inputs}"
-    reason = f"your check does not read {inputs}, so it was fed no good value. Let it feed what {inputs} holds"
-    if isinstance(checker, CommandCheck):
-        reason += " (checker.command='python check.py {model} {inputs}')"
+    inputs, how = "{inputs}", " (checker.command='python check.py {model} {inputs}')"
+    if isinstance(checker, PythonCheck):
+        inputs, how = "its argument inputs", ""
+    reason = f"your check does not read {inputs}, so it was fed no good value. Let it feed what {inputs} holds{how}"
     return replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=reason)
 
 
-def _verdict(session: Session, subject: Subject, trial: Trial, label: str) -> Verdict:
-    judge = session.judge.stage(type(subject).__name__.lower(), subject)
-    ruling = session.reliability.rule(judge, trial, "cause", label, "trust")
-    assert ruling is not None, "nothing ends it early"
-    return ruling.verdict
+def _passes(session: Session, trial: Trial, label: str, *, beside: bool = False) -> bool:
+    base = session.judge.subject
+    assert isinstance(base, Subgraph)
+    judge = session.judge.stage("beside" if beside else "unfed", Unread(base, beside))
+    ruling = session.reliability.rule(judge, trial, "control", label, "trust")
+    return ruling is not None and ruling.verdict.outcome is Outcome.PASS
 
 
 @dataclass(frozen=True)
-class Unfed:
-    """Subject: what ``base`` makes of a trial, without values for its inputs."""
+class Unread:
+    """Subject: what ``base`` makes of a trial, without values to feed. ``beside``: with them, and good outputs."""
 
     base: Subgraph
+    beside: bool
 
     @property
     def space(self) -> Space:
@@ -75,7 +65,7 @@ class Unfed:
 
     def identity(self) -> dict[str, str]:
         """Return how the model is cut, and what is done with the cut."""
-        return {**self.base.identity(), "kind": type(self).__name__}
+        return {**self.base.identity(), "kind": "beside" if self.beside else "unfed"}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the nodes that stay."""
@@ -84,32 +74,20 @@ class Unfed:
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate."""
         made = self.base.make(trial, folder)
-        if isinstance(made, Invalid):
-            return made
-        return replace(made, samples=tuple(Sample({}, one.expected) for one in made.samples))
-
-
-class Beside(Unfed):
-    """Subject: what ``base`` makes of a trial, whose outputs are other ones: good values, handed on by an Identity."""
-
-    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
-        """Write the candidate."""
-        made = self.base.make(trial, folder)
         if isinstance(made, Invalid) or made.model is None:
             return made
-        model, samples = ModelProto.FromString(made.model.read_bytes()), made.samples
-        outputs = [*model.graph.output]
+        if not self.beside:
+            return replace(made, samples=tuple(Sample({}, one.expected) for one in made.samples))
+        model, feeds = ModelProto.FromString(made.model.read_bytes()), [dict(one.feeds) for one in made.samples]
+        outputs, expected = [*model.graph.output], [dict(one.expected) for one in made.samples]
         del model.graph.output[:]
-        for place, output in enumerate(outputs):
-            given, handed = f"{output.name}_good{place}", f"{output.name}_given{place}"
+        for output in outputs:
+            given, handed = f"{output.name}_is_good", f"{output.name}_handed_on"
             model.graph.node.append(helper.make_node("Identity", [given], [handed], name=handed))
             model.graph.input.append(helper.make_value_info(given, output.type))
             model.graph.output.append(helper.make_value_info(handed, output.type))
-            samples = tuple(
-                Sample({**one.feeds, given: good}, {**one.expected, handed: good})
-                if (good := one.expected.get(output.name))
-                else one
-                for one in samples
-            )
+            for fed, good in zip(feeds, expected, strict=True):
+                if output.name in good:
+                    fed[given] = good[handed] = good.pop(output.name)
         made.model.write_bytes(model.SerializeToString())
-        return replace(made, samples=samples)
+        return replace(made, samples=tuple(map(Sample, feeds, expected)))

@@ -1,9 +1,7 @@
-"""Words against experiments: a smaller answer that only its message, code or exception speaks against.
+"""A smaller answer that only words speak against: another exit code, assertion or error of a runtime than the model's.
 
-A part of the failing nodes often fails with other words than the whole model: an exit code that counts the wrong
-outputs, another assertion of the check, another error of the runtime. Whether that is the failure under study, the
-experiments on the whole model tell (see `prove_cause`), which has to fail there with its own words. Where they hold,
-the part's words are the failure's too, and the search goes on inside.
+Whether that is the failure under study the experiments on the whole model tell (see `prove_cause`), which has to fail
+there in its own words. Where they hold, the part's words are the failure's too, and the search goes on inside.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.cause.splice_experiments import Experiments
 from runner.schema.checker import SameFailure
 from runner.session.inquiry import Inquiry
-from runner.verdict import CHECK, Raised, Signature
+from runner.verdict import CHECK, Signature
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done
 from strategies.search_space import Closure
@@ -29,10 +27,9 @@ MOST = 6
 
 def smaller_by_experiment(model: SessionModel, answer: Trial) -> tuple[Inquiry, Done] | None:
     """Return a smaller answer that fails in other words, and is the cause by both experiments; None: there is none."""
-    session, found = model.session, None
-    studied, asked = session.judge.studied, session.inquiry
-    flaky = session.reliability.rates is not None
-    if studied.rule is not SameFailure.kind or flaky or session.judge.subject.space.closure is not Closure.FREE:
+    session, asked, found = model.session, model.session.inquiry, None
+    studied, free = session.judge.studied, session.judge.subject.space.closure is Closure.FREE
+    if studied.rule is not SameFailure.kind or session.reliability.rates is not None or not free:
         return None
     experiments = Experiments(model, MOST)
     while held := next(_held(model, experiments, asked, answer), None):
@@ -48,30 +45,24 @@ def smaller_by_experiment(model: SessionModel, answer: Trial) -> tuple[Inquiry, 
     return found
 
 
-def _held(
-    model: SessionModel, experiments: Experiments, asked: Inquiry, answer: Trial
-) -> Iterator[tuple[Trial, Signature]]:
+def _held(model: SessionModel, made: Experiments, asked: Inquiry, answer: Trial) -> Iterator[tuple[Trial, Signature]]:
     """Yield the sets inside an answer that fail in other words, and are the cause; the largest first."""
     judge = model.session.judge
-    inside = {one for one, told in asked.search.asked if told is not Answer.YES and one}
-    for trial in sorted(inside, key=lambda one: (-len(one), one.ranges)):
-        words = judge.journal.get(trial, 0) if trial.elements < answer.elements else None
-        if not words or not words.signature or experiments.exhausted:
+    refused = {one for one, told in asked.search.asked if told is not Answer.YES and one}
+    for trial in sorted(refused, key=lambda one: (-len(one), one.ranges)):
+        words = judge.journal.get(trial, 0) if trial.elements < answer.elements and not made.exhausted else None
+        if not words or not words.signature:
             continue
-        told = judge.counted(trial)[0].outcome
-        other = told is Outcome.DIFFERENT or (told is Outcome.UNRESOLVED and _asserted(words.signature.raised))
-        if other and _is_cause(experiments, trial):
+        if _other_words(judge.counted(trial)[0].outcome, words.signature) and _is_cause(made, trial):
             yield trial, words.signature
 
 
-def _asserted(raised: Raised | None) -> bool:
-    """Whether a check judged by an assertion of its own; any other exception may be a mistake of it."""
-    if raised is None or raised.about not in (CHECK, OTHER_SHAPE):
-        return False
-    return bool(raised.where) and all(where.startswith("AssertionError") for where in raised.where)
+def _other_words(told: Outcome, words: Signature) -> bool:
+    """Whether it fails in other words; of a check's exceptions its assertions are words, any other may be a mistake."""
+    if told is not Outcome.UNRESOLVED or words.raised is None or words.raised.about not in (CHECK, OTHER_SHAPE):
+        return told is Outcome.DIFFERENT
+    return bool(words.raised.where) and all(where.startswith("AssertionError") for where in words.raised.where)
 
 
-def _is_cause(experiments: Experiments, trial: Trial) -> bool:
-    if not experiments.without(trial).heals or experiments.exhausted:
-        return False
-    return experiments.as_bad(experiments.only(trial))
+def _is_cause(made: Experiments, trial: Trial) -> bool:
+    return made.without(trial).heals and not made.exhausted and made.as_bad(made.only(trial))

@@ -22,7 +22,7 @@ from runner.jobs.reduce.cause.fed_values import unless_fed
 from runner.jobs.reduce.cause.other_words import smaller_by_experiment
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.cause.splice_experiments import Experiments, WholeModel
-from runner.judgment import CauseStatus
+from runner.judgment import SHARE, CauseStatus
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
 from runner.session.cause import Cause, Tested
@@ -271,18 +271,21 @@ class Prover:
         return Cause(status, self._experiments.whole, tuple(tested), causes, main, reason)
 
     def _strongest(self, tested: list[Tested]) -> int:
-        """Return the answer whose good values make the model best; the first where that is not measured.
+        """Return the answer that does most harm by itself (b); of about equals the one whose good outputs mend most.
 
-        One that passes with good inputs is not it, as long as there is another one.
+        The first where nothing is measured. One that passes with good inputs is not it, if there is another. Of one
+        that may do most harm, by what its good outputs mend, (b) is made where others have it.
         """
-        left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
-        made = [(tested[at].good_outputs, at) for at in left]
-        known = [
-            (self._experiments.level(one), at)
-            for one, at in made
-            if one and (one.measure is not None or tested[at].heals)
-        ]
-        return min(known)[1] if len(known) == len(left) else left[0]
+        known = self._model.whole, self._model.scale
+        while True:
+            left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
+            harms = {at: harm for at in left if (harm := tested[at].harm(*known)) is not None}
+            near = [at for at in harms if harms[at] >= (1 - SHARE) * max(harms.values())] or left[:1]
+            best = min(near, key=lambda at: (((one := tested[at].good_outputs) and one.level(*known)) or 0.0, at))
+            made = any(tested[at].good_inputs for at in left)
+            if tested[best].good_inputs or not made or self._model.spent():
+                return best
+            tested[best] = replace(tested[best], good_inputs=self._experiments.only(tested[best].answer))
 
 
 def _union(sets: Iterable[Collection[int]]) -> Trial:
