@@ -63,7 +63,8 @@ class Tested:
         if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT:
             met = self.good_outputs.reason.removeprefix("another failure, ")
             return f"with good values in place of what it gives, another failure shows: {met}"
-        return "the model fails with good values in place of what it gives, and nothing else was found to fail"
+        more = "" if self.good_inputs else ", and nothing else was found to fail"
+        return f"the model fails with good values in place of what it gives{more}"
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,8 @@ class Prover:
             following = self._experiments.following(left)
             if following is None:
                 known = filter(None, (self._together, self._experiments.used_up))
-                reason = "; ".join(known) or tested[0].doubt
-                return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
+                main, reason = self._strongest(tested), "; ".join(known)
+                return self._end(CauseStatus.NOT_PROVEN, tested, main=main, reason=reason or tested[main].doubt)
             tested += self._test(following)
         return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
 
