@@ -27,14 +27,17 @@ SHARE = 0.25
 class Scale:
     """How a measure is read. ``good``: what a passing model reaches, from which harm is counted.
 
-    ``higher_is_better``: an accuracy, say, whose harm is how far it drops.
+    None: no model is known to pass, so no harm is known. ``higher_is_better``: an accuracy, say, whose harm is how far
+    it drops.
     """
 
-    good: float = 0.0
+    good: float | None = 0.0
     higher_is_better: bool = False
 
     def harm(self, measure: float) -> float:
         """Return how bad a measure is: larger is worse, 0 is what a passing model reaches."""
+        if self.good is None:
+            return 0.0
         return self.good - measure if self.higher_is_better else measure - self.good
 
 
@@ -186,6 +189,9 @@ class Status(str, Enum):
     no_set_suffices = "no_set_suffices", 5
     not_applicable = "not_applicable", 6
     not_as_expected = "not_as_expected", 7
+    # it fails alone, and is not shown to be the cause; what it is compared with is wrong
+    suspected = "suspected", 8
+    reference_wrong = "reference_wrong", 9
     # by Ctrl-C; a run that SIGTERM ends has this status and another exit code
     interrupted = "interrupted", 130
 
@@ -198,8 +204,10 @@ TERMINATED = 143
 """The exit code of a run that SIGTERM ended."""
 FAILED_JOBS = 7
 """The exit code of a sweep with a job that has no answer."""
+ANSWERED = frozenset({Status.found, Status.suspected, Status.reference_wrong})
+"""The statuses of runs that name what fails."""
 ENDED_WELL = frozenset(
     one.exit_code
-    for one in (Status.found, Status.nothing_to_find, Status.no_set_suffices, Status.not_applicable, Status.planned)
+    for one in (*ANSWERED, Status.nothing_to_find, Status.no_set_suffices, Status.not_applicable, Status.planned)
 )
 """The exit codes of runs that have an answer."""

@@ -36,15 +36,14 @@ LONGEST = 160
 """Characters of a signature's detail."""
 _TOKEN = re.compile(r"[\w./:-]*[\w/]")
 _LISTED = re.compile(r"_(?:(?:,\s*|\s+)_)+")
-_LONGEST_MESSAGE = 160
 MODEL, CHECK, FEEDS = "model", "check", "feeds"
 """What an exception can be about."""
 MISFIT = "the check does not fit the candidate"
 OWN_EXCEPTION = "the check ended in an exception of its own"
 """Why a check has not judged."""
+UNFIT = (MISFIT, OWN_EXCEPTION)
 NO_IMPORT, NOT_RUN = "the check could not import what it needs", "the command could not run"
 """Why a check has said nothing: what it needs was not there."""
-UNFIT = (MISFIT, OWN_EXCEPTION)
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,8 @@ class Raised:
     """The exceptions that ended a check.
 
     ``where``: each as ``TYPE at FILE:LINE``, with the line of the user's own code. ``about``: ``model`` (a runtime
-    refused it, or failed on it), ``feeds: WHAT`` (what the check feeds, asks for or compares with does not fit the
-    candidate), or ``check`` (any other). ``went_on``: the check said more after them: it may have caught them.
+    refused it, or failed on it), ``feeds: WHAT`` (what the check feeds, asks for or compares with does not fit), or
+    ``check`` (any other). ``went_on``: the check said more after them: it may have caught them.
     """
 
     where: tuple[str, ...]
@@ -91,8 +90,7 @@ class Raised:
     @staticmethod
     def from_json(data: Sequence[Any]) -> Raised:
         """Read what ``to_json`` wrote."""
-        about, went_on, *where = data
-        return Raised(tuple(where), about, went_on)
+        return Raised(tuple(data[2:]), data[0], data[1])
 
     def __str__(self) -> str:
         return ", ".join(self.where) or self.about
@@ -104,8 +102,7 @@ class Signature:
 
     ``stage``: load, build, infer, compare, check (a command of the user's), or overflow (inside a mixed model).
     ``kind``: ``exit 1``, ``listed exit``, ``regex``, ``death MEMORY`` (SEGV, BUS and ABRT are one), ``death FPE``,
-    ``timeout``,
-    ``memory``, ``error TYPE``, ``nan``, ``inf``, ``mismatch``, ``shape``.
+    ``timeout``, ``memory``, ``error TYPE``, ``nan``, ``inf``, ``mismatch``, ``shape``, ``raised``, ``returned fail``.
     ``detail``: normalized text, a hint only (it changes while a model shrinks).
     ``raised``: the exceptions with which a check ended; None where it judged.
     """
@@ -117,11 +114,11 @@ class Signature:
 
     @property
     def family(self) -> str:
-        """The kind, but an Inf and a NaN are one.
+        """The kind, but an Inf and a NaN are one, and so is whether a function asserts or says that it fails.
 
         What overflows to Inf at its source is a NaN after the next subtraction.
         """
-        return "non-finite" if self.kind in ("nan", "inf") else self.kind
+        return "non-finite" if self.kind in ("nan", "inf") else SAYS_SO if self.kind == "raised" else self.kind
 
     @property
     def about_values(self) -> bool:
@@ -140,16 +137,16 @@ class Signature:
 
     def to_json(self) -> list[Any]:
         """Return plain JSON types."""
-        raised = [self.raised.to_json()] if self.raised else []
-        return [self.stage, self.kind, self.detail, *raised]
+        return [self.stage, self.kind, self.detail, *([self.raised.to_json()] if self.raised else [])]
 
     @staticmethod
     def from_json(data: Sequence[Any]) -> Signature:
         """Read what ``to_json`` wrote."""
-        stage, kind, detail, *more = data
-        return Signature(stage, kind, detail, Raised.from_json(more[0]) if more else None)
+        return Signature(data[0], data[1], data[2], Raised.from_json(data[3]) if len(data) > 3 else None)
 
 
+LISTED, SAYS_SO = "listed exit", "returned fail"
+"""The kinds of a failure that a command's code of ``fail_codes`` means, and of one that a function returns."""
 ERROR = "error "
 """How the kind of a runtime's own error begins; its class, or the status that it gives, follows."""
 
@@ -159,11 +156,11 @@ def same_failure(
 ) -> bool:
     """Whether two failures are the same one, as far as ``rule`` looks; ``other``: the one under study.
 
-    Feeds that do not fit are nobody's failure under any rule, unless both failed in that very way. ``names``: those of
-    the model's nodes and tensors, which messages may hold.
+    Feeds that do not fit are nobody's, under any rule, unless both failed in that very way. ``names``: of the model's
+    nodes and tensors, which messages may hold.
     """
     misfit = any(signature.raised and signature.raised.feeds for signature in (one, other))
-    if not _as_raised(one.raised, other.raised) and (misfit or rule in (SameFailure.kind, SameFailure.strict)):
+    if not _as_raised(one, other) and (misfit or rule in (SameFailure.kind, SameFailure.strict)):
         return False
     if rule is SameFailure.any:
         return True
@@ -179,16 +176,22 @@ def same_failure(
     return one.family == other.family or (errors and bool(one.detail) and alike)
 
 
-def _as_raised(one: Raised | None, studied: Raised | None) -> bool:
-    """Whether a check ended as on the whole model: what it may have caught there need not come again."""
-    return one == studied or (one is None and studied is not None and studied.went_on and not studied.feeds)
+def _as_raised(one: Signature, studied: Signature) -> bool:
+    """Whether a check ended as on the whole model.
+
+    What it may have caught there need not come again. One that shows no exception has judged; what a runtime said
+    there is missed, unless the user lists the code.
+    """
+    now, before = one.raised, studied.raised
+    if now == before or now or before is None or before.feeds:
+        return now == before
+    return before.went_on or one.kind == LISTED or before.about != MODEL
 
 
 def _same_message(one: str, other: str, names: Collection[str]) -> bool:
     """Whether two messages are the same but for the names in them; of cut ones as far as both go."""
-    longest = max(len(one), len(other))
-    one, other = sorted((_without(one, names), _without(other, names)), key=len)
-    return one == other or (longest >= LONGEST and other.startswith(one))
+    short, long = sorted((_without(one, names), _without(other, names)), key=len)
+    return short == long or (max(len(one), len(other)) >= LONGEST and long.startswith(short))
 
 
 def _without(message: str, names: Collection[str]) -> str:
@@ -218,7 +221,7 @@ class Verdict:
     @property
     def said(self) -> str:
         """Outcome and reason in one line."""
-        return f"{self.outcome.value}: {self.reason}" if self.reason else self.outcome.value
+        return self.outcome.value + (f": {self.reason}" if self.reason else "")
 
     @property
     def never_ran(self) -> bool:
@@ -239,9 +242,9 @@ class Verdict:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Verdict:
         """Read what ``to_json`` wrote. Raises KeyError, TypeError or ValueError on anything else."""
-        given = {one.name: data[one.name] for one in fields(Verdict)}
         signature = Signature.from_json(data["signature"]) if data["signature"] else None
-        return Verdict(**given | {"outcome": Outcome(data["outcome"]), "signature": signature})
+        given = {one.name: data[one.name] for one in fields(Verdict)} | {"signature": signature}
+        return Verdict(**given | {"outcome": Outcome(data["outcome"])})
 
 
 def message_drift(before: str, after: Verdict, studied: Signature, names: Collection[str] = ()) -> str:
@@ -249,27 +252,23 @@ def message_drift(before: str, after: Verdict, studied: Signature, names: Collec
     now = after.signature
     if now is None or same_failure(now, studied, SameFailure.strict, names):
         return ""
-    return (
-        "the reduced model fails with another message than the original: "
-        f"{_short(before) or studied}, now {_short(after.reason) or now}"
-    )
+    told = f"{_short(before) or studied}, now {_short(after.reason) or now}"
+    return f"the reduced model fails with another message than the original: {told}"
 
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_MESSAGE else f"{line[: _LONGEST_MESSAGE - 3]}..."
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."
 
 
 def rows_of(verdict: Verdict) -> list[Mapping[str, Any]]:
     """Return a verdict's rows of numbers; a journal may hold anything."""
-    held = verdict.metrics.get(TABLE)
-    return list(filter(_is_row, held)) if isinstance(held, list) else []
+    return [row for row in held if _is_row(row)] if isinstance(held := verdict.metrics.get(TABLE), list) else []
 
 
 def _is_row(row: Any) -> bool:
-    if not isinstance(row, dict) or not all(isinstance(row.get(key), kind) for key, kind in _OF_A_ROW.items()):
-        return False
-    return all(isinstance(row[key], list) and len(row[key]) == 2 for key in _BOTH_SIDES if key in row)
+    whole = isinstance(row, dict) and all(isinstance(row.get(key), kind) for key, kind in _OF_A_ROW.items())
+    return whole and all(isinstance(row[key], list) and len(row[key]) == 2 for key in _BOTH_SIDES if key in row)
 
 
 def relative(
@@ -278,20 +277,23 @@ def relative(
     rule: SameFailure,
     names: Collection[str] = (),
     caught: Raised | None = None,
+    also: Collection[Signature] = (),
 ) -> Verdict:
     """A verdict in the light of the failure under study.
 
-    Another failure is DIFFERENT. A check that was ended by an exception of its own, and not in the very way in which
-    it ended on the whole model, has not judged: UNRESOLVED. ``caught``: what the check shows on a harmless model that
-    it passes, which is no mistake.
+    Another failure is DIFFERENT. A check that an exception of its own ended, not as on the whole model, has not judged:
+    UNRESOLVED. ``caught``: what it shows on a harmless model that it passes. ``also``: other words of the same failure.
     """
     signature = verdict.signature
-    if verdict.outcome is not Outcome.FAIL or not signature or same_failure(signature, studied, rule, names):
+    if verdict.outcome is not Outcome.FAIL or not signature:
+        return verdict
+    if any(same_failure(signature, known, rule, names) for known in (studied, *also)):
         return verdict
     if caught and signature.raised:
         before = studied.raised.beyond(caught, None) if studied.raised else None
         signature = replace(signature, raised=signature.raised.beyond(caught, before))
-        if same_failure(signature, replace(studied, raised=before), rule, names):
+        shown = signature.raised or not before or before.went_on  # else what it always shows may be what ended it
+        if shown and same_failure(signature, replace(studied, raised=before), rule, names):
             return verdict
     if signature.raised and signature.raised.about != MODEL:
         return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"{signature.raised.why}: {verdict.reason}")

@@ -79,6 +79,12 @@ def test_an_accuracy_that_hardly_drops_is_not_as_bad() -> None:
     assert failing(0.70).as_bad_as(whole)  # as an error
 
 
+def test_where_nothing_passes_no_harm_is_known() -> None:
+    scale = Scale(None, higher_is_better=True)
+    assert failing(0.7).as_bad_as(failing(0.36), scale=scale)
+    assert not failing(0.7).lacks_a_part_of(failing(0.36), scale)
+
+
 @given(st.floats(0, 1e6), st.floats(-1e6, 0.0))
 def test_of_what_is_not_positive_there_is_no_part(measure: float, whole: float) -> None:
     assert failing(-measure).as_bad_as(failing(whole))

@@ -8,16 +8,17 @@ import pytest
 
 from runner.artifacts.disk_space import NoRoom
 from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
-from runner.judgment import ENDED_WELL, Status
+from runner.judgment import ANSWERED, ENDED_WELL, Status
 
 
 def test_the_exit_codes_are_those_that_are_documented() -> None:
     assert {one.value: one.exit_code for one in Status} == {
         "found": 0, "planned": 0, "internal_error": 1, "no_room": 1, "usage": 2, "could_not_judge": 3,
         "nothing_to_find": 4, "no_set_suffices": 5, "not_applicable": 6, "not_as_expected": 7,
-        "interrupted": 130,
+        "suspected": 8, "reference_wrong": 9, "interrupted": 130,
     }  # fmt: skip
-    assert {0, 4, 5, 6} == ENDED_WELL
+    assert {0, 4, 5, 6, 8, 9} == ENDED_WELL
+    assert {"found", "suspected", "reference_wrong"} == ANSWERED
 
 
 def test_a_status_is_its_text_wherever_it_is_written() -> None:

@@ -16,7 +16,7 @@ from benchmarks.random_faults.target import Judged, Samples, Target
 from runner.jobs.reduce.cause.prove_cause import Prover
 from runner.jobs.reduce.refinements import hidden_by
 from runner.jobs.reduce.searches import first_end
-from runner.judgment import CauseStatus, Experiment
+from runner.judgment import ERROR, CauseStatus, Experiment, Scale
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.strategy import ReduceSettings
 from runner.session.cause import Cause
@@ -59,6 +59,7 @@ class Simulation:
     judging: Judging
     checks: dict[str, int] = field(default_factory=lambda: {"search": 0, "refine": 0, "cause": 0})
     compares: bool = False
+    scale: Scale = ERROR
     _known: dict[tuple[str, Trial], Judged] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

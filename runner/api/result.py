@@ -14,7 +14,7 @@ from urllib.parse import quote
 from runner.cli.screen.last_screen import headline, rows
 from runner.errors import WinnowError
 from runner.jobs.listener import CheckEvent
-from runner.judgment import ENDED_WELL, Status
+from runner.judgment import ANSWERED, ENDED_WELL
 from runner.report.markdown import REPORT_NAME
 from runner.report.replay import REPLAY_NAME
 from runner.report.repro.write import REPRO_NAME
@@ -64,7 +64,7 @@ class Result:
     @property
     def found(self) -> bool:
         """Whether there is an answer of the kind that was asked for."""
-        return self.summary.status == Status.found
+        return self.summary.status in ANSWERED
 
     @property
     def message(self) -> str:

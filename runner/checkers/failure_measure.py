@@ -6,27 +6,35 @@ import math
 import re
 
 from runner.errors import UsageError
+from runner.schema.checker import Better
 
 LARGEST = 1e300
 """The largest number that is reported, in place of an infinity or a NaN: JSON has neither, and nothing is worse."""
 
 
 class Measure:
-    """A regular expression over what a check prints; larger numbers are worse.
+    """A regular expression over what a check prints, and which way its numbers point.
 
     ``regex``: its first group, or all of it where it has none, is the number; None: nothing is measured. Raises
     UsageError for what is no regular expression.
     """
 
-    def __init__(self, regex: str | None) -> None:
+    def __init__(self, regex: str | None, better: Better = Better.lower) -> None:
         self._regex = compiled("measure", regex) if regex else None
+        self.higher_is_better = better is Better.higher
 
     def of(self, text: str) -> float | None:
-        """Return the largest number that is found; None where there is none."""
+        """Return the worst number that is found; None where there is none."""
         if self._regex is None:
             return None
         found = [match[1] if match.re.groups else match[0] for match in self._regex.finditer(text)]
-        return max((number for one in found if (number := as_number(one)) is not None), default=None)
+        worst = min if self.higher_is_better else max
+        return worst((number for one in found if (number := self.number(one)) is not None), default=None)
+
+    def number(self, value: object) -> float | None:
+        """Return a number that JSON can hold; a NaN, or what is beyond all, is the worst. None for any other text."""
+        number = as_number(value)
+        return -LARGEST if number == LARGEST and self.higher_is_better else number
 
 
 def as_number(value: object) -> float | None:

@@ -13,7 +13,7 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.tracebacks import BY_LINE, uncaught
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.compare.accuracy_drop import VALUE, Threshold
-from runner.checkers.failure_measure import Measure, as_number
+from runner.checkers.failure_measure import Measure
 from runner.checkers.failure_text import last_line, normalize
 from runner.checkers.local_modules import imported, search_path
 from runner.errors import NotTried, UsageError
@@ -23,7 +23,7 @@ from runner.model.values.recorded import paths
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
-from runner.verdict import NO_IMPORT, Signature, Verdict
+from runner.verdict import NO_IMPORT, SAYS_SO, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, refused_memory, shortage
 from strategies.outcome import Outcome
 
@@ -74,7 +74,12 @@ class PythonCheck(Checker):
                 f"strategy={run.strategy.name}: which number is good? Give it, checker.baseline=0.76 (only "
                 "strategy=precision measures it, on the model in high precision)"
             )
-        self._measure = Measure(settings.measure)
+        self._measure = Measure(settings.measure, settings.measure_better)
+        self.higher_is_better = self._measure.higher_is_better
+        if self.higher_is_better and (settings.max_drop is not None or settings.max_rise is not None):
+            raise UsageError(
+                "checker.measure_better=higher: how far max_drop and max_rise are exceeded is better lower"
+            )
 
     @property
     def reads_expected(self) -> bool:
@@ -111,7 +116,7 @@ class PythonCheck(Checker):
         outcome, signature, reason, numbers = self._read(reply)
         self._watched.confirm(outcome)
         printed = read_plain(reply.log).decode("utf-8", "replace") if reply.log else ""
-        measure = as_number(numbers.get(MEASURE, self._measure.of(printed)))
+        measure = self._measure.number(numbers.get(MEASURE, self._measure.of(printed)))
         numbers = {**numbers, **({} if measure is None else {MEASURE: measure})}
         self._loaded = True
         log = self._write_log(candidate, reply, printed)
@@ -202,7 +207,7 @@ class PythonCheck(Checker):
         if outcome is Outcome.UNRESOLVED and not detail:
             return outcome, None, f"{self.describe()} said unresolved", numbers
         failed = outcome in (Outcome.FAIL, Outcome.DIFFERENT)
-        signature = Signature("check", "returned fail", normalize(detail)) if failed else None
+        signature = Signature("check", SAYS_SO, normalize(detail)) if failed else None
         return outcome, signature, detail or (f"{self.describe()} returned {said!r}" if failed else ""), numbers
 
     def _write_log(self, candidate: Candidate, reply: Reply, printed: str) -> str | None:

@@ -16,7 +16,7 @@ from runner.checkers.checker import Tools
 from runner.errors import UsageError
 from runner.journal.journal import JOURNAL_NAME
 from runner.journal.journal_lines import read_context
-from runner.judgment import Status
+from runner.judgment import ANSWERED
 from runner.model.values.recorded import TensorFile
 from runner.report.page.collect.run_material import Run, RunMaterial
 from runner.report.summary import Summary
@@ -119,7 +119,7 @@ def run_of(settings: Settings, tools: Tools, summary: Summary) -> Run | None:
     signature, checks, pool = summary.signature or {}, summary.checks, tools.pool
     made = max(checks.search + checks.trust + checks.refine + checks.cause, 1)
     if (
-        summary.status != Status.found
+        summary.status not in ANSWERED
         or not settings.checker.looks_at_values
         or settings.target.model
         or settings.reference.model

@@ -11,7 +11,7 @@ from typing import Any
 from onnx import ModelProto
 
 from runner.files import write_text
-from runner.judgment import Status
+from runner.judgment import ANSWERED, Status
 from runner.program_name import without_values
 from runner.report.markup import block, bullets, cut, folded, section, some, table, text
 from runner.report.page.data import PageTensor
@@ -40,6 +40,8 @@ _PARTS = ("stage", "kind", "raised", "detail")
 _LONGEST_KERNEL = 130
 _TITLES: Mapping[str, str] = {
     Status.found: "a part of the model that still fails",
+    Status.suspected: "a part of the model that fails, and is not shown to be the cause",
+    Status.reference_wrong: "the reference is wrong",
     Status.nothing_to_find: "nothing fails here",
     Status.could_not_judge: "the check could not judge",
     Status.no_set_suffices: "no set suffices",
@@ -132,16 +134,16 @@ def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()
 def _is_failing_part(summary: Summary) -> bool:
     """Whether the report is about a part of a model that fails, as reductions find it."""
     told = summary.layers or summary.precision or summary.suspects or summary.workarounds or summary.passes
-    return summary.status == Status.found and bool(summary.culprits and summary.signature) and not told
+    return summary.status in ANSWERED and bool(summary.culprits and summary.signature) and not told
 
 
 def _title(summary: Summary, model: ModelProto | None) -> str:
-    found = summary.status == Status.found
+    found = summary.status in ANSWERED
     if own := title(summary) or title_of_kept(summary.strategy, found=found, bugs=len(summary.bugs)):
         return own
     if summary.inspection:
         return "what is in the file"
-    if summary.status == Status.found and summary.culprits:
+    if found and summary.culprits:
         if summary.layers and not summary.signature:
             return f"wrong inside a model that does not fail: {some(summary.culprits)}"
         return failure_section.title(summary, model)

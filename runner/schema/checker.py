@@ -98,6 +98,13 @@ class Flaky(str, Enum):
     never = "never"
 
 
+class Better(Enum):
+    """Which way a check's measure points."""
+
+    lower = "lower"
+    higher = "higher"
+
+
 class ShowOutput(str, Enum):
     """Whose output a command checker shows; all of it is kept in files anyway."""
 
@@ -152,6 +159,7 @@ class CommandChecker(CheckerSettings):
     fail_regex: list[str] = setting([])
     show_output: ShowOutput = setting(ShowOutput.failing, in_context=False)
     measure: str | None = None
+    measure_better: Better = Better.lower
     place: str | None = setting(None, path=PathUse.FOR_CHECK)
     keep_placed: bool = setting(False, in_context=False)
     iteration_info: str | None = setting(None, path=PathUse.FOR_CHECK, in_context=False)
@@ -269,4 +277,5 @@ class PythonChecker(CheckerSettings):
     max_drop: Any = None
     max_rise: Any = None
     measure: str | None = None
+    measure_better: Better = Better.lower
     baseline: float | None = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.judgment import CauseStatus, Experiment
+from runner.judgment import CauseStatus, Experiment, Scale, Status
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -40,6 +40,15 @@ class Tested:
         """Whether these nodes do no harm by themselves: the whole model passes with good values for what they read."""
         return self.good_inputs is not None and self.good_inputs.outcome is Outcome.PASS
 
+    def harm(self, whole: Experiment, scale: Scale) -> float | None:
+        """How bad it is with good values for what they read, or else what good outputs mend; None: not measured."""
+        inputs, outputs = self.good_inputs, self.good_outputs
+        if inputs:
+            return inputs.level(whole, scale) if inputs.outcome is Outcome.FAIL and inputs.measure is not None else None
+        if outputs is None or self.heals or outputs.outcome is not Outcome.FAIL or outputs.measure is None:
+            return None
+        return whole.level(whole, scale) - outputs.level(whole, scale)
+
     @property
     def unanswered(self) -> str:
         """Why an experiment gave no answer; "" where all that were made did."""
@@ -54,7 +63,8 @@ class Tested:
         if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT:
             met = self.good_outputs.reason.removeprefix("another failure, ")
             return f"with good values in place of what it gives, another failure shows: {met}"
-        return "the model fails with good values in place of what it gives, and nothing else was found to fail"
+        more = "" if self.good_inputs else ", and nothing else was found to fail"
+        return f"the model fails with good values in place of what it gives{more}"
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,20 @@ class Cause:
     causes: tuple[int, ...] = ()
     main: int = 0
     reason: str = ""
+
+    @property
+    def ending(self) -> Status:
+        """How a run ends that knows this of its answer."""
+        return Status.suspected if self.status is CauseStatus.NOT_PROVEN else Status.found
+
+    def misread(self, scale: Scale) -> str:
+        """Return why its measures say nothing, if they are worse where the model passes than where it fails."""
+        bad, passing = self.whole.measure, (one.good_outputs for one in self.answers if one.heals)
+        good = next((one.measure for one in passing if one and one.measure is not None), None)
+        if good is None or bad is None or scale.harm(good) <= scale.harm(bad):
+            return ""
+        told = f"the check's measure is {good:g} where the model passes and {bad:g} where it fails"
+        return f"{told}: checker.measure_better={'lower' if scale.higher_is_better else 'higher'}"
 
     @property
     def said(self) -> str:

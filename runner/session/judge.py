@@ -64,6 +64,7 @@ class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
 
     ``journals``: opens those of stages; None: a run without. ``begun``: the subject's first check, if it runs already.
+    ``also``: other words of the failure under study, as experiments showed.
     """
 
     subject: Subject
@@ -77,6 +78,7 @@ class Judge:
     estimate: Callable[[Trial, Verdict], Ask | Done | int] | None = None
     journals: Journals | None = None
     begun: BegunCheck | None = None
+    also: frozenset[Signature] = frozenset()
 
     def __post_init__(self) -> None:
         self.room = Room(self.folder.parent, (self.journal.path.parent,))
@@ -274,7 +276,7 @@ class Judge:
         studied = self.studied
         if not studied.signature:
             return verdict
-        return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught)
+        return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught, self.also)
 
     def make(
         self, trial: Trial, phase: str, label: str, begun: BegunCheck | None = None

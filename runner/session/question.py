@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 
 NOTHING = Trial.of([])
 """The empty trial. Of a model it is the control: a lone Identity, which no sane check fails."""
+NOTHING_SHOWN = (
+    "the budget was reached before a smaller set than the whole was shown to fail: a larger one goes on from there "
+    "(budget.checks, budget.seconds)"
+)
 _OPPOSITE = {Answer.YES: Answer.NO, Answer.NO: Answer.YES}
 
 

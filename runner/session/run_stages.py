@@ -9,11 +9,13 @@ repeated to tell these apart.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.judgment import measured, milder
+from runner.checkers.wrapping_checker import inner
+from runner.judgment import ERROR, Scale, measured, milder
 from runner.report.unresolved import kept_for_the_check
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
@@ -22,6 +24,7 @@ from runner.session.reliability import ANSWER, HEALTHY, MEASURED, ContradictionE
 from runner.session.stage import Stage, Standing
 from runner.session.trust.check_counts import FREEZING, SHRINKING
 from runner.text import counted
+from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done
 from strategies.trial import Trial
@@ -74,9 +77,14 @@ class HandedOver:
         return counted(self.standing.size, "node")
 
     @property
+    def fails(self) -> bool:
+        """Whether it failed when it was checked again."""
+        return self.again.answer is Answer.YES
+
+    @property
     def doubtful(self) -> str:
         """Why it is no answer after all; "" where it is one."""
-        if self.again.answer is not Answer.YES:
+        if not self.fails:
             unknown = self.again.verdict.outcome is Outcome.UNRESOLVED
             did = "could not be judged" if unknown else "did not"
             told = f"the answer ({self.shown}) failed once and {did} when checked again ({self.again.verdict.reason})"
@@ -175,7 +183,8 @@ class Refining:
         smallest = found.trial
         if not smallest:
             return None
-        measures = _measures(stage.judge, smallest, before.standing) if stage.name in (FREEZING, SHRINKING) else None
+        scale, simpler = scale_of(self.session.judge), stage.name in (FREEZING, SHRINKING)
+        measures = _harms(stage.judge, smallest, before.standing, scale) if simpler else None
         if measures and milder(measures[1], measures[0]):  # rounding, say, where there was a fault
             log.info(
                 "%s: the failure is much milder than before, perhaps another one: nothing of it stands", stage.label
@@ -194,10 +203,21 @@ class Refining:
         return ruling.answer if ruling else Answer.UNKNOWN
 
 
-def _measures(judge: Judge, smaller: Trial, before: Standing) -> tuple[float, float] | None:
+def scale_of(judge: Judge, good: Iterable[float] = ()) -> Scale:
+    """Return how a measure is read: an accuracy from the best in ``good``, or else of a harmless model that passed."""
+    if not getattr(inner(judge.checker), "higher_is_better", False):
+        return ERROR
+    harmless = _sizes(one for one in judge.counted(NOTHING) if one.outcome is Outcome.PASS)
+    return Scale(max(good, default=max(harmless, default=None)), higher_is_better=True)
+
+
+def _harms(judge: Judge, smaller: Trial, before: Standing, scale: Scale) -> tuple[float, float] | None:
     """Return how bad a failure was, and how bad that of a smaller answer is; None where that is not measured."""
-    known = (before.judge.counted(before.trial), judge.counted(smaller))
-    then, now = (
-        max((size for one in all_of if (size := measured(one.metrics)) is not None), default=None) for all_of in known
-    )
-    return None if then is None or now is None else (then, now)
+    if scale.good is None:
+        return None
+    then, now = map(_sizes, (before.judge.counted(before.trial), judge.counted(smaller)))
+    return (max(map(scale.harm, then)), max(map(scale.harm, now))) if then and now else None
+
+
+def _sizes(verdicts: Iterable[Verdict]) -> list[float]:
+    return [size for one in verdicts if (size := measured(one.metrics)) is not None]

@@ -16,7 +16,7 @@ from runner.session.handover import HandOver
 from runner.session.handover_recheck import Recheck, nearest
 from runner.session.inquiry import Inquiry, Means
 from runner.session.judge import Judge
-from runner.session.question import NOTHING, Question
+from runner.session.question import NOTHING, NOTHING_SHOWN, Question
 from runner.session.reliability import HEALTHY, UNSURE, ContradictionError, IndistinctError, Reliability, Ruling
 from runner.session.result import Ending
 from runner.session.run_stages import HandedOver, Refined, Refining
@@ -177,19 +177,19 @@ class Session:
                 self.begin_again(surprise)
 
     def _reduce(self, done: Done) -> Ending:
+        if self.inquiry.stopped and self.question.wants_failure and done.trial in (None, self.whole):
+            return Ending(Status.could_not_judge, NOTHING_SHOWN, done)
         if self.opening:
             self.opening.confirm(self, done.trial)
         elif not self.inquiry.passed:
             self.confirm_nothing(unjudged=self.reliability.rates is not None)
-        answer = self.finish(self.inquiry, done)
-        cause, doubtful = None, answer.doubtful
-        if self.prove_cause and not self.inquiry.stopped and not doubtful:
+        answer, cause = self.finish(self.inquiry, done), None
+        if self.prove_cause and not self.inquiry.stopped:
             answer, cause = self.prove_cause(self, answer)
-            doubtful = answer.doubtful
         studied = self.judge.studied
         signature = studied.signature
         ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
-        if doubtful:
+        if doubtful := answer.doubtful:
             self.recheck.withdraw(MIN_GOOD)
             return replace(ending, status=Status.could_not_judge, message=doubtful + self.cut_short)
         free = self.find_min_good and self._space.closure is Closure.FREE
@@ -200,7 +200,7 @@ class Session:
         message = how_it_fails(answer.standing.size, drift, cause) + self.cut_short + self.flakiness
         signature = verdict.signature or signature
         told = replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
-        return replace(told, measures=answer.measures)
+        return replace(told, measures=answer.measures, status=cause.ending if cause else Status.found)
 
     def passing(self, searched: Sequence[Inquiry]) -> tuple[Inquiry, list[Trial]]:
         """Return a search, and what it asked (not only looked at ahead) that passed: for min_good, the best first."""

@@ -84,5 +84,5 @@ class Opening(Protocol):
         ...
 
 
-ProveCause = Callable[["Session", "HandedOver"], "tuple[HandedOver, Cause]"]
+ProveCause = Callable[["Session", "HandedOver"], "tuple[HandedOver, Cause | None]"]
 """Finds out whether the failure arises inside an answer; returns the one that stands then, and what is known of it."""

@@ -73,11 +73,14 @@ def test_a_log_of_what_passed_may_grow(tmp_path: Path) -> None:
 
 
 def test_two_assertions_of_one_bug(tmp_path: Path) -> None:
-    """Cut off from the Sin behind it, Cos is caught by an earlier assertion: no answer, unless both are one."""
+    """Cut off from the Sin behind it, Cos is caught by an earlier assertion: the experiments say that both are one."""
     body = "assert not ('Cos_4' in nodes and 'Sin_5' not in nodes)\nassert 'Cos_4' not in nodes\n"
     given = (*plain(tmp_path), *by_command(check_script(tmp_path, body)))
     run = winnow(*given, folder=tmp_path / "run")
-    assert run.code == 3, run.output
-    assert "checker.same_failure=any" in run.result["message"]
+    assert (run.code, run.result["culprits"]) == (0, ["Cos_4"]), run.output
+    assert run.result["cause"]["status"] == "proven"
+    unsure = winnow(*given, "strategy.find=one", folder=tmp_path / "one")
+    assert unsure.code == 3, unsure.output
+    assert "checker.same_failure=any" in unsure.result["message"]
     any_of_both = winnow(*given, "checker.same_failure=any", folder=tmp_path / "any")
     assert (any_of_both.code, any_of_both.result["culprits"]) == (0, ["Cos_4"]), any_of_both.output

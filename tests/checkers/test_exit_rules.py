@@ -147,6 +147,11 @@ def test_contradictions_are_refused(settings) -> None:
         ("boom\n" + MISFIT, {"fail_regex": ["boom"]}, None),
         (RAISED, {"fail_regex": ["it is off"]}, None),
         ("max diff 0.5", {}, None),
+        # words of the check's own: where the code is listed these are no exception
+        ("y: (shapes (6,), (1, 6) mismatch)", {}, Raised((), "feeds: the shape of the values to compare with")),
+        ("y: (shapes (6,), (1, 6) mismatch)", {"fail_codes": [1]}, None),
+        ("KeyError: 'y'", {"fail_codes": [1]}, None),
+        ("Required inputs (['x']) are missing", {"fail_codes": [1]}, Raised((), "feeds: a missing input")),
     ],
 )
 def test_the_exception_that_ended_it_is_in_the_signature(output, settings, raised) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from runner.checkers.command.tracebacks import uncaught
 from runner.schema.checker import SameFailure
-from runner.verdict import Raised, Signature, Verdict, relative
+from runner.verdict import LISTED, SAYS_SO, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 
 PYBIND = "onnxruntime.capi.onnxruntime_pybind11_state"
@@ -147,7 +147,9 @@ OWN = Raised(("IndexError at check.py:8",), "check")
         (MISMATCH, MISFIT, Outcome.UNRESOLVED),
         (MISMATCH, OWN, Outcome.UNRESOLVED),
         (MISMATCH, CRASH, Outcome.DIFFERENT),
-        (MISMATCH, None, Outcome.DIFFERENT),
+        (MISMATCH, None, Outcome.FAIL),  # it has judged, by another line
+        (CRASH, None, Outcome.DIFFERENT),
+        (MISFIT, None, Outcome.DIFFERENT),
         (None, None, Outcome.FAIL),
         (None, MISFIT, Outcome.UNRESOLVED),
         (None, OWN, Outcome.UNRESOLVED),
@@ -195,6 +197,25 @@ def test_what_a_check_may_have_caught_on_the_whole_model_need_not_come_again() -
     assert Signature.from_json(signature(died.raised).to_json()).raised.went_on  # type: ignore[union-attr]
     ended = uncaught(trace("RuntimeError: cannot simplify", MINE))
     assert ended and not ended.raised.went_on
+
+
+@pytest.mark.parametrize("studied", [None, CRASH, MISMATCH])
+@pytest.mark.parametrize(
+    ("now", "outcome"), [(None, Outcome.FAIL), (OWN, Outcome.UNRESOLVED), (EARLIER, Outcome.DIFFERENT)]
+)
+def test_a_listed_code_is_a_failure_unless_an_exception_shows(
+    studied: Raised | None, now: Raised | None, outcome: Outcome
+) -> None:
+    verdict = Verdict(Outcome.FAIL, signature(now, LISTED))
+    assert relative(verdict, signature(studied, LISTED), SameFailure.kind).outcome is outcome
+
+
+def test_what_a_function_returns_is_what_it_asserts() -> None:
+    said, raised = signature(None, SAYS_SO), signature(MISMATCH, "raised")
+    assert relative(Verdict(Outcome.FAIL, said), raised, SameFailure.kind).outcome is Outcome.FAIL
+    assert relative(Verdict(Outcome.FAIL, raised), said, SameFailure.kind).outcome is Outcome.UNRESOLVED
+    crash = signature(CRASH, "raised")
+    assert relative(Verdict(Outcome.FAIL, said), crash, SameFailure.kind).outcome is Outcome.DIFFERENT
 
 
 def test_feeds_that_do_not_fit_are_no_failure_under_any_rule() -> None:

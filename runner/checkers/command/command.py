@@ -57,7 +57,8 @@ class CommandCheck(Checker):
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
         self._runs = CommandRuns(settings, self._template.words, tools)
-        self._measure = Measure(settings.measure)
+        self._measure = Measure(settings.measure, settings.measure_better)
+        self.higher_is_better = self._measure.higher_is_better
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
         modules = self._template.modules(files, {**os.environ, **settings.env})
         self._watched = Watched(files, tools.run_folder, self._template.data(files), modules)
@@ -78,6 +79,11 @@ class CommandCheck(Checker):
     def wants_feeds(self) -> bool:
         """Whether the command asks for values (by placeholder or by environment variable)."""
         return any(name in self._template.mentions for name in VALUES)
+
+    @property
+    def takes_inputs(self) -> bool:
+        """Whether the command is handed the values to feed: {inputs}, or within {data}."""
+        return not self._template.mentions.isdisjoint(("inputs", "data"))
 
     @property
     def needs_expected(self) -> bool:

@@ -7,12 +7,12 @@ import signal
 from collections.abc import Mapping
 from itertools import combinations
 
-from runner.checkers.command.tracebacks import uncaught
+from runner.checkers.command.tracebacks import OWN_WORDS, uncaught
 from runner.checkers.failure_measure import compiled
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import CommandChecker
-from runner.verdict import CAUGHT, NO_IMPORT, NOT_RUN, Signature, Verdict
+from runner.verdict import CAUGHT, LISTED, NO_IMPORT, NOT_RUN, Signature, Verdict
 from runner.workers.process_death import death_of
 from runner.workers.reply import OUT_OF_MEMORY, refused_memory, shortage
 from runner.workers.run_command import CommandEnd
@@ -52,7 +52,8 @@ class ExitRules:
     A check that an exception ended is looked at closer, since Python's code for any exception is 1. What such an
     ending says goes into the failure's signature (`relative` then compares it with that of the whole model), except
     where a regular expression is found outside of the exception's own text: that is the user's word. An import that
-    failed is UNRESOLVED, and so is what would PASS although feeds did not fit: such a check has judged nothing.
+    failed is UNRESOLVED, and so is what would PASS although feeds did not fit: such a check has judged nothing. Of a
+    listed failure words on shapes and keys are no exception.
 
     Raises UsageError if lists overlap, for ``pass_codes`` beside ``fail_codes``, and for an invalid regular expression.
     """
@@ -87,6 +88,8 @@ class ExitRules:
         if (death == OUT_OF_MEMORY or refused) and not listed:
             raise NotTried(f"{command}: {shortage()}")
         died = uncaught(output)
+        if died and code in self._fail and not died.raised.where and died.raised.about in OWN_WORDS:
+            died = None
         detail = normalize(died.said if died else output)
         if death in {"timeout", "memory"}:
             return self._fails(death, normalize(output), output)
@@ -117,7 +120,7 @@ class ExitRules:
         if code in self._pass:
             return None
         if self._fail:
-            return "listed exit" if code in self._fail and (hit or not self._regexes) else None
+            return LISTED if code in self._fail and (hit or not self._regexes) else None
         if self._regexes:
             return "regex" if hit else None
         return f"exit {code}" if code else None

@@ -55,6 +55,9 @@ _SAID: Mapping[str, tuple[str, ...]] = {
 }
 NOT_IN_NPZ = f"{FEEDS}: {_NOT_IN_NPZ}"
 """What an exception is about where a check asks an npz for a name that it does not hold."""
+OTHER_SHAPE = f"{FEEDS}: {_COMPARED}"
+"""What an exception is about where a check compares values of other shapes."""
+OWN_WORDS = (OTHER_SHAPE, f"{FEEDS}: a missing key")
 _MISFITS = {name: re.compile("|".join(patterns)) for name, patterns in _SAID.items()}
 _IMPORTS = frozenset({"ImportError", "ModuleNotFoundError"})
 _RUNTIMES = re.compile(r"(?:onnxruntime|onnx|tensorrt\w*|polygraphy)\.")

@@ -15,7 +15,7 @@ from runner.cli.screen.fields import count, is_number, number, section, sections
 from runner.cli.screen.layout import Row, short, write
 from runner.cli.screen.next_command import next_command, shown_path
 from runner.files import inside
-from runner.judgment import ENDED_WELL, Status
+from runner.judgment import ANSWERED, ENDED_WELL, Status
 from runner.report.sections.cause_section import reservation, sentence, told
 from runner.report.sections.workarounds_section import left_out, was_tried
 from runner.run_folder import MIXED
@@ -41,7 +41,6 @@ _FILES = ("report.html", "REPORT.md", "bundle.zip", "repro.py")
 _ONWARD = re.compile(r"(interrupted; )|(; )?go on with:? (.* )?'?resume=\S*", re.DOTALL)
 #: what a message says of nodes that are not shown to be the cause
 _FAIL_ALONE = re.compile(r"\d{1,9} nodes? fails? alone")
-#: what a claim means
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "1-minimal: none of it can be left out",
     Claim.WINDOW.value: "a window: of what lies between its ends some may not be needed",
@@ -51,9 +50,8 @@ _CLAIMS: Mapping[str, str] = {
     Claim.BUDGET.value: "the best so far: the search was stopped",
     Claim.COUNTED.value: "",
 }
-_TONES: Mapping[str, str] = {Status.found: "good", Status.planned: "strong", Status.nothing_to_find: "strong"}
 #: endings of which the nodes are told: the answer, or the best so far
-_NAMED = frozenset({Status.found, Status.interrupted})
+_NAMED = ANSWERED | {Status.interrupted}
 _FAILED_TO_RUN = frozenset({Status.usage, Status.internal_error, Status.no_room})
 
 
@@ -117,7 +115,9 @@ def say_ended(
         )
     else:
         first = headline(result, above=True)
-        write(first, [*rows(result, folder, program)], _TONES.get(status, "bad"), error=error)
+        strong = status in {*ANSWERED, Status.planned, Status.nothing_to_find}
+        tone = "good" if status == Status.found else "strong" if strong else "bad"
+        write(first, [*rows(result, folder, program)], tone, error=error)
 
 
 def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Iterator[Row]:
@@ -197,7 +197,7 @@ def _sure(result: Mapping[str, Any]) -> Iterator[str]:
 def _looks(result: Mapping[str, Any], folder: Path) -> str:
     model = text(result, "model")
     names = texts(result, "culprits")
-    if text(result, "status") != Status.found or not model or not names or not inside(folder / model, folder):
+    if text(result, "status") not in ANSWERED or not model or not names or not inside(folder / model, folder):
         return ""
     return "\n".join(looks(folder / model, names))
 
@@ -263,7 +263,7 @@ def _unknown(result: Mapping[str, Any]) -> str:
     total = sum(count(reasons, reason) for reason in reasons)
     outcomes = section(result, "outcomes")
     judged = sum(count(outcomes, outcome) for outcome in outcomes)
-    if not total or (text(result, "status") == Status.found and total < _MANY * judged):
+    if not total or (text(result, "status") in ANSWERED and total < _MANY * judged):
         return ""
     most = 3 if text(result, "status") == Status.could_not_judge else 1
     message = one_line(text(result, "message"), _LONGEST_MESSAGE)

@@ -12,7 +12,7 @@ from runner.cli.config.bounded_yaml import read_yaml
 from runner.cli.screen.fields import count, section, sections, text, texts
 from runner.errors import UsageError
 from runner.files import inside
-from runner.judgment import Status
+from runner.judgment import ANSWERED, Status
 from runner.report.replay import REPLAY_NAME
 from runner.report.sections.cause_section import beyond_range
 from runner.run_folder import REDUCED
@@ -68,7 +68,7 @@ def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]
         return _again(program, folder, "strategy=reduce"), "finds the smallest part that fails; ask the passes of that"
     if status == Status.could_not_judge and own and strategy != "triage" and (folder / ".hydra").is_dir():
         return resume_command(program, folder), "once the check is mended: begins anew"
-    known = _AGAIN.get(strategy if status == Status.found else status)
+    known = _AGAIN.get(strategy if status in ANSWERED else status)
     if not (folder / REPLAY_NAME).is_file():
         return "", ""
     # with a signature it fails, and what was asked about that has no answer
@@ -77,7 +77,7 @@ def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]
     if known is not None:
         run = shown_path(folder)
         return _again(program, folder, *(word.format(run=run) for word in known[0])), known[1]
-    return _after_an_answer(result, folder, program) if status == Status.found else ("", "")
+    return _after_an_answer(result, folder, program) if status in ANSWERED else ("", "")
 
 
 def _again(program: Sequence[str], folder: Path, *changes: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from runner.candidate import Candidate, Invalid
 from runner.jobs.reduce.cause.prove_cause import Causes
+from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, Subgraph
 from runner.judgment import CauseStatus
 from runner.model.graph.constants import needed
@@ -176,7 +177,7 @@ def named(standing: Standing, subject: Subgraph) -> frozenset[int]:
     return nodes.elements & subject.graph.constants if nodes else frozenset()
 
 
-def prove(causes: Causes, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+def prove(causes: Causes, session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
     """Prove the cause as ``causes`` do; what is named with an answer is an element then."""
     judge, inquiry = session.judge, session.inquiry
     if isinstance(judge.subject, Subgraph) and (own := named(first.standing, judge.subject) & judge.subject.carried):
@@ -185,13 +186,15 @@ def prove(causes: Causes, session: Session, first: HandedOver) -> tuple[HandedOv
     return _among_all(causes, session, *causes.prove(session, first))
 
 
-def _among_all(causes: Causes, session: Session, first: HandedOver, cause: Cause) -> tuple[HandedOver, Cause]:
+def _among_all(
+    causes: Causes, session: Session, first: HandedOver, cause: Cause | None
+) -> tuple[HandedOver, Cause | None]:
     """Look for the cause among what is carried too, where an answer was not shown to be it.
 
     Only where the model with all of it frozen does not fail: else it makes no difference.
     """
     subject = session.judge.subject
-    if cause.status is not CauseStatus.NOT_PROVEN or session.spent():
+    if cause is None or cause.status is not CauseStatus.NOT_PROVEN or session.spent():
         return first, cause
     if not isinstance(subject, Subgraph) or not subject.carried:
         return first, cause
@@ -206,7 +209,7 @@ def _among_all(causes: Causes, session: Session, first: HandedOver, cause: Cause
     inquiry.note(order, Answer.NO)
     done = inquiry.settle()
     if done.trial and not inquiry.stopped:
-        other, found = causes.cause_of(session, done.trial)
+        other, found = causes.cause_of(SessionModel(session, causes.search), done.trial)
         if other.status in SHOWN:
             return session.finish(*(found or (inquiry, done))), other
     session.adopt(before[0])

@@ -231,7 +231,7 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
 
     search = searching(strategy, FirstEnd.auto, subject, judge)
 
-    def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+    def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         from runner.jobs.reduce.carried_constants import prove as proven
         from runner.jobs.reduce.cause.prove_cause import Causes
 

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended, number, section
-from runner.judgment import Status
+from runner.judgment import ANSWERED, Status
 from runner.text import counted
 from runner.verdict import Signature
 
-_ANSWERS = frozenset({Status.found, Status.nothing_to_find, Status.no_set_suffices, Status.planned})
+_ANSWERS = ANSWERED | {Status.nothing_to_find, Status.no_set_suffices, Status.planned}
 SEEN = ("stands", "repeat", "rounded", "inputs", "more_inputs")
 """The steps that say whether the file as it is fails: the first two as the user asks, the others otherwise."""
 MOST_SECONDS = 10.0
@@ -54,7 +54,7 @@ class Reproduced:
 
     def has_answer(self, name: str) -> bool:
         """Whether a step found something."""
-        return self.result(name).get("status") == Status.found
+        return self.result(name).get("status") in ANSWERED
 
     def said(self, name: str) -> str:
         """Return what a step said, after how it ended."""

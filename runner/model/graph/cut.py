@@ -75,7 +75,7 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     alone; ``all``: every output of every kept node, without a type where none is known.
     ``largest``: bytes of these constants from which on there is no candidate. ``keep_inputs``: the model's own inputs
     stay, read or not. ``front``: nodes that are not the model's, which come before the kept ones and whose outputs are
-    the candidate's. ``shown``: with ``own``, further outputs of kept nodes. ``carried``: elements that come along,
+    the candidate's. ``shown``: further outputs of kept nodes. ``carried``: elements that come along,
     and hand out nothing, where a kept one needs what they give.
     Raises CutError where there is nothing to keep, a value from outside has no known type, or the constants are too
     large together.
@@ -230,7 +230,7 @@ def exposed(
         read = False
         for name in node.outputs:
             readers = graph.readers.get(name, ())
-            if name in graph.output_set or not kept.issuperset(readers):
+            if name in graph.output_set or name in shown or not kept.issuperset(readers):
                 read = True
                 if expose != "sinks" or kept.isdisjoint(readers):
                     names[name] = None

@@ -52,7 +52,8 @@ def cut_inside(
             if declared is not None:
                 types[name] = without_dims(declared)
     # tensors that only removed nodes read become outputs, or are inputs no more
-    return cut(whole, range(len(whole.nodes)), types=types, constants=constants)
+    lost = frozenset(name for name in inner.graph.nodes[inner.body.owner].inputs if not whole.readers.get(name))
+    return cut(whole, range(len(whole.nodes)), types=types, constants=constants, shown=lost)
 
 
 def _replaced(inner: Inner, rewritten: Rewritten, around: ModelProto) -> Graph:

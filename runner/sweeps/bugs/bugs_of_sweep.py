@@ -13,14 +13,14 @@ from typing import Any
 from runner.cli.config.quoting import quote
 from runner.errors import WinnowError
 from runner.files import write_text
-from runner.judgment import Status
+from runner.judgment import ANSWERED, Status
 from runner.program_name import program_words
 from runner.report.result import read_result
 from runner.report.sections.bugs_section import BUGS_NAME, bugs_page
 
 FOLDER = "bugs"
 _WELL = (Status.nothing_to_find, Status.planned)
-_GROUPED = (Status.found, Status.could_not_judge)
+_GROUPED = (*ANSWERED, Status.could_not_judge)
 _WINNOW = Path(__file__).resolve().parents[2]
 
 

@@ -77,9 +77,11 @@ def test_a_check_that_can_judge_cuts_pays_one_control(tmp_path: Path, text: str,
     found = run(tmp_path, text)
     assert (found.code, found.result["culprits"]) == (0, culprits), found.output
     assert not warned(found)
-    assert found.output.count("a lone Identity") == 1
-    # the file, the control, the whole model, the answer, min_good
-    assert found.result["checks"]["trust"] == 5
+    assert found.output.count("a lone Identity (") == 1
+    # the file, the control, the whole model, the answer, min_good; whether the check reads values
+    own = "np.full" in text
+    assert found.result["checks"]["trust"] == 6 + own
+    assert found.result["cause"]["status"] == ("untested" if own else "proven")
 
 
 def test_a_tool_that_takes_out_identities_can_judge_cuts(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from runner.jobs.reduce.cause.fed_values import unless_fed
+from runner.jobs.reduce.cause.other_words import smaller_by_experiment
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.cause.splice_experiments import Experiments, WholeModel
-from runner.judgment import CauseStatus
+from runner.judgment import SHARE, CauseStatus
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
 from runner.session.cause import Cause, Tested
@@ -52,16 +54,27 @@ class Causes:
     most: int | None = None
     wrong: tuple[tuple[int, ...], ...] = ()
 
-    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
-        """Find out whether the failure arises inside an answer; return the answer that stands then."""
-        cause, other = self.cause_of(session, first.standing.top_level(session.judge.subject) or first.main)
+    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
+        """Find out whether the failure arises inside an answer; return the answer that stands then.
+
+        None: it is doubtful, and no smaller set is shown to be the answer.
+        """
+        model = SessionModel(session, self.search)
+        answer = first.standing.top_level(session.judge.subject) or first.main
+        if first.fails and (smaller := smaller_by_experiment(model, answer)):
+            first = session.finish(*smaller)
+        if first.doubtful:
+            return first, None
+        cause, other = self.cause_of(model, first.standing.top_level(session.judge.subject) or first.main)
         return session.finish(*other) if other else first, cause
 
-    def cause_of(self, session: Session, answer: Trial) -> tuple[Cause, tuple[Inquiry, Done] | None]:
+    def cause_of(self, model: SessionModel, answer: Trial) -> tuple[Cause, tuple[Inquiry, Done] | None]:
         """Return what is known about the cause; and of the answer that stands then how it was found, if it is new."""
-        model = SessionModel(session, self.search)
-        cause = Prover(model, session.inquiry.answered, self.most, self.wrong).prove(answer)
-        return cause, model.found.get(cause.answers[cause.main].answer)
+        cause = Prover(model, model.session.inquiry.answered, self.most, self.wrong).prove(answer)
+        strongest = cause.answers[cause.main].answer
+        if misread := cause.misread(model.scale):
+            cause = replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=misread)
+        return unless_fed(model.session, cause, strongest), model.found.get(strongest)
 
 
 class Prover:
@@ -92,7 +105,9 @@ class Prover:
         left = self._model.space.order
         while not tested[-1].proven:
             outputs = tested[-1].good_outputs
-            if outputs and outputs.lacks_a_part_of(self._model.whole):  # another fault takes a search of its own
+            if outputs and outputs.lacks_a_part_of(
+                self._model.whole, self._model.scale
+            ):  # another fault takes a search of its own
                 self._experiments.left += self._most
             if joint := self._joint(tested):
                 return joint
@@ -100,8 +115,8 @@ class Prover:
             following = self._experiments.following(left)
             if following is None:
                 known = filter(None, (self._together, self._experiments.used_up))
-                reason = "; ".join(known) or tested[0].doubt
-                return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
+                main, reason = self._strongest(tested), "; ".join(known)
+                return self._end(CauseStatus.NOT_PROVEN, tested, main=main, reason=reason or tested[main].doubt)
             tested += self._test(following)
         return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
 
@@ -118,9 +133,7 @@ class Prover:
         if alone.heals:
             inputs = self._experiments.only(answer)
             above = ancestors(self._model.graph, answer.elements)
-            alone = replace(
-                alone, good_inputs=inputs, proven=inputs.as_bad_as(self._experiments.whole), elsewhere=above
-            )
+            alone = replace(alone, good_inputs=inputs, proven=self._experiments.as_bad(inputs), elsewhere=above)
         else:
             alone = replace(alone, elsewhere=self._experiments.everything - answer.elements)
         if alone.proven or alone.unanswered or self._experiments.exhausted:
@@ -155,10 +168,10 @@ class Prover:
         together = Tested(alone.answer, every, copies, outputs)
         if not alone.heals:
             inputs = self._experiments.only(alone.answer, every)
-            if inputs.as_bad_as(self._experiments.whole, len(copies)):
+            if self._experiments.as_bad(inputs, len(copies)):
                 proven = replace(together, good_inputs=inputs, proven=True)
                 # it reaches only a share of the failure: another instance may matter more
-                enough = inputs.as_bad_as(self._experiments.whole)
+                enough = self._experiments.as_bad(inputs)
                 return proven if enough else self._strongest_instance(together) or proven
         return self._strongest_instance(together) or replace(
             alone,
@@ -175,13 +188,13 @@ class Prover:
         low, high = 0, len(copies)
         if high.bit_length() > self._experiments.left:  # the halving, and the experiment on what it finds
             return None
-        whole = self._experiments.whole
-        before, after = whole.level(whole), together.good_outputs.level(whole)
+        level_of = self._experiments.level
+        before, after = level_of(self._experiments.whole), level_of(together.good_outputs)
         while high - low > 1:
             if self._experiments.exhausted:
                 return None
             middle = (low + high) // 2
-            level = self._experiments.without(_union(copies[:middle])).level(whole)
+            level = level_of(self._experiments.without(_union(copies[:middle])))
             if before - level < level - after:
                 low, before = middle, level
             else:
@@ -193,7 +206,7 @@ class Prover:
         if answer is None or self._experiments.exhausted:
             return None
         inputs = self._experiments.only(answer, _union(copies[:high]))
-        if not inputs.as_bad_as(self._experiments.whole, len(copies)):
+        if not self._experiments.as_bad(inputs, len(copies)):
             return None
         return replace(together, answer=answer, good_inputs=inputs, proven=True)
 
@@ -210,7 +223,7 @@ class Prover:
         union, last, made = _union(self._wrong), tested[-1], self._experiments
         if len(self._wrong) < 2 or last.heals or made.exhausted or not made.without(union).heals:
             return None
-        if made.exhausted or not made.only(union).as_bad_as(made.whole):
+        if made.exhausted or not made.as_bad(made.only(union)):
             return None
         made.left += _FOR_EACH_PLACE * len(self._wrong) if self._most else 0
         found = [last]
@@ -240,7 +253,7 @@ class Prover:
             inputs = self._experiments.only(one.answer, union)
             if inputs.outcome is Outcome.FAIL:
                 tested[at] = replace(one, good_inputs=inputs)
-                effects[at] = inputs.measure or 0.0
+                effects[at] = self._experiments.level(inputs) if inputs.measure is not None else 0.0
         needed = [tested[at].answer.elements for at in effects]
         if len(needed) < 2 or self._experiments.exhausted:
             return None
@@ -263,18 +276,21 @@ class Prover:
         return Cause(status, self._experiments.whole, tuple(tested), causes, main, reason)
 
     def _strongest(self, tested: list[Tested]) -> int:
-        """Return the answer whose good values make the model best; the first where that is not measured.
+        """Return the answer that does most harm by itself (b); of about equals the one whose good outputs mend most.
 
-        One that passes with good inputs is not it, as long as there is another one.
+        The first where nothing is measured. One that passes with good inputs is not it, if there is another. Of one
+        that may do most harm, by what its good outputs mend, (b) is made where others have it.
         """
-        left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
-        made = [(tested[at].good_outputs, at) for at in left]
-        known = [
-            (one.level(self._experiments.whole), at)
-            for one, at in made
-            if one and (one.measure is not None or tested[at].heals)
-        ]
-        return min(known)[1] if len(known) == len(left) else left[0]
+        known = self._model.whole, self._model.scale
+        while True:
+            left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
+            harms = {at: harm for at in left if (harm := tested[at].harm(*known)) is not None}
+            near = [at for at in harms if harms[at] >= (1 - SHARE) * max(harms.values())] or left[:1]
+            best = min(near, key=lambda at: (((one := tested[at].good_outputs) and one.level(*known)) or 0.0, at))
+            made = any(tested[at].good_inputs for at in left)
+            if tested[best].good_inputs or not made or self._model.spent():
+                return best
+            tested[best] = replace(tested[best], good_inputs=self._experiments.only(tested[best].answer))
 
 
 def _union(sets: Iterable[Collection[int]]) -> Trial:

@@ -9,9 +9,10 @@ from onnx import TypeProto
 
 from runner.jobs.reduce.cause.spliced_subject import Spliced
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.judgment import Experiment, got_further, measured
+from runner.judgment import Experiment, Scale, got_further, measured
 from runner.session.inquiry import Inquiry
 from runner.session.parallel import Expected
+from runner.session.run_stages import scale_of
 from runner.session.session import Session
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
@@ -38,6 +39,12 @@ class SessionModel:
         self.compares = signature is not None and signature.stage == "compare"
         spliced = Spliced(self._base, signature is not None and not signature.about_values)
         self._spliced = judge.stage("cause", spliced)
+        self._good: list[float] = []
+
+    @property
+    def scale(self) -> Scale:
+        """How measures are read: an accuracy is counted from the best that the whole model reached with good values."""
+        return scale_of(self.session.judge, self._good)
 
     def types(self) -> Mapping[str, TypeProto]:
         """Return the types of tensors: as declared, inferred, recorded."""
@@ -63,6 +70,8 @@ class SessionModel:
         experiment, studied = _experiment(ruling.verdict), self.session.judge.studied.signature
         if experiment.outcome is Outcome.DIFFERENT:  # what counts as the failure under study is not gone
             experiment = replace(experiment, gone=got_further(studied, ruling.verdict.signature))
+        if experiment.outcome is Outcome.PASS and experiment.measure is not None:
+            self._good.append(experiment.measure)
         if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
         return experiment

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from onnx import TypeProto
 
-from runner.judgment import Experiment
+from runner.judgment import Experiment, Scale
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.splice_good_values import depends_on
 from runner.text import counted
@@ -31,6 +31,10 @@ class WholeModel(Protocol):
     space: Space
     whole: Experiment
     compares: bool
+
+    @property
+    def scale(self) -> Scale:
+        """How its measures are read."""
 
     def types(self) -> Mapping[str, TypeProto]:
         """Return the types of its tensors, as far as they are known."""
@@ -59,6 +63,14 @@ class Experiments:
     def whole(self) -> Experiment:
         """What the whole model does."""
         return self.model.whole
+
+    def as_bad(self, one: Experiment, among: int = 1) -> bool:
+        """Whether it fails as badly as the whole model, or as one of so many places that share its failure."""
+        return one.as_bad_as(self.whole, among, self.model.scale)
+
+    def level(self, one: Experiment) -> float:
+        """Return how bad it came out."""
+        return one.level(self.whole, self.model.scale)
 
     @property
     def exhausted(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runner.judgment import Status
+from runner.judgment import ANSWERED, Status
 from runner.report.markup import cut
 from runner.report.page.data import PageGraph, Row
 from runner.report.repro.backends import rounds
@@ -33,7 +33,7 @@ CAUSES: Mapping[str, str] = {
 
 def verdict_of(summary: Summary, reduced: PageGraph | None = None) -> str:
     """Return what was found, in one short sentence: the facts have the rest. ``reduced``: tells nodes' operators."""
-    if summary.status == Status.found and reduced and summary.culprits and summary.nodes_after:
+    if summary.status in ANSWERED and reduced and summary.culprits and summary.nodes_after:
         fails = "fails" if summary.nodes_after == 1 else "fail"
         part = f"{summary.nodes_after} of {counted(summary.nodes_before, 'node')} {fails} alone"
         names = listed([_named(name, reduced) for name in summary.nested or summary.culprits], FIRST_NAMES)
@@ -41,7 +41,7 @@ def verdict_of(summary: Summary, reduced: PageGraph | None = None) -> str:
         return "; ".join(filter(None, (f"{part}: {names}", cause)))
     said = summary.message.replace("\n", "; ")
     said = said if len(said) <= LONGEST_SENTENCE else cut(_first_part(said), LONGEST)
-    if summary.status == Status.found:
+    if summary.status in ANSWERED:
         return said or "found"
     ended = words(summary.status)
     return said if said.startswith(ended) else ": ".join(filter(None, (ended, said)))
