@@ -19,7 +19,7 @@ from tests.fork_server import run_forked
 from tests.harness import ROOT, check_script
 
 #: what decides how wide and how colored a screen is
-_SCREEN = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+_SCREEN = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "FORCE_COLOR": "", "TTY_COMPATIBLE": "0"}
 _TIMEOUT = 240
 
 

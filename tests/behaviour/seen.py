@@ -7,6 +7,7 @@ import json
 import platform
 import re
 import sys
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,15 +18,17 @@ import yaml
 from tests.harness import ROOT
 
 #: keys of result.json that say when, where and with what a run was made
-_NOT_SHOWN = ("format", "seconds", "peak_rss_mb", "context", "versions", "input_model")
-_WHEN = ("seconds", "seconds_each", "_ms", "rss_mb", "latency")
-"""Ends of keys further inside that say how long something took, or what it took."""
+_NOT_SHOWN = ("seconds", "peak_rss_mb", "context", "versions", "input_model")
+_LEFT_OUT = ("seconds", "seconds_each", "_ms", "rss_mb", "latency", "layout")
+"""Ends of keys further inside: how long something took, what it took, and a level that older releases do not have."""
 _DIGITS = 3
 """Significant digits of a number that was measured."""
-_PACKAGES = ("onnxruntime", "onnx", "numpy", "ml_dtypes", "sympy", "tensorrt-rtx-cu13-bindings")
+_PACKAGES = ("onnxruntime", "onnx", "numpy", "ml_dtypes", "sympy", "tensorrt-rtx-cu13-bindings", "hydra-core")
 _TIMES = (
     (re.compile(r"\b\d{4}-\d\d-\d\d[ /T]\d\d[-:]\d\d[-:]\d\d[-.,\d]*"), "DATE"),
-    (re.compile(r"\b\d+(\.\d+)?( to \d+(\.\d+)?)? (s|min|ms)\b"), "N s"),
+    (re.compile(r"\b\d+(\.\d+)?( to \d+(\.\d+)?)? (s|min|ms|h)\b( \d+ (s|min)\b)?"), "N s"),
+    (re.compile(r"\btime +folder\b"), "time  folder"),
+    (re.compile(r"Error parsing message[^)]*\)"), "Error parsing message)"),
     (re.compile(r"\((under |about |up to |over )?N s( (to|or) [^)]*)?( at most)?\)"), "(N s)"),
     (re.compile(r"  +\d+\.\d(?=  )"), "  N"),
     (re.compile(r"as fast as without|[\d.]+ times as long as without"), "N times as long as without"),
@@ -44,7 +47,7 @@ _MEASURED = re.compile(r"(?<![\w.-])-?\d+\.\d+(e[+-]?\d+)?(?![\w.]*\w)")
 
 def plain(text: str, here: Path) -> str:
     """Return a text without paths of this machine, versions, times, and digits that nobody can rely on."""
-    places = {str(here): "HERE", sys.executable: "PYTHON", str(ROOT): "WINNOW", str(Path.home()): "HOME"}
+    places = {str(here): "HERE", sys.executable: "PYTHON", str(ROOT): "WINNOW"}
     for path, name in sorted(places.items(), key=lambda one: -len(one[0])):
         text = text.replace(path, name)
     for version in sorted(_versions(), key=len, reverse=True):
@@ -52,7 +55,7 @@ def plain(text: str, here: Path) -> str:
     text = _MARKS.sub("", text)
     for pattern, name in _TIMES:
         text = pattern.sub(name, text)
-    return _MEASURED.sub(lambda found: _rounded(float(found[0])), text)
+    return _MEASURED.sub(lambda found: _shortened(found[0]), text)
 
 
 def _versions() -> Iterator[str]:
@@ -61,6 +64,12 @@ def _versions() -> Iterator[str]:
     for name in _PACKAGES:
         with suppress(importlib.metadata.PackageNotFoundError):
             yield importlib.metadata.version(name)
+
+
+def _shortened(number: str) -> str:
+    """Return a number with few digits; one that has few as it is, like the 2.0 of a version, is not touched."""
+    digits = number.partition("e")[0].lstrip("-0.").replace(".", "")
+    return _rounded(float(number)) if len(digits) > _DIGITS else number
 
 
 def _rounded(number: float) -> str:
@@ -80,7 +89,7 @@ def _filled(value: Any, here: Path) -> Any:
         return {
             plain(key, here): held
             for key, one in value.items()
-            if (held := _filled(one, here)) not in (None, "", [], {}) and not key.endswith(_WHEN)
+            if (held := _filled(one, here)) not in (None, "", [], {}) and not key.endswith(_LEFT_OUT)
         }
     if isinstance(value, list):
         return [_filled(one, here) for one in value]
@@ -118,4 +127,8 @@ def files(folder: Path) -> str:
             place = re.sub(r"(?<=checks/)\d+|[0-9a-f]{12,}", "*", path.parent.relative_to(folder).as_posix())
             names = kept.setdefault(place, [])
             names += [name] if name not in names else []
+    bundle = folder / "bundle.zip"
+    if bundle.is_file():
+        with zipfile.ZipFile(bundle) as packed:
+            kept["bundle.zip:"] = sorted(packed.namelist())
     return "\n".join(f"{place}/ {' '.join(names)}".removeprefix("./ ") for place, names in sorted(kept.items()))

@@ -104,15 +104,18 @@ def make_elements(session: Session, *, compares: bool) -> None:
     if not isinstance(subject, Subgraph) or not subject.carried or failure is None:
         return
     wrong = {node.index for node in subject.graph.nodes if node.name in subject.recorded.wrong} & subject.carried
+    if failure.about_values:  # a NaN that they make has no good value to be held against
+        outputs = {index: subject.graph.nodes[index].outputs for index in subject.carried}
+        wrong |= {index for index in subject.carried if any(map(subject.is_bad_feed, outputs[index]))}
     if failure.about_values and compares:
         wrong |= Constants(subject).wrong(session)
     freed = wrong | needed(subject.graph, wrong, subject.carried) if failure.about_values else subject.carried
     if freed:
-        session.adopt(_without(session.judge, subject, freed))
+        session.adopt(as_elements(session.judge, subject, freed))
         session.open_search()
 
 
-def _without(judge: Judge, subject: Subgraph, freed: Collection[int]) -> Judge:
+def as_elements(judge: Judge, subject: Subgraph, freed: Collection[int]) -> Judge:
     """Return a judge for which these are elements; the whole model is the same, and so are its verdicts."""
     other = judge.stage(CONSTANTS, replace(subject, carried=subject.carried.difference(freed)))
     judge.journal.refresh()
@@ -155,8 +158,11 @@ def freezing(standing: Standing) -> Stage | None:
     judge = standing.judge.stage(FREEZING, replace(subject, carried=subject.carried - small))
 
     def then(answer: Answer) -> Step:
-        # with a constant that is needed, a node that reads it may not be
-        return claim(trial, 0) if answer is Answer.YES else sweep(space, whole, claim, last=tuple(trial))
+        # with a constant that is needed, a node that reads it may not be, nor then a constant that only that one read
+        return claim(trial, 0) if answer is Answer.YES else sweep(space, whole, freely, last=tuple(trial))
+
+    def freely(keep: Trial, _: int) -> Step:
+        return sweep(Space(tuple(keep)), keep, claim)
 
     first = Ask(trial, then, FREEZING, "its constants as values", left=len(small))
     return Stage(
@@ -181,7 +187,7 @@ def prove(causes: Causes, session: Session, first: HandedOver) -> tuple[HandedOv
     """Prove the cause as ``causes`` do; what is named with an answer is an element then."""
     judge, inquiry = session.judge, session.inquiry
     if isinstance(judge.subject, Subgraph) and (own := named(first.standing, judge.subject) & judge.subject.carried):
-        session.adopt(_without(judge, judge.subject, own))
+        session.adopt(as_elements(judge, judge.subject, own))
         session.inquiry = inquiry
     return _among_all(causes, session, *causes.prove(session, first))
 
@@ -198,7 +204,7 @@ def _among_all(
         return first, cause
     if not isinstance(subject, Subgraph) or not subject.carried:
         return first, cause
-    judge, order = _without(session.judge, subject, subject.carried), subject.space.whole
+    judge, order = as_elements(session.judge, subject, subject.carried), subject.space.whole
     frozen = session.ruled(judge, order, "cause", "the model, its constants as values", "cause")
     if frozen is None or frozen.verdict.outcome is not Outcome.PASS:
         return first, cause

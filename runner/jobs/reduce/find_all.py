@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from runner.jobs.reduce.carried_constants import named
+from runner.jobs.reduce.carried_constants import as_elements, named
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import Status
 from runner.report.summary import Summary
@@ -48,7 +48,10 @@ def further(
     while True:
         assert ending.main
         assert ending.standing
-        excluded |= ending.main.elements | named(ending.standing, subject)
+        own, searched = named(ending.standing, subject), session.judge.subject
+        excluded |= ending.main.elements | own
+        if isinstance(searched, Subgraph) and own & searched.carried:  # good values stand for it from now on
+            session.adopt(as_elements(session.judge, searched, own))
         if session.inquiry.exhausted:
             return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
         unjudgeable = subject.unjudgeable(excluded)

@@ -95,7 +95,8 @@ def _reduce(job: Job) -> Summary:
         control=FORMS[kept][0],
         fed=job.checker.wants_feeds and not isinstance(settings.checker, BuildsChecker),
     )
-    subject = replace(subject, carried=loaded.graph.constants if subject.carries else frozenset())
+    carries = subject.carries and kept is Closure.FREE
+    subject = replace(subject, carried=loaded.graph.constants if carries else frozenset())
 
     audited: Audited | None = None
     if settings.audit:

@@ -212,8 +212,10 @@ def test_where_no_answer_is_shown_to_be_the_cause_all_of_them_are_elements(tmp_p
     weights = {"steps": np.linspace(0.1, 1, 8, dtype=np.float32), "rate": np.float32(0.1)}
     model = saved(tmp_path / "net.onnx", [*TABLE, *reads], **weights)
     shown = "'noise' in nodes and 'noise' in [one.name for one in model.graph.output]"
-    check = check_script(tmp_path, f"{HEAVY}sys.exit('table' in nodes or ({shown}))")
-    given = (*by_command(check), "strategy.first=end", "strategy.cause_checks=2")
+    fed = "with zipfile.ZipFile(sys.argv[2]) as given:\n    fed = given.namelist()\n"
+    body = f"import zipfile\n{fed}sys.exit('table' in nodes or ({shown}) or 3 * (not fed))"
+    check = check_script(tmp_path, HEAVY + body)
+    given = (*by_command(check, "{inputs}"), "strategy.first=end", "strategy.cause_checks=2")
     run = reduced(tmp_path, model, *given)
     assert "the model, its constants as values (4 nodes): PASS" in run.output
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["table"], "proven"), run.output
@@ -325,3 +327,48 @@ def test_what_is_wrong_of_a_quantized_child_is_named_alone(tmp_path: Path, wrong
     run = reduced(tmp_path, model, parent, "checker=compare", "checker.metric=scale", "checker.rtol=0.05")
     assert run.result["culprits"] in named, run.output
     assert run.result["cause"]["status"] == "proven"
+
+
+def table(folder: Path, *readers: str) -> Path:
+    """A table that is computed in four steps, and what reads it."""
+    nodes = [
+        node("Mul", "steps rate", "angles"),
+        node("Cos", "angles", "cos"),
+        node("Unsqueeze", "cos axis", "wide"),
+        node("Cast", "wide", "table", to=1),
+        node("Tanh", "x", "h0"),
+        *(node(op, f"h{at} table", f"h{at + 1}") for at, op in enumerate(readers)),
+        node("Neg", f"h{len(readers)}", "y"),
+    ]
+    held = {"steps": np.linspace(0.1, 1, 8, dtype=np.float32), "rate": np.float32(0.1), "axis": np.array([0])}
+    return saved(folder / "net.onnx", nodes, **held)
+
+
+@pytest.mark.parametrize("find", ["cause", "all"])
+def test_a_constant_that_is_wrong_is_named_without_those_that_are_made_of_it(tmp_path: Path, find: str) -> None:
+    model = table(tmp_path, "Mul", "Add", "Mul")
+    check = check_script(tmp_path, "sys.exit('cos' in nodes)")
+    run = reduced(tmp_path, model, *by_command(check), f"strategy.find={find}")
+    assert run.result["culprits"] == ["cos"] and not run.result["answers"], run.output
+    assert "the rest passes" in run.output or find == "cause"
+
+
+@pytest.mark.parametrize(
+    ("kept", "left"), [("inputs", ["h0", "h1", "h2"]), ("outputs", ["h2", "h3", "y"])], ids=["inputs", "outputs"]
+)
+def test_what_the_user_keeps_stays_beside_constants(tmp_path: Path, kept: str, left: list[str]) -> None:
+    model = table(tmp_path, "Mul", "Add", "Mul")
+    check = check_script(tmp_path, "sys.exit('h2' in nodes)")
+    run = reduced(tmp_path, model, *by_command(check), f"strategy.reduce_{kept}=false", "strategy.shrink=false")
+    assert set(left) <= set(run.result["culprits"]), run.output
+    graph = run.model().graph
+    assert [one.name for one in graph.input] == ["x"] if kept == "inputs" else graph.output[0].name == "y"
+
+
+def test_a_nan_that_constants_make_is_theirs(tmp_path: Path) -> None:
+    nodes = [node("Log", "steps", "table"), node("Tanh", "x", "h"), node("Mul", "h table", "a"), node("Neg", "a", "y")]
+    model = saved(tmp_path / "net.onnx", nodes, steps=np.linspace(-1, 1, 8, dtype=np.float32))
+    np.savez(tmp_path / "inputs.npz", x=X)
+    given = ("inputs=files", f"inputs.path={tmp_path / 'inputs.npz'}", "checker=finite", "checker.flaky=never")
+    run = winnow(f"model={model}", *given, folder=tmp_path / "run")
+    assert run.result["culprits"] == ["table"], run.output
