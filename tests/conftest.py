@@ -18,6 +18,8 @@ CI = "WINNOW_CI"
 """Set where all that the tests need has to be there: what would skip for want of it fails."""
 LEAST = "WINNOW_LEAST_TESTS"
 """How many tests have to pass for a run of them to count."""
+SAMPLE = "WINNOW_SAMPLE"
+"""``2:0`` or ``2:1``: of the rows of long matrices each second one runs, from the first or the second on."""
 _LOADS = "from runner.backends.trt.load_library import load; print(load('tensorrt_rtx'))"
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 << 30
@@ -56,7 +58,12 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """TensorRT takes seconds for each engine that it builds."""
+    """TensorRT takes seconds for each engine that it builds; where a sample is asked for, it is taken."""
+    if wanted := os.environ.get(SAMPLE):
+        every, first = map(int, wanted.split(":"))
+        rows = [item for item in items if item.get_closest_marker("slow") and hasattr(item, "callspec")]
+        left_out = {id(item) for at, item in enumerate(rows) if at % every != first}
+        items[:] = [item for item in items if id(item) not in left_out]
     for item in items:
         if "rtx_python" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)

@@ -11,7 +11,6 @@ import importlib.util
 import os
 import re
 import sys
-import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -20,7 +19,7 @@ from pathlib import Path
 from runner.files import read_plain, sha256_of
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
-_STANDARD = tuple({os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")})
+_STANDARD = (os.path.realpath(os.path.dirname(os.__file__)) + os.sep,)  # noqa: PTH120 - a prefix of texts
 #: the versions of these are part of every run
 _OURS = frozenset({"runner", "strategies", "conf"})
 # a longer script is not read to its end

@@ -72,7 +72,7 @@ def test_a_second_failure_is_not_followed(tmp_path: Path, rtx_python: str, one: 
     first, second = FAILURES[one], FAILURES[two]
     model = resnet(17, first.plant, (where, under_another_name(second)))
     run = builds(model, tmp_path, rtx_python)
-    assert run.code == 0, run.output
+    assert run.code in (0, 8), run.output
     kind = run.result["signature"]["kind"]
     studied = CULPRIT if first.said in kind else "other"
     assert (first if studied == CULPRIT else second).said in kind

@@ -49,7 +49,7 @@ def made(model: onnx.ModelProto) -> list[str]:
 @pytest.mark.parametrize("number", sample([1, 3, 5, 7, 9], 2))
 def test_isolates_one_node(tmp_path: Path, strategy: str, number: int) -> None:
     run = winnow(f"strategy={strategy}", REDUCABLE, *needs(tmp_path, number), folder=tmp_path / "run")
-    assert run.code == 0, run.output
+    assert run.code in (0, 8), run.output
     assert made(run.model()) == [TENSOR[number]]
 
 
@@ -95,7 +95,7 @@ def test_only_the_matching_message_is_the_failure(tmp_path: Path, strategy: str,
     )
     options = (f"strategy={strategy}", REDUCABLE, "checker.fail_regex=['REAL BUG!']", *codes)
     run = winnow(*options, *by_command(check), folder=tmp_path / "run")
-    assert run.code == 0, run.output
+    assert run.code in (0, 8), run.output
     assert made(run.model()) == ["identity_out_8"]
 
 
@@ -145,7 +145,7 @@ def test_replay_checks_nothing_again_but_what_it_hands_over(tmp_path: Path) -> N
     first = winnow(REDUCABLE, *by_command(check), folder=tmp_path / "one")
     calls = log.read_text()
     second = winnow(REDUCABLE, *by_command(check), f"journal.reuse=[{tmp_path / 'one'}]", folder=tmp_path / "two")
-    assert (first.code, second.code) == (0, 0), second.output
+    assert first.code == second.code and first.code in (0, 8), second.output
     handed = [name for name in ("reduced.onnx", "min_good.onnx") if (second.folder / name).exists()]
     assert len(log.read_text()) - len(calls) == len(handed)
     checks = second.result["checks"]
@@ -191,7 +191,7 @@ def test_interactive(tmp_path: Path) -> None:
         return typed[-1]
 
     code, output, folder = interactive(answer, tmp_path)
-    assert code == 0, output
+    assert code in (0, 8), output
     assert made(onnx.load(str(folder / "reduced.onnx"))) == ["identity_out_6"]
     # the file and the whole; four of the search; what is handed over; two about the cause; the one that passes
     assert "".join(typed) == "fffpffffpp"
@@ -205,7 +205,7 @@ def test_interactive_asks_nonsense_again_and_takes_answers_back(tmp_path: Path) 
         return script[number] if number < len(script) else "f" if "identity_out_6" in made(onnx.load(path)) else "p"
 
     code, output, folder = interactive(answer, tmp_path)
-    assert code == 0, output
+    assert code in (0, 8), output
     assert made(onnx.load(str(folder / "reduced.onnx"))) == ["identity_out_6"]
 
 
@@ -221,7 +221,7 @@ def test_every_candidate_of_a_multi_output_node_is_valid(tmp_path: Path, strateg
     check = check_script(tmp_path, f"onnx.checker.check_model(model)\nsys.exit(7 if {tensor!r} in made else 0)")
     options = (f"strategy={strategy}", f"model={MODELS / 'multi_output.onnx'}", "checker.fail_codes=[7]")
     run = winnow(*options, "checker.invalid_codes=[1]", *by_command(check), folder=tmp_path / "run")
-    assert run.code == 0, run.output
+    assert run.code in (0, 8), run.output
     assert len(run.model().graph.node) == 1
     # the file itself has no shapes, which a strict check refuses; every candidate has
     assert run.result["outcomes"]["unresolved"] == 1
@@ -270,5 +270,5 @@ def test_no_model_ends_in_a_traceback(tmp_path: Path, name: str, outcome: str) -
     check = check_script(tmp_path, body)
     run = winnow("strategy=reduce", f"model={MODELS / name}.onnx", *by_command(check), folder=tmp_path / "run")
     assert "Traceback" not in run.output
-    assert run.code in (0, 2, 3, 4), run.output
+    assert run.code in (0, 2, 3, 4, 8), run.output
     assert run.result["status"] != "internal_error"

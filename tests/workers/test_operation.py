@@ -16,6 +16,7 @@ from runner.errors import UsageError, WinnowError
 from runner.loading.models import ingest, outputs_of
 from runner.model.files.candidate_store import Store
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
+from runner.schema.diagnosis import InspectSettings
 from runner.schema.root import Settings
 from runner.schema.run import WorkerSettings
 from runner.workers import Pool, own_operations
@@ -65,11 +66,12 @@ def test_two_deaths_are_no_mistake_of_the_users(tmp_path: Path) -> None:
 def test_a_process_that_ends_while_the_disk_is_full_says_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tmp_path / "m.onnx"
     model.touch()
+    settings = Settings(strategy=InspectSettings())  # whose models are not cut
     for reserve, error in ((1 << 60, NoRoom), (0, WinnowError)):
         monkeypatch.setattr(disk_space, "RESERVE", reserve)
         pool = Scripted(tmp_path, died("exit 1"), died("exit 1"))
         with pytest.raises(WinnowError) as raised:
-            ingest("model", model, Store(tmp_path / "run" / "store"), Settings(), pool)
+            ingest("model", model, Store(tmp_path / "run" / "store"), settings, pool)
         assert type(raised.value) is error
 
 

@@ -54,7 +54,7 @@ class Reproduced:
 
     def has_answer(self, name: str) -> bool:
         """Whether a step found something."""
-        return self.result(name).get("status") in ANSWERED
+        return any(self.result(name).get("status") == one for one in ANSWERED)
 
     def said(self, name: str) -> str:
         """Return what a step said, after how it ended."""
