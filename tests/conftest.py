@@ -19,7 +19,7 @@ CI = "WINNOW_CI"
 LEAST = "WINNOW_LEAST_TESTS"
 """How many tests have to pass for a run of them to count."""
 SAMPLE = "WINNOW_SAMPLE"
-"""``2:0`` or ``2:1``: of the rows of long matrices each second one runs, from the first or the second on."""
+"""``3:1``: of the rows of long matrices each third one runs, from the second on."""
 _LOADS = "from runner.backends.trt.load_library import load; print(load('tensorrt_rtx'))"
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 << 30
