@@ -13,7 +13,7 @@ docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # those that take long (long matrices, of most of which a sample runs here, and builds with TensorRT for RTX) run
-# with `make test-slow`; with `make test MARKED=` all run at once (CI runs a third of the long rows), which is faster than one after the other
+# with `make test-slow`; with `make test MARKED=` all run at once (CI runs a tenth of these), which is faster than one after the other
 MARKED ?= -m "not slow"
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal $(MARKED)

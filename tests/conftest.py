@@ -19,7 +19,7 @@ CI = "WINNOW_CI"
 LEAST = "WINNOW_LEAST_TESTS"
 """How many tests have to pass for a run of them to count."""
 SAMPLE = "WINNOW_SAMPLE"
-"""``3:1``: of the rows of long matrices each third one runs, from the second on."""
+"""``10:1``: of the tests that are slow each tenth one runs, from the second on."""
 _LOADS = "from runner.backends.trt.load_library import load; print(load('tensorrt_rtx'))"
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 << 30
@@ -57,16 +57,17 @@ def pytest_xdist_auto_num_workers() -> int | None:
     return cores + (cores + 1) // 2
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """TensorRT takes seconds for each engine that it builds; where a sample is asked for, it is taken."""
-    if wanted := os.environ.get(SAMPLE):
-        every, first = map(int, wanted.split(":"))
-        rows = [item for item in items if item.get_closest_marker("slow") and hasattr(item, "callspec")]
-        left_out = {id(item) for at, item in enumerate(rows) if at % every != first}
-        items[:] = [item for item in items if id(item) not in left_out]
+    """TensorRT takes seconds for each engine that it builds. Where a sample of what is slow is asked for, it is taken."""
     for item in items:
         if "rtx_python" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+    if wanted := os.environ.get(SAMPLE):
+        every, first = map(int, wanted.split(":"))
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        left_out = {id(item) for at, item in enumerate(slow) if at % every != first}
+        items[:] = [item for item in items if id(item) not in left_out]
 
 
 @pytest.fixture
