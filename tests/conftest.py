@@ -59,7 +59,7 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """TensorRT takes seconds for each engine that it builds. Where a sample of what is slow is asked for, it is taken."""
+    """Mark what builds engines as slow; where a sample of what is slow is asked for, take it."""
     for item in items:
         if "rtx_python" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
