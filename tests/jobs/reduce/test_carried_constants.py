@@ -358,7 +358,7 @@ def test_a_constant_that_is_wrong_is_named_without_those_that_are_made_of_it(tmp
 )
 def test_what_the_user_keeps_stays_beside_constants(tmp_path: Path, kept: str, left: list[str]) -> None:
     model = table(tmp_path, "Mul", "Add", "Mul")
-    check = check_script(tmp_path, "sys.exit('h2' in nodes)")
+    check = check_script(tmp_path, "sys.exit({'wide', 'h2'} <= nodes)")
     run = reduced(tmp_path, model, *by_command(check), f"strategy.reduce_{kept}=false", "strategy.shrink=false")
     assert set(left) <= set(run.result["culprits"]), run.output
     graph = run.model().graph
