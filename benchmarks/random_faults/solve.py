@@ -57,8 +57,9 @@ class Simulation:
 
     case: Case
     judging: Judging
-    checks: dict[str, int] = field(default_factory=lambda: {"search": 0, "refine": 0, "cause": 0})
+    checks: dict[str, int] = field(default_factory=lambda: {"search": 0, "refine": 0, "cause": 0, "trust": 0})
     compares: bool = False
+    about_values: bool = True
     scale: Scale = ERROR
     _known: dict[tuple[str, Trial], Judged] = field(default_factory=dict)
 
@@ -83,6 +84,15 @@ class Simulation:
     def with_only(self, kept: Trial, label: str) -> Experiment:
         """Splice good values in."""
         return self._experiment(self.judge("splice", kept, "cause"))
+
+    def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment:
+        """Splice good values in, and put fences around parts."""
+        self.checks["trust"] += 1
+        return self._experiment(self._target.splice(kept.elements, [part.elements for part in parts]))
+
+    def alone(self, kept: Trial) -> bool:
+        """Judge a part of it."""
+        return self.judge("cut", kept, "cause").fails
 
     def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
         """Search among some elements, if what is cut out of them fails."""

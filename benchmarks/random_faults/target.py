@@ -113,12 +113,15 @@ class Target:
         indices = sorted(keep)
         return self._judged(indices, exposed(self.graph, indices, expose))
 
-    def splice(self, keep: Collection[int]) -> Judged:
-        """Judge the whole model at its own outputs, with good values in place of what the nodes give that are gone."""
+    def splice(self, keep: Collection[int], parts: Sequence[Collection[int]] = ()) -> Judged:
+        """Judge the whole model at its own outputs, with good values in place of what the nodes give that are gone.
+
+        ``parts``: nothing is fused across their borders.
+        """
         gone = {node.index for node in self.graph.nodes}.difference(keep)
         made = splice(self.graph, gone)
         given = [name for node in made.front for name in node.output]
-        return self._judged(list(made.keep), exposed(self.graph, made.keep, "own", given, made.shown))
+        return self._judged(list(made.keep), exposed(self.graph, made.keep, "own", given, made.shown), parts)
 
     def errors(self, keep: Sequence[int], outputs: Collection[str], wrong: Mapping[str, Wrong]) -> Errors:
         """Return the error of a candidate by sample, in tolerances: that of its worst output."""
@@ -129,8 +132,15 @@ class Target:
                 worst = np.maximum(worst, self._error(name, made[name]))
         return worst
 
-    def _judged(self, keep: Sequence[int], outputs: Sequence[str]) -> Judged:
-        wrong = self.rules.wrong([self.graph.nodes[index] for index in keep], frozenset(outputs), self.made.constant)
+    def _judged(self, keep: Sequence[int], outputs: Sequence[str], parts: Sequence[Collection[int]] = ()) -> Judged:
+        nodes, part_of = self.graph.nodes, {index: at for at, part in enumerate(parts, 1) for index in part}
+        crossing = {
+            name
+            for index in keep
+            for name in nodes[index].inputs
+            if part_of.get(self.graph.producers.get(name, -1), 0) != part_of.get(index, 0)
+        }
+        wrong = self.rules.wrong([nodes[index] for index in keep], crossing.union(outputs), self.made.constant)
         return judged(self.errors(keep, outputs, wrong), self.samples)
 
     def _computed(self, keep: Sequence[int], wrong: Mapping[str, Wrong]) -> dict[str, Array]:

@@ -164,6 +164,7 @@ def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:
                 "instances": [names(Trial(nodes)) for nodes in one.instances],
                 "good_outputs": shown(one.good_outputs),
                 "good_inputs": shown(one.good_inputs),
+                "good_around": shown(one.good_around),
             }
             for at, one in enumerate(cause.answers)
         ],

@@ -17,18 +17,17 @@ from strategies.trial import Trial
 class Tested:
     """An answer and its experiments.
 
-    ``healed``: the elements that got good values in their place: the answer, or instances of its pattern as well.
-    ``good_outputs``, ``good_inputs``: the experiments (a) and (b); None: not made, since the other one had decided.
-    ``elsewhere``: the elements among which the cause may be instead.
+    ``instances``: all places of its pattern, where good outputs for all of them heal the model and for it alone do not.
+    ``good_outputs``, ``good_inputs``, ``good_around``: the experiments (a), (b) and (c); None: not made, since another
+    one had decided.
     """
 
     answer: Trial
-    healed: Trial
     instances: tuple[frozenset[int], ...] = ()
     good_outputs: Experiment | None = None
     good_inputs: Experiment | None = None
+    good_around: Experiment | None = None
     proven: bool = False
-    elsewhere: frozenset[int] = frozenset()
 
     @property
     def heals(self) -> bool:
@@ -52,19 +51,20 @@ class Tested:
     @property
     def unanswered(self) -> str:
         """Why an experiment gave no answer; "" where all that were made did."""
-        made = [one for one in (self.good_outputs, self.good_inputs) if one]
+        made = [one for one in (self.good_outputs, self.good_inputs, self.good_around) if one]
         return next((one.reason or "no answer" for one in made if one.outcome is Outcome.UNRESOLVED), "")
 
     @property
     def doubt(self) -> str:
         """Why it is not shown to be the cause."""
+        if self.good_around:
+            return "what depends on it does much of the harm by itself, with good values in place of what it gives"
         if self.heals:
             return "good values in place of what it reads make the model pass, or nearly so: what is upstream matters"
         if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT:
             met = self.good_outputs.reason.removeprefix("another failure, ")
             return f"with good values in place of what it gives, another failure shows: {met}"
-        more = "" if self.good_inputs else ", and nothing else was found to fail"
-        return f"the model fails with good values in place of what it gives{more}"
+        return "the model fails with good values in place of what it gives"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
     if ending.main:
         from runner.jobs.reduce.carried_constants import named  # noqa: PLC0415 - as above
 
-        main = subject.names(Trial(ending.main.elements | named(standing, subject)))
+        main = subject.names(Trial(exactly(ending).elements | named(standing, subject)))
     shrunk = told_once(simplified(standing.judge.subject, standing.trial))
     return replace(
         summary,
@@ -48,6 +48,14 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
         min_good="min_good.onnx" if ending.min_good else None,
         warnings=(*summary.warnings, *grosser(ending.measures)),
     )
+
+
+def exactly(ending: Ending) -> Trial:
+    """Return what is named: the answer, or what of it was shown to be the cause; the rest makes that show."""
+    assert ending.main
+    cause = ending.cause
+    shown = cause.answers[cause.main].answer if cause and cause.causes else ending.main
+    return shown if shown.elements < ending.main.elements else ending.main
 
 
 def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:

@@ -13,6 +13,11 @@ SENTENCES: Mapping[str, str] = {
         "Cause: proven. With good values in place of what these nodes give, the whole model passes; with good values "
         "in place of what they read, it still fails as badly. The failure arises inside them."
     ),
+    "by itself": (
+        "Cause: proven. With good values for all that does not depend on these nodes, the whole model still fails; "
+        "with good values in place of what they give as well, it passes or fails much more mildly. The failure arises "
+        "inside them"
+    ),
     "joint": (
         "Cause: joint. Several sets of nodes fail alone; with good values in place of what all of them give, the whole "
         "model passes, and each of them makes it fail by itself."
@@ -56,6 +61,8 @@ def told(cause: Mapping[str, Any]) -> str:
         return f"{said} They are: {'; '.join(sets)}." if sets else said
     if status != "proven" or not causes:
         return said
+    if cause.get("reason"):
+        return SENTENCES["by itself"]
     places, tested = causes[0].get("instances"), causes[0].get("good_outputs")
     if isinstance(places, list | tuple) and len(places) > 1:
         others = counted(len(places) - 1, "other place")
@@ -90,7 +97,7 @@ def sentence(cause: Mapping[str, Any]) -> str:
 
 def experiments(cause: Mapping[str, Any]) -> str:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
-    head = ("nodes", "", "good values for what they give", "good values for what they read")
+    head = ("nodes", "", "good values for what they give", "good values for what they read", "for both")
     (whole, role, *found), *answers = rows(cause)
     shown = table(head, [(role, whole, *found), *answers], names=1)  # which is no node
     others = _elsewhere(cause)
@@ -101,16 +108,15 @@ def experiments(cause: Mapping[str, Any]) -> str:
     )
 
 
-def rows(cause: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return a row for the whole model and one for each answer: nodes, role, the two experiments."""
-    found = [("the whole model", "", _shown(cause["whole"]), "")]
+def rows(cause: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """Return a row for the whole model and one for each answer: nodes, role, the experiments."""
+    found = [("the whole model", "", _shown(cause["whole"]), "", "")]
     for answer in cause["answers"]:
         role, copies = _role(cause, answer), len(answer["instances"])
         if copies > 1:
             role += f"; its pattern stands {copies} times, all tested together"
-        found.append(
-            (", ".join(answer["culprits"]), role, _shown(answer["good_outputs"]), _shown(answer["good_inputs"]))
-        )
+        made = [_shown(answer.get(name)) for name in ("good_outputs", "good_inputs", "good_around")]
+        found.append((", ".join(answer["culprits"]), role, made[0], made[1], made[2]))
     return found
 
 

@@ -199,6 +199,19 @@ def test_every_instance_of_a_broken_pattern_is_healed_together(tmp_path: Path) -
 TWO = [("Mul", "x", "one", 1.0), ("Div", "x", "two", 1.0), ("Add", "one two", "y"), ("Neg", "y", "z")]
 
 
+# the fault is 0.6 tolerances off on its own tensor, and 1.5 once most of it is taken away
+ENLARGED = [("Mul", "x", "fault", 1.0), ("Sub", "fault", "rest", 0.9), ("Neg", "rest", "y"), ("Abs", "y", "z")]
+
+
+def test_a_node_whose_error_the_next_one_enlarges_is_named_alone(tmp_path: Path) -> None:
+    given = pair(tmp_path, ENLARGED, ["z"], {"fault": 1.006})
+    run = winnow(*given, *command(tmp_path, "checker.measure='error ([0-9.e+-]+)'"), folder=tmp_path / "run")
+    assert (run.code, run.result["cause"]["status"]) == (0, "proven"), run.output
+    assert run.result["culprits"] == ["fault"], run.output
+    assert [node.name for node in run.model().graph.node] == ["fault", "rest"]  # which is what fails by itself
+    assert run.result["nodes"]["after"] == 2
+
+
 def test_two_faults_are_joint(tmp_path: Path) -> None:
     given = (*pair(tmp_path, TWO, ["z"], {"one": 1.1, "two": 0.8}), *COMPARE)
     run = winnow(*given, "strategy.cause_checks=30", folder=tmp_path / "run")

@@ -80,7 +80,7 @@ def test_a_check_that_can_judge_cuts_pays_one_control(tmp_path: Path, text: str,
     assert found.output.count("a lone Identity (") == 1
     # the file, the control, the whole model, the answer, min_good; whether the check reads values
     own = "np.full" in text
-    assert found.result["checks"]["trust"] == 6 + own
+    assert found.result["checks"]["trust"] == 6 + own, found.output
     assert found.result["cause"]["status"] == ("untested" if own else "proven")
 
 

@@ -1,44 +1,50 @@
 """The cause: does the failure of the whole model arise inside an answer?
 
 A set of nodes that fails alone is not yet the cause: rounding may exceed, on a tensor inside the model, a tolerance
-that was meant for the model's outputs. Two experiments on the whole model, judged at its own outputs, tell:
+that was meant for the model's outputs. Experiments on the whole model, judged at its own outputs, tell:
 
-(a) with good values in place of what the set gives, the model passes: whatever makes it fail lies in the set or
-    upstream of it;
+(a) with good values in place of what the set gives, the model passes: nothing else makes it fail;
 (b) with good values in place of what the set reads, it still fails as badly. All that what depends on the set reads
-from elsewhere is good then, too, so that nothing upstream of the set or beside it has a share in the failure.
+    from elsewhere is good then, too, so that nothing upstream of the set or beside it has a share in the failure;
+(c) with good values for what the set reads *and* gives, what depends on it passes, or fails much more mildly: what (b)
+    shows does not arise downstream. It is asked where (a) does not hold, since the model may have another fault.
 
-Both together say that the failure arises inside. A fusion that is wrong is wrong wherever its pattern stands, so where
-one set does not explain the failure, all sets of its pattern are tested together; so are all places that the first look
-found to be wrong (two weights that were swapped). After that the search goes on without what is healed.
+(b) with (a) or (c) shows that the set makes the model fail by itself. Where they do not hold, the same question leads
+to the fault (see `locate_fault`), and the smallest part from there on that fails alone is the next answer. What is left
+of the failure with good values for a fault is looked at in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from runner.jobs.reduce.cause.fed_values import unless_fed
+from runner.jobs.reduce.cause.locate_fault import locate, part_from
 from runner.jobs.reduce.cause.other_words import smaller_by_experiment
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.cause.splice_experiments import Experiments, WholeModel
 from runner.judgment import SHARE, CauseStatus
 from runner.model.graph.find_pattern import instances
-from runner.model.graph.splice_good_values import ancestors
+from runner.model.graph.splice_good_values import depends_on
 from runner.session.cause import Cause, Tested
 from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
 from runner.text import listed
-from strategies.outcome import Outcome
 from strategies.search import Done, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 LEAST_QUESTIONS = 2
 """The two experiments on the first answer are made in any case."""
-_FOR_EACH_PLACE = 6
-"""Questions for each place that is wrong, once all of them are known to be the failure."""
+_AROUND_A_PLACE = 6
+"""Questions about a place that was found, besides those that halve the model: how far it reaches, the experiments."""
+ANOTHER = "the model fails with good values for these as well, so there is another fault: strategy.find=all"
+"""Said of a cause beside which another one was not found."""
+MILDER = "with good values for these the model fails much more mildly: rounding over your tolerance, or another fault"
+"""Said of a cause where what is left is less than a quarter of the failure."""
+SPREAD = "it fails without any fusion too, and which of these nodes is wrong was not shown"
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Causes:
     """How answers are shown to be the cause.
 
     ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked,
-    or one that halves the model for a single node; as many again after each answer that is a good part of the failure.
+    or one that halves the model for a single node; as many as another place takes where an answer is not the cause.
     ``wrong``: the places that the first look has found to be wrong, though what they read is right.
     """
 
@@ -74,7 +80,8 @@ class Causes:
         strongest = cause.answers[cause.main].answer
         if misread := cause.misread(model.scale):
             cause = replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=misread)
-        return unless_fed(model.session, cause, strongest), model.found.get(strongest)
+        other = None if strongest == answer else model.found.get(strongest)
+        return unless_fed(model.session, cause, strongest), other
 
 
 class Prover:
@@ -86,181 +93,146 @@ class Prover:
     def __init__(
         self, model: WholeModel, answered: int, most: int | None = None, wrong: tuple[tuple[int, ...], ...] = ()
     ) -> None:
-        self._model = model
-        self._wrong, self._together = [frozenset(place) for place in wrong], ""
-        asked = max(answered, len(model.space.order).bit_length() + 1) if most is None else most
-        self._most = asked if most is None else 0
-        self._experiments = Experiments(model, max(asked, LEAST_QUESTIONS))
+        self._model, self._wrong = model, [frozenset(place) for place in wrong]
+        halving = len(model.space.order).bit_length() + 1
+        self._more = halving + _AROUND_A_PLACE if most is None else 0
+        asked = max(answered, halving) if most is None else most
+        self._made = Experiments(model, max(asked, LEAST_QUESTIONS))
 
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
         if self._model.space.closure is Closure.ANCESTORS:
             reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
-            return self._end(CauseStatus.UNTESTED, [Tested(answer, answer)], reason=reason)
-        tested = [*self._test(answer)]
+            return self._end(CauseStatus.UNTESTED, [Tested(answer)], reason=reason)
+        tested = [self._test(answer)]
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
-        if not tested[-1].proven and (joint := self._of_wrong_places(tested)):
-            return joint
-        left = self._model.space.order
         while not tested[-1].proven:
-            outputs = tested[-1].good_outputs
-            if outputs and outputs.lacks_a_part_of(
-                self._model.whole, self._model.scale
-            ):  # another fault takes a search of its own
-                self._experiments.left += self._most
-            if joint := self._joint(tested):
-                return joint
-            left = tuple(index for index in left if index in tested[-1].elsewhere)
-            following = self._experiments.following(left)
-            if following is None:
-                known = filter(None, (self._together, self._experiments.used_up))
-                main, reason = self._strongest(tested), "; ".join(known)
-                return self._end(CauseStatus.NOT_PROVEN, tested, main=main, reason=reason or tested[main].doubt)
-            tested += self._test(following)
-        return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
+            if repeated := self._repeated(tested[-1]):
+                tested[-1] = repeated
+                break
+            self._made.left += self._more
+            following = self._following(tested[-1])
+            if following is None or any(following == one.answer for one in tested):
+                main = self._strongest(tested)
+                reasons = filter(None, (self._together(), self._made.used_up))
+                return self._end(
+                    CauseStatus.NOT_PROVEN, tested, main=main, reason="; ".join(reasons) or tested[main].doubt
+                )
+            tested.append(self._test(following))
+        exact = self._exactly(tested[-1])  # of one node there is nothing to ask
+        if exact is None:
+            return self._end(CauseStatus.NOT_PROVEN, tested, main=len(tested) - 1, reason=SPREAD)
+        tested[-1] = exact
+        return self._complete(tested)
 
     # ---- one answer
 
-    def _test(self, answer: Trial) -> Iterator[Tested]:
-        """Make both experiments; with the other instances of the answer's pattern where they do not hold.
+    def _test(self, answer: Trial) -> Tested:
+        """Make the experiments on an answer."""
+        made = self._made
+        made.both(answer)
+        outputs = made.without(answer)
+        found = Tested(answer, good_outputs=outputs)
+        if found.unanswered:
+            return found
+        inputs = made.only(answer)
+        found = replace(found, good_inputs=inputs)
+        if not made.as_bad(inputs):
+            return found
+        if found.heals and made.harmless(outputs, beside=inputs):
+            return replace(found, proven=True)
+        if made.exhausted:
+            return found
+        below = made.below(answer)
+        return replace(found, good_around=below, proven=made.harmless(below, beside=inputs))
 
-        Where another one of these is the cause, the answer itself comes before it.
+    def _exactly(self, fault: Tested) -> Tested | None:
+        """Return a fault of several nodes if a fusion explains it, or the one of them that is a fault by itself.
+
+        With fences around its nodes a wrong fusion is right. Where it still fails, what one node gives may be wrong by
+        less than a check minds inside the model, and the others carry it on; or each of them is a little wrong, and
+        then there is none. Only a measure tells these apart.
         """
-        self._experiments.both(answer)
-        outputs = self._experiments.without(answer)
-        alone = Tested(answer, answer, (answer.elements,), outputs)
-        if alone.heals:
-            inputs = self._experiments.only(answer)
-            above = ancestors(self._model.graph, answer.elements)
-            alone = replace(alone, good_inputs=inputs, proven=self._experiments.as_bad(inputs), elsewhere=above)
-        else:
-            alone = replace(alone, elsewhere=self._experiments.everything - answer.elements)
-        if alone.proven or alone.unanswered or self._experiments.exhausted:
-            yield alone
-            return
-        found = self._instances(alone)
-        if found.answer != answer:
-            yield alone
-        yield found
+        parts = [Trial.of([index]) for index in fault.answer]
+        known = fault.good_inputs is not None and fault.good_inputs.measure is not None
+        if not known or len(parts) < 2 or not self._made.as_bad(self._made.fenced(fault.answer, parts)):
+            return fault
+        for part in parts:
+            if not self._made.exhausted and self._made.as_bad(self._made.fenced(part, [part])):
+                found = self._test(part)
+                return found if found.proven else fault if found.unanswered else None
+        return None
 
-    def _instances(self, alone: Tested) -> Tested:
-        """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
-        alike = instances(self._model.graph, alone.answer.elements, self._model.types())
-        copies = tuple(copy for copy in alike if copy <= self._experiments.everything)
-        several = len(self._wrong) > 1 and self._is_wrong(alone.answer.elements)
-        healthy = not all(map(self._is_wrong, copies))
-        if several and healthy and not alone.heals and self._experiments.without(_union(self._wrong)).heals:
-            return alone  # what is wrong is known, and it is not this pattern wherever it stands
-        every = Trial(frozenset().union(alone.answer.elements, *copies))
-        if every in (alone.answer, self._model.space.whole) or self._experiments.exhausted:
-            return alone
-        if alone.heals:
-            # the cause may lie upstream, and good values in place of instances below it would hide it
-            copies = tuple(copy for copy in copies if copy <= alone.elsewhere | alone.answer.elements)
-            every = Trial(frozenset().union(alone.answer.elements, *copies))
-            if every == alone.answer:
-                return alone
-        outputs = self._experiments.without(every)
-        if not outputs.heals:
-            # the instances are not the cause, or not all of it
-            return replace(alone, elsewhere=alone.elsewhere - every.elements)
-        together = Tested(alone.answer, every, copies, outputs)
-        if not alone.heals:
-            inputs = self._experiments.only(alone.answer, every)
-            if self._experiments.as_bad(inputs, len(copies)):
-                proven = replace(together, good_inputs=inputs, proven=True)
-                # it reaches only a share of the failure: another instance may matter more
-                enough = self._experiments.as_bad(inputs)
-                return proven if enough else self._strongest_instance(together) or proven
-        return self._strongest_instance(together) or replace(
-            alone,
-            elsewhere=alone.elsewhere & (every.elements | ancestors(self._model.graph, every.elements)),
-        )
-
-    def _strongest_instance(self, together: Tested) -> Tested | None:
-        """Find the instance that matters most, by halving: where good values make the most of the difference.
-
-        Good values are given to it and to those before it, so that its own effect reaches the outputs, if any does.
-        """
-        copies = sorted(together.instances, key=max)
-        assert together.good_outputs
-        low, high = 0, len(copies)
-        if high.bit_length() > self._experiments.left:  # the halving, and the experiment on what it finds
-            return None
-        level_of = self._experiments.level
-        before, after = level_of(self._experiments.whole), level_of(together.good_outputs)
-        while high - low > 1:
-            if self._experiments.exhausted:
-                return None
-            middle = (low + high) // 2
-            level = level_of(self._experiments.without(_union(copies[:middle])))
-            if before - level < level - after:
-                low, before = middle, level
-            else:
-                high, after = middle, level
-        instance = Trial(copies[high - 1])
-        answer = (
-            instance if instance == together.answer else self._experiments.following(tuple(sorted(instance.elements)))
-        )
-        if answer is None or self._experiments.exhausted:
-            return None
-        inputs = self._experiments.only(answer, _union(copies[:high]))
-        if not self._experiments.as_bad(inputs, len(copies)):
-            return None
-        return replace(together, answer=answer, good_inputs=inputs, proven=True)
+    def _following(self, last: Tested) -> Trial | None:
+        """Return another answer: from the place that the experiments lead to, the smallest part that fails alone."""
+        nodes = last.answer.elements
+        downstream = last.good_around is not None and not last.proven
+        within = depends_on(self._model.graph, nodes) - nodes if downstream else self._made.everything
+        place = locate(self._made, within)
+        return part_from(self._made, place) if place is not None else None
 
     # ---- several answers
 
-    def _is_wrong(self, nodes: frozenset[int]) -> bool:
-        return any(not place.isdisjoint(nodes) for place in self._wrong)
+    def _complete(self, tested: list[Tested]) -> Cause:
+        """Return the cause, the last one tested, with the other faults that the model has besides."""
+        causes = [len(tested) - 1]
+        if repeated := self._repeated(tested[-1]):
+            tested[-1] = repeated
+        left = ANOTHER
+        while not (last := tested[causes[-1]]).heals:
+            if last.good_outputs and self._made.harmless(last.good_outputs, beside=self._model.whole):
+                left = MILDER
+                break
+            self._made.heal(last)
+            if last.good_outputs and last.good_outputs.lacks_a_part_of(self._model.whole, self._model.scale):
+                self._made.left += self._more
+            # what depends on it was in doubt, and is good by now
+            known = next((at for at, one in enumerate(tested) if one.good_around and not one.proven), len(tested))
+            following = tested[known].answer if known < len(tested) else self._beside(tested) or self._following(last)
+            known = next((at for at, one in enumerate(tested) if one.answer == following), len(tested))
+            found = self._test(following) if following and not self._made.exhausted else None
+            if found is None or not found.proven:
+                break
+            tested[known:] = [found, *tested[known + 1 :]]
+            causes.append(known)
+        harm = {at: tested[at].harm(self._model.whole, self._model.scale) or 0.0 for at in causes}
+        main = max(causes, key=lambda at: (harm[at], -at))
+        healed = tested[causes[-1]].heals
+        status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
+        return self._end(status, tested, causes=tuple(causes), main=main, reason="" if healed else left)
 
-    def _of_wrong_places(self, tested: list[Tested]) -> Cause | None:
-        """Return the cause if it is several of the places that are known to be wrong, and not one of them alone.
+    def _beside(self, tested: list[Tested]) -> Trial | None:
+        """Return a place that the first look has found, and that is in no answer yet."""
+        known = frozenset[int]().union(*(one.answer.elements for one in tested))
+        place = next((place for place in self._wrong if place.isdisjoint(known)), None)
+        return self._made.following(tuple(sorted(place))) if place else None
 
-        Both experiments come first: a runtime may be wrong in other nodes, and these places by rounding only.
-        """
-        union, last, made = _union(self._wrong), tested[-1], self._experiments
-        if len(self._wrong) < 2 or last.heals or made.exhausted or not made.without(union).heals:
-            return None
-        if made.exhausted or not made.as_bad(made.only(union)):
-            return None
-        made.left += _FOR_EACH_PLACE * len(self._wrong) if self._most else 0
-        found = [last]
-        for place in self._wrong:
-            if place.isdisjoint(last.answer.elements) and (answer := self._experiments.following(tuple(sorted(place)))):
-                found += [Tested(answer, answer, (answer.elements,))]
-        names = listed([self._model.graph.names[index] for index in union])
-        self._together = (
-            f"with good values in place of what {names} give, the model passes; no single one of them is shown to be it"
-        )
-        return self._joint(found)
+    def _together(self) -> str:
+        """Say so where all places that the first look has found are the failure, and no single one is."""
+        every = Trial(frozenset[int]().union(*self._wrong))
+        if len(self._wrong) < 2 or self._made.exhausted or not self._made.without(every).heals:
+            return ""
+        names = listed([self._model.graph.names[index] for index in every])
+        healed = f"with good values in place of what {names} give, the model passes"
+        return f"{healed}; no single one of them is shown to be it"
 
-    def _joint(self, tested: list[Tested]) -> Cause | None:
-        """Return the cause if the answers so far heal the whole model together, and each of them fails by itself."""
-        failing = [one for one in tested if not one.heals]
-        if len(failing) < 2 or tested[-1].heals or self._experiments.exhausted:
+    def _repeated(self, fault: Tested) -> Tested | None:
+        """Return a fault with all places of its pattern, if these share the failure: good values for all heal it."""
+        if fault.heals or fault.good_inputs is None or self._made.exhausted:
             return None
-        union = _union(one.answer.elements for one in failing)
-        if not self._experiments.without(union).heals:
+        alike = instances(self._model.graph, fault.answer.elements, self._model.types())
+        places = tuple(place for place in alike if place <= self._made.everything)
+        if self._wrong and any(
+            place.isdisjoint(wrong) for place in places for wrong in [frozenset().union(*self._wrong)]
+        ):
+            return None  # what is wrong is known, and it is not this pattern wherever it stands
+        every = Trial(fault.answer.elements.union(*places))
+        shared = self._made.as_bad(fault.good_inputs, among=len(places))
+        if every in (fault.answer, self._model.space.whole) or not shared:
             return None
-        effects: dict[int, float] = {}
-        for at, one in enumerate(tested):
-            if one not in failing:
-                continue
-            if self._experiments.exhausted:
-                return None
-            inputs = self._experiments.only(one.answer, union)
-            if inputs.outcome is Outcome.FAIL:
-                tested[at] = replace(one, good_inputs=inputs)
-                effects[at] = self._experiments.level(inputs) if inputs.measure is not None else 0.0
-        needed = [tested[at].answer.elements for at in effects]
-        if len(needed) < 2 or self._experiments.exhausted:
-            return None
-        if len(needed) < len(failing) and not self._experiments.without(_union(needed)).heals:
-            return None
-        causes = tuple(effects)
-        return self._end(CauseStatus.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))
+        outputs = self._made.without(every)
+        return replace(fault, instances=places, good_outputs=outputs, proven=True) if outputs.heals else None
 
     def _end(
         self,
@@ -273,7 +245,7 @@ class Prover:
     ) -> Cause:
         if main is None:
             main = causes[0] if causes else self._strongest(tested)
-        return Cause(status, self._experiments.whole, tuple(tested), causes, main, reason)
+        return Cause(status, self._model.whole, tuple(tested), causes, main, reason)
 
     def _strongest(self, tested: list[Tested]) -> int:
         """Return the answer that does most harm by itself (b); of about equals the one whose good outputs mend most.
@@ -290,8 +262,4 @@ class Prover:
             made = any(tested[at].good_inputs for at in left)
             if tested[best].good_inputs or not made or self._model.spent():
                 return best
-            tested[best] = replace(tested[best], good_inputs=self._experiments.only(tested[best].answer))
-
-
-def _union(sets: Iterable[Collection[int]]) -> Trial:
-    return Trial(frozenset().union(*sets))
+            tested[best] = replace(tested[best], good_inputs=self._made.only(tested[best].answer))

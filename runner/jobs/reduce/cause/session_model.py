@@ -11,9 +11,11 @@ from runner.jobs.reduce.cause.spliced_subject import Spliced
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import Experiment, Scale, got_further, measured
 from runner.session.inquiry import Inquiry
+from runner.session.judge import Judge
 from runner.session.parallel import Expected
 from runner.session.run_stages import scale_of
 from runner.session.session import Session
+from runner.text import counted
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done, Step
@@ -37,8 +39,9 @@ class SessionModel:
         self.whole = _experiment(failed[0]) if failed else Experiment(Outcome.FAIL)
         signature = judge.studied.signature
         self.compares = signature is not None and signature.stage == "compare"
-        spliced = Spliced(self._base, signature is not None and not signature.about_values)
-        self._spliced = judge.stage("cause", spliced)
+        self.about_values = signature is not None and signature.about_values
+        self._splices = Spliced(self._base, signature is not None and not signature.about_values)
+        self._spliced = judge.stage("cause", self._splices)
         self._good: list[float] = []
 
     @property
@@ -64,7 +67,15 @@ class SessionModel:
 
     def with_only(self, kept: Trial, label: str) -> Experiment | None:
         """Make an experiment; None: the budget was spent before it was sure."""
-        ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
+        return self._ruled(self._spliced, kept, label, "cause")
+
+    def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
+        """Make one with fences around some parts; None: the budget was spent before it was sure."""
+        judge = self.session.judge.stage("fenced", replace(self._splices, parts=tuple(parts)))
+        return self._ruled(judge, kept, label, "trust")
+
+    def _ruled(self, judge: Judge, kept: Trial, label: str, purpose: str) -> Experiment | None:
+        ruling = self.session.ruled(judge, kept, "cause", label, purpose)
         if ruling is None:
             return None
         experiment, studied = _experiment(ruling.verdict), self.session.judge.studied.signature
@@ -75,6 +86,11 @@ class SessionModel:
         if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
         return experiment
+
+    def alone(self, kept: Trial) -> bool:
+        """Whether a part of it, cut out and fed good values, fails by itself."""
+        ruling = self.session.ruled(self.session.judge, kept, "cause", f"{counted(len(kept), 'node')} alone", "cause")
+        return ruling is not None and ruling.answer is Answer.YES
 
     def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
         """Search among some elements, if what is cut out of them fails."""

@@ -10,12 +10,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from onnx import TensorProto
+
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.control_model import takes_identity
 from runner.model.graph.cut import Cut, CutError, cut
+from runner.model.graph.fences import CONDITION, fenced
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.graph.splice_good_values import Splice, splice
+from runner.model.values.recorded import TensorFile, seeded
 from runner.report.sections.cause_section import REFERENCE_TOO
 from runner.schema.cut import CutPolicy
 from strategies.search_space import Space
@@ -24,10 +28,14 @@ from strategies.trial import Trial
 
 @dataclass(frozen=True)
 class Spliced:
-    """Splices good values into one model. ``base``: cuts the same model. ``alive``: see `splice_good_values`."""
+    """Splices good values into one model.
+
+    ``base``: cuts the same model. ``alive``: see `splice_good_values`. ``parts``: have fences around them (`fences`).
+    """
 
     base: Subgraph
     alive: bool = False
+    parts: tuple[Trial, ...] = ()
     _made: dict[Trial, Splice] = field(default_factory=dict)
 
     @cached_property
@@ -37,7 +45,8 @@ class Spliced:
 
     def identity(self) -> dict[str, str]:
         """Return all that decides what a trial is: how the model is cut, and what is shown besides its outputs."""
-        return {**self.base.identity(), "kind": "spliced", "alive": str(self.alive)}
+        fences = {"fences": " | ".join(part.ranges for part in self.parts)} if self.parts else {}
+        return {**self.base.identity(), "kind": "spliced", "alive": str(self.alive), **fences}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the nodes that stay."""
@@ -60,7 +69,8 @@ class Spliced:
         given = self.splice(trial).given
         try:
             made = self.cut(trial)
-            for name in (*made.inputs, *made.constants):
+            read = made.inputs[:-1] if self.parts else made.inputs
+            for name in (*read, *made.constants):
                 if why := self._unusable(given.get(name, name)):
                     return Invalid(why)
             path = self.base.store.write(made.model, folder, nests=made.nests)
@@ -80,7 +90,7 @@ class Spliced:
             if name in constants:
                 constants[alias] = copy_of(constants[name])
                 constants[alias].name = alias
-        return cut(
+        candidate = cut(
             self.base.graph,
             made.keep,
             types=types,
@@ -91,17 +101,23 @@ class Spliced:
             shown=made.shown,
             carried=self.base.carried,
         )
+        return fenced(candidate, self.base.graph, self.parts, self.base.types_of_all) if self.parts else candidate
 
     def samples(self, made: Cut, trial: Trial) -> tuple[Sample, ...]:
         """Return, for each input sample, what a candidate is fed and what its outputs should be."""
         given = self.splice(trial).given
+        more = {made.inputs[-1]: self._condition(made.inputs[-1])} if self.parts else {}
         return tuple(
             Sample(
-                {name: values[tensor] for name in made.inputs if (tensor := given.get(name, name)) in values},
+                {name: values[tensor] for name in made.inputs if (tensor := given.get(name, name)) in values} | more,
                 {name: values[name] for name in made.outputs if name in values and self.base.has_reference(name)},
             )
             for values in self.base.recorded.values
         )
+
+    def _condition(self, name: str) -> TensorFile:
+        self.base.folder.mkdir(parents=True, exist_ok=True)
+        return seeded(name, TensorProto.BOOL, (), path=self.base.folder / f"{CONDITION}.pb")
 
     def _can_hand_out(self, name: str) -> bool:
         found = self.base.types_of_all.get(name)

@@ -1,0 +1,71 @@
+"""Fences: what crosses them stays as it is, and no runtime fuses across them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from runner.model.graph.cut import CutError, whole
+from runner.model.graph.fences import fenced
+from runner.model.graph.graph_index import Graph
+from runner.model.passes.lift_constants import lower_constants
+from tests.model.models import dags, recorded, types_of
+from tests.model.nested import run_ort
+
+onnxruntime = pytest.importorskip("onnxruntime")
+
+
+def test_a_matmul_and_an_add_are_fused_without_a_fence_and_not_across_one(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="m"),
+        helper.make_node("Add", ["m", "b"], ["a"], name="a"),
+        helper.make_node("Neg", ["a"], ["y"], name="y"),
+    ]
+    floats = [helper.make_tensor_value_info(name, 1, [2, 2]) for name in ("x", "w", "m", "a", "y")]
+    bias = helper.make_tensor_value_info("b", 1, [2])
+    made = helper.make_graph(nodes, "g", [floats[0]], [floats[4]], value_info=floats[2:4])
+    for name, shape in (("w", [2, 2]), ("b", [2])):
+        made.initializer.append(helper.make_tensor(name, 1, shape, [1.0] * int(np.prod(shape))))
+    graph = Graph.of(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    types = {one.name: one.type for one in (*floats, bias)}
+    seen = {}
+    for name, parts in {"none": [], "around": [[0, 1]], "inside": [[0], [1]]}.items():
+        candidate = fenced(whole(graph), graph, parts, types)
+        onnx.checker.check_model(candidate.model, full_check=True)
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(tmp_path / f"{name}.onnx")
+        onnxruntime.InferenceSession(candidate.model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        seen[name] = [node.op_type for node in onnx.load(tmp_path / f"{name}.onnx").graph.node]
+    assert "Gemm" in seen["none"] and "Gemm" in seen["around"], seen
+    assert {"MatMul", "Add"} <= set(seen["inside"]), seen
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(dags(), st.data(), st.booleans())
+def test_it_computes_what_the_model_does_whatever_the_condition_is(dag, data, condition) -> None:
+    model, feeds = dag
+    lower_constants(model.graph, model.ir_version)
+    graph = Graph.of(model)
+    if not graph.nodes:
+        return
+    values = recorded(model, feeds)
+    every = st.sampled_from(range(len(graph.nodes)))
+    one = data.draw(st.sets(every, min_size=1))
+    parts = [one, data.draw(st.sets(every)) - one]
+    try:
+        candidate = fenced(whole(graph), graph, parts, types_of(values))
+    except CutError:  # it is read inside a body, or of no type that can be handed on
+        return
+    onnx.checker.check_model(candidate.model, full_check=True)
+    for node in candidate.model.graph.node:
+        node.name = ""  # ONNX Runtime refuses two nodes of one name, which the random models have
+    given_values = {name: feeds[name] for name in candidate.inputs[:-1]} | {candidate.inputs[-1]: np.array(condition)}
+    made = run_ort(candidate.model, given_values)
+    for name in set(graph.outputs) & set(graph.producers):
+        np.testing.assert_allclose(made[name], values[name], rtol=1e-5, atol=1e-6)
