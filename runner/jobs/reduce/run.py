@@ -23,7 +23,7 @@ from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import FORMS, Controls
 from runner.jobs.reduce.closure import closure
 from runner.jobs.reduce.first_look.first_look import FirstLook
-from runner.jobs.reduce.preflight import Preflight, spare_harmless
+from runner.jobs.reduce.preflight import Preflight, confirm_expected, spare_harmless
 from runner.jobs.reduce.question import QUESTION
 from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
 from runner.jobs.reduce.searches import searching
@@ -168,6 +168,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
         meant = isinstance(settings.checker, AutoChecker) and not all(value.finite for value in held)
         return replace(ending, message=ending.message + NON_FINITE) if meant else ending
     checker = inner(job.checker)
+    confirm_expected(job, loaded, session.judge)
     spare_harmless(job, loaded, session.judge)  # its subject is as the pre-flight left it
     if settings.plan:
         return session.planned()
