@@ -74,7 +74,8 @@ class RuntimeCheck:
         if (given or not self._consult) and rules.settings.golden is not Golden.ahead:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
             # what is right; what it made of its own is recorded, and so is what files hold
-            log.info("what the reference recorded is what is right (checker.golden=ahead)")
+            held = "the files hold" if given else "the reference recorded"
+            log.info("what %s is what is right (checker.golden=ahead)", held)
             rules = dataclasses.replace(rules, settings=dataclasses.replace(rules.settings, golden=Golden.ahead))
         self._comparison = Comparison(rules, lowest=precision, given=given)
         self._given = given

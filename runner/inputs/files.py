@@ -140,7 +140,7 @@ def _read(source: Path, kind: Kind, inputs: Mapping[str, Declared], target: Path
     missing = [name for name in inputs if name not in held]
     if missing and not (kind.partial and len(missing) < len(inputs)):
         has = listed([one_line(name, _LONGEST_NAME) for name in held]) or "nothing"
-        lacks = ", ".join(map(repr, missing))
+        lacks = " or ".join(map(repr, missing)) if kind.partial else ", ".join(map(repr, missing))
         raise UsageError(f"{source}: no value for {kind.word} {lacks}; it holds {has}; {listing(inputs, kind.word)}")
     if extra := [name for name in held if name not in inputs]:
         names = listed([one_line(name, _LONGEST_NAME) for name in extra])

@@ -60,7 +60,7 @@ def rounded(value: Value, one: Declared) -> Value:
 
     A number beyond the range of that type becomes its end, which is no infinity.
     """
-    theirs = value.data_type if isinstance(value, TensorProto) else _onnx_type(value, TensorProto.UNDEFINED)
+    theirs = value.data_type if isinstance(value, TensorProto) else _onnx_type(value, TensorProto.FLOAT)
     if theirs == one.dtype or not {theirs, one.dtype} <= FLOATS:
         return value
     array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
