@@ -48,14 +48,10 @@ _LONGEST_REASON = 300
 
 @dataclass(frozen=True)
 class Kind:
-    """What is read. ``word``: input or output; ``key``: names the files; ``choice``: needs them.
-
-    ``partial``: some may be missing, and floats may be of another float type.
-    """
+    """What is read. ``key``: names the files; ``partial``: some may be missing, and be of another float type."""
 
     word: str
     key: str
-    choice: str
     partial: bool = False
 
     @property
@@ -67,8 +63,7 @@ class Kind:
         )
 
 
-INPUTS = Kind("input", "inputs.path", "inputs=files")
-OUTPUTS = Kind("output", "reference.path", "reference=files", partial=True)
+INPUTS, OUTPUTS = Kind("input", "inputs.path"), Kind("output", "reference.path", partial=True)
 
 
 def from_files(
@@ -96,14 +91,11 @@ def read(path: object, kind: Kind, declared: Mapping[str, Declared], folder: Pat
 
 def sources(path: object, kind: Kind) -> list[Path]:
     """Return the samples that a path, or a list of these, names. Raises UsageError where there is none."""
-    return [source for entry in _entries(path, kind) for source in _sources(entry, kind)]
-
-
-def _entries(path: object, kind: Kind) -> list[Path]:
     entries = [path] if isinstance(path, str) else list(path) if isinstance(path, Sequence) else []
     if not entries or not all(isinstance(entry, str) and entry for entry in entries):
-        raise UsageError(f"{kind.key}={path!r}: {kind.choice} needs a path: {kind.forms}")
-    return [Path(entry).expanduser() for entry in entries]
+        choice = kind.key.replace(".path", "=files")
+        raise UsageError(f"{kind.key}={path!r}: {choice} needs a path: {kind.forms}")
+    return [source for entry in entries for source in _sources(Path(entry).expanduser(), kind)]
 
 
 def _sources(path: Path, kind: Kind) -> list[Path]:
@@ -140,7 +132,7 @@ def _read(source: Path, kind: Kind, inputs: Mapping[str, Declared], target: Path
     missing = [name for name in inputs if name not in held]
     if missing and not (kind.partial and len(missing) < len(inputs)):
         has = listed([one_line(name, _LONGEST_NAME) for name in held]) or "nothing"
-        lacks = " or ".join(map(repr, missing)) if kind.partial else ", ".join(map(repr, missing))
+        lacks = (" or " if kind.partial else ", ").join(map(repr, missing))
         raise UsageError(f"{source}: no value for {kind.word} {lacks}; it holds {has}; {listing(inputs, kind.word)}")
     if extra := [name for name in held if name not in inputs]:
         names = listed([one_line(name, _LONGEST_NAME) for name in extra])
@@ -272,8 +264,5 @@ def _unreadable(source: Path, error: Exception, kind: Kind, name: str | None = N
     return UsageError(f"{kind.key}: {source}{where} cannot be read: {why}")
 
 
-_READERS: Mapping[str, Callable[[Path, Kind, Mapping[str, Declared]], _Held]] = {
-    ".npz": _npz,
-    ".npy": _npy,
-    ".pb": _pb,
-}
+_Reader = Callable[[Path, Kind, Mapping[str, Declared]], _Held]
+_READERS: Mapping[str, _Reader] = {".npz": _npz, ".npy": _npy, ".pb": _pb}

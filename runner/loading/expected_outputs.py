@@ -7,12 +7,13 @@ gives the expected outputs; where it does not, no good value inside is known.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from runner.candidate import Sample
 from runner.checkers.compare.compare_values import compare
+from runner.checkers.compare.metrics import Difference
 from runner.checkers.compare.tolerances import rules_of
 from runner.errors import UsageError
 from runner.inputs.declared_inputs import declared_outputs
@@ -52,13 +53,10 @@ def expected_outputs(settings: Settings, graph: Graph, count: int, folder: Path)
             f"{count}. Each sample of the inputs needs its own expected outputs, in the same order"
         )
     names = [name for name in graph.outputs if all(name in one for one in every)]
-    if not names:
-        raise UsageError(f"reference.path={path}: there is no output that all of its samples hold")
     wanted = getattr(settings.checker, "outputs", ())
-    if wanted and not set(wanted) & set(names):
-        raise UsageError(
-            f"checker.outputs=[{', '.join(wanted)}]: reference.path={path} holds none of them; it holds {listed(names)}"
-        )
+    if not set(wanted or names) & set(names):
+        what = f"checker.outputs=[{', '.join(wanted)}]" if wanted else "there is no output that all samples have"
+        raise UsageError(f"{what}: reference.path={path} holds {listed(names or [*every[0]])}")
     if rest := [name for name in graph.outputs if name not in names]:
         log.warning("the model is judged at %s: there are no expected values of %s", listed(names), listed(rest))
     return tuple({name: one[name] for name in names} for one in every)
@@ -79,28 +77,28 @@ def with_expected(settings: Settings, graph: Graph, recorded: Recorded, expected
     """Return recorded values in which the outputs hold what is expected, and how far the run was from that."""
     if not expected:
         return recorded
-    rules, off, said = rules_of(settings.checker), 0.0, ""
-    inputs = set(graph.inputs)  # an input may be an output as it is
+    rules, inputs, far = rules_of(settings.checker), set(graph.inputs), [(0.0, "")]
     for sample, good in zip(recorded.values, expected, strict=True):
-        for name in (name for name in good if name in sample):
-            for rule in rules.of_output(name):
-                found = compare(sample[name], good[name], rule)
-                sized = found.kind in ("", "mismatch")
-                error = found.rank()[1] if sized else float("inf")
-                if error > off:
-                    off = error
-                    said = f"{name}: " + (f"{error:.3g} times what is allowed" if sized else found.detail or found.kind)
+        for name in good.keys() & sample.keys():
+            found = max((compare(sample[name], good[name], one) for one in rules.of_output(name)), key=_off)
+            size = _off(found)
+            said = found.detail or (f"{size:.3g} times what is allowed" if size < math.inf else found.kind)
+            far.append((size, f"{name}: {said}"))
+    off, off_by = max(far)
+    # an input may be an output as it is
+    held = ({name: value for name, value in good.items() if name not in inputs} for good in expected)
     return replace(
         recorded,
-        values=tuple(
-            {**one, **{name: value for name, value in good.items() if name not in inputs}}
-            for one, good in zip(recorded.values, expected, strict=True)
-        ),
+        values=tuple({**one, **good} for one, good in zip(recorded.values, held, strict=True)),
         run=recorded.values,
         unjudged=frozenset(graph.outputs) - expected[0].keys(),
         off=off,
-        off_by=said,
+        off_by=off_by,
     )
+
+
+def _off(found: Difference) -> float:
+    return found.rank()[1] if found.kind in ("", "mismatch") else math.inf
 
 
 def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None) -> str:
@@ -122,10 +120,3 @@ def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None)
         f"{run} does not give the expected outputs either ({recorded.off_by}), so no good value inside the model is "
         "known, and no part of it can be judged"
     )
-
-
-def whole_with_expected(samples: Sequence[Sample], expected: Values) -> tuple[Sample, ...]:
-    """Return samples of the whole model with its expected outputs."""
-    if not expected:
-        return tuple(samples)
-    return tuple(replace(one, expected=good) for one, good in zip(samples, expected, strict=True))

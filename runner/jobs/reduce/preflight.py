@@ -224,27 +224,25 @@ def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
 
     One check then tells whether the target makes something else than the reference's own run.
     """
-    settings, checker, subject, recorded = job.settings, inner(job.checker), judge.subject, loaded.recorded
+    subject, recorded, reference, studied = judge.subject, loaded.recorded, job.settings.reference, judge.studied
     assert isinstance(subject, Subgraph)
-    failed = next((one for one in judge.counted(subject.space.whole) if one.outcome is Outcome.FAIL), None)
-    ours = isinstance(checker, RuntimeCheck)
-    studied = judge.studied.signature
-    why = unlike_expected(settings, recorded, measured(failed.metrics) if failed and ours else None)
-    if not why or not (studied and studied.about_values):
+    failed = [one.metrics for one in judge.counted(subject.space.whole) if one.outcome is Outcome.FAIL]
+    in_tolerances = failed and isinstance(inner(job.checker), RuntimeCheck)
+    why = unlike_expected(job.settings, recorded, measured(failed[0]) if in_tolerances else None)
+    if not why or not (studied.signature and studied.signature.about_values):
         return
-    more = ""
-    if recorded.off > 1 and isinstance(settings.reference, FilesBackend) and settings.reference.model is None:
+    if recorded.off > 1 and isinstance(reference, FilesBackend) and reference.model is None:
         own = replace(subject, recorded=replace(recorded, values=recorded.run))
         against = judge.stage("reference", UserFile(own, against="the reference's own run"))
         same = against.sure(subject.space.whole, "control", f"{THE_FILE}, against the reference's own run")
-        other = settings.reference.inner is not InnerValues.onnx_reference
-        more = {
-            Outcome.PASS: ". The target gives what that run gives: the model does, or the files belong to others",
-            Outcome.UNRESOLVED: "",
-        }.get(same.outcome, f". The target gives something else than that run as well ({same.reason})")
-        more += ". Give reference.model=PATH, the model that this one was made from"
-        more += ", or take reference.inner=onnx_reference, if ONNX Runtime itself may be wrong" if other else ""
-    raise CannotJudge(why + more)
+        if same.outcome is Outcome.PASS:
+            why += ". The target gives what that run gives: the model does, or the files belong to others"
+        elif same.outcome is not Outcome.UNRESOLVED:
+            why += f". The target gives something else than that run as well ({same.reason})"
+        why += ". Give reference.model=PATH, the model that this one was made from"
+        if reference.inner is not InnerValues.onnx_reference:
+            why += ", or take reference.inner=onnx_reference, if ONNX Runtime itself may be wrong"
+    raise CannotJudge(why)
 
 
 def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:
