@@ -61,6 +61,14 @@ def milder(now: float, before: float, scale: Scale = ERROR) -> bool:
     return scale.harm(now) < least_as_bad(scale.harm(before))
 
 
+def gives_expected(off: float, whole: float | None, scale: Scale = ERROR) -> bool:
+    """Whether a run gives the expected outputs, so that what is inside it is good.
+
+    ``off``: how far it is from them, in tolerances; ``whole``: how far the failing model is, None: not measured.
+    """
+    return off <= 1 and (whole is None or off < least_as_bad(scale.harm(whole)))
+
+
 @dataclass(frozen=True)
 class Experiment:
     """What one experiment gave. ``measure``: how bad it is, None where the check does not say.

@@ -46,7 +46,7 @@ class Audited(Around):
     def __init__(self, checker: Checker, settings: Settings, tools: Tools, original: Path, *, drawing: bool) -> None:
         self.checker = checker
         self._tools = tools
-        self._compares = settings.reference.model is None
+        self._compares = settings.reference.model is None and not settings.reference.has_expected
         self._drawing = drawing
         self._reference = Side("reference", settings.reference, tools, PATIENCE, None)
         self._lock = threading.Lock()

@@ -8,17 +8,14 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.backend_run import BackendRun, Side
 from runner.checkers.compare.auto_tolerance import nudged
-from runner.inputs.fit_to_declared import tensor
+from runner.inputs.fit_to_declared import FLOATS, tensor
 from runner.model.values import recorded
 from runner.model.values.dtype_ranges import beyond, clipped
 from runner.model.values.recorded import TensorFile
-
-_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
 @dataclass
@@ -131,7 +128,7 @@ def _typed(theirs: Mapping[str, TensorFile], own: Mapping[str, TensorFile], fold
     found = dict(theirs)
     for at, (name, value) in enumerate(theirs.items()):
         mine = own.get(name)
-        if mine and mine.dtype != value.dtype and {mine.dtype, value.dtype} <= _FLOATS:
+        if mine and mine.dtype != value.dtype and {mine.dtype, value.dtype} <= FLOATS:
             array = recorded.read(value)
             array = np.where(beyond(array, mine.dtype), clipped(array, mine.dtype), array)
             found[name] = recorded.write(tensor(array, name, mine.dtype), name, folder / f"{at}.pb")

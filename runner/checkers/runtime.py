@@ -70,12 +70,15 @@ class RuntimeCheck:
         apart = settings.reference.model is not None and settings.strategy.cuts_model
         precision = settings.strategy.lowers_precision
         self._consult = not apart and not precision
-        if not self._consult and rules.settings.golden is not Golden.ahead:
+        given = settings.reference.has_expected
+        if (given or not self._consult) and rules.settings.golden is not Golden.ahead:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
-            # what is right; what it made of its own is recorded
-            log.info("what the reference recorded is what is right (checker.golden=ahead)")
+            # what is right; what it made of its own is recorded, and so is what files hold
+            held = "the files hold" if given else "the reference recorded"
+            log.info("what %s is what is right (checker.golden=ahead)", held)
             rules = dataclasses.replace(rules, settings=dataclasses.replace(rules.settings, golden=Golden.ahead))
-        self._comparison = Comparison(rules, lowest=precision)
+        self._comparison = Comparison(rules, lowest=precision, given=given)
+        self._given = given
         # what the reference made of the whole model: "ran", "failed", "non-finite"; None until that is known
         self._known: str | None = None
         # non-finite tensors of the whole model that are meant (a mask); None: not known, the reference is asked
@@ -210,8 +213,8 @@ class RuntimeCheck:
     def _finite(self, case: Case) -> Verdict | None:
         """FAIL for a NaN or Inf that the reference has not; None if there is none."""
         bad = [one for one in self._non_finite(case.target) if one[1] not in (self._harmless or ())]
-        # what a reference with a model of its own has recorded
-        bad = [one for one in bad if not _expected_too(case, *one)]
+        # what a reference with a model of its own has recorded, or files hold
+        bad = [one for one in bad if not _expected_too(case, *one, given=self._given)]
         if not bad:
             return None
         if self._harmless is not None:
@@ -259,9 +262,12 @@ class RuntimeCheck:
         return self._tools.relative(path)
 
 
-def _expected_too(case: Case, number: int, name: str, kind: str) -> bool:
-    """Whether the recorded value, which alone counts where the reference cannot be asked, is not finite either."""
-    if case.may_run_reference or case.reference_model is None:
+def _expected_too(case: Case, number: int, name: str, kind: str, *, given: bool) -> bool:
+    """Whether the recorded value, which alone counts where the reference cannot be asked, is not finite either.
+
+    ``given``: files say what is right.
+    """
+    if not given and (case.may_run_reference or case.reference_model is None):
         return False
     expected = case.samples[number].expected.get(name)
     return expected is not None and not expected.finite and expected.nan == (kind == "nan")

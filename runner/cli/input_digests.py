@@ -49,7 +49,7 @@ def _files(key: str, use: PathUse, path: Path) -> Iterator[Path]:
     elif PathUse.PROGRAM in use:  # a virtual environment
         yield path / "bin" / "python"
     else:
-        inputs = key == "inputs.path"
+        inputs = key in ("inputs.path", "reference.path")
         patterns, kinds = (("*", "*/*"), _VALUES) if inputs else (("**/*",), _RECORDINGS)
         yield from (file for pattern in patterns for file in path.glob(pattern) if file.suffix.lower() in kinds)
 

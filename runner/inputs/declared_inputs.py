@@ -77,18 +77,24 @@ def declared(graph: Graph) -> dict[str, Declared]:
     return {name: _declared(name, graph.value_types.get(name)) for name in graph.inputs}
 
 
-def _declared(name: str, proto: TypeProto | None) -> Declared:
+def declared_outputs(graph: Graph) -> dict[str, Declared]:
+    """The outputs, in the model's order. Raises NotApplicable for one whose type is not known."""
+    return {name: _declared(name, graph.value_types.get(name), "output") for name in graph.outputs}
+
+
+def _declared(name: str, proto: TypeProto | None, word: str = "input") -> Declared:
     structure = structure_of(proto) if proto is not None else None
     if proto is None or structure is None:
         kind = proto.WhichOneof("value") if proto is not None else None
         what = "no type" if kind in (None, "tensor_type") else str(kind).removesuffix("_type")
         raise NotApplicable(
-            f"the model's input {name!r} has a type that cannot be fed ({what}): Winnow feeds tensors, and sequences, "
+            f"the model's {word} {name!r} has a type that cannot be fed ({what}): Winnow feeds tensors, and sequences, "
             "optionals and maps of them"
         )
     if leaf_dtype(structure) not in TensorProto.DataType.values():
         raise NotApplicable(
-            f"the model's input {name!r} has {type_name(leaf_dtype(structure))}, which the installed onnx does not know"
+            f"the model's {word} {name!r} has {type_name(leaf_dtype(structure))}, which the installed onnx does not "
+            "know"
         )
     dims = _dims(proto)
     return Declared(name, structure[1], dims) if structure[0] == "tensor" else Declared(name, 0, dims, structure)
@@ -134,6 +140,6 @@ def refuse_unknown(key: str, names: Iterable[str], inputs: Mapping[str, Declared
         raise UsageError(f"{key}: the model has no input {', '.join(map(repr, unknown))}; {listing(inputs)}")
 
 
-def listing(inputs: Mapping[str, Declared]) -> str:
-    """The model's inputs, for messages."""
-    return f"its inputs are: {', '.join(map(str, inputs.values()))}" if inputs else "it has no inputs"
+def listing(inputs: Mapping[str, Declared], word: str = "input") -> str:
+    """The model's inputs, or outputs, for messages."""
+    return f"its {word}s are: {', '.join(map(str, inputs.values()))}" if inputs else f"it has no {word}s"

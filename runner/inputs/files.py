@@ -1,4 +1,7 @@
-"""Values from files: npz, npy, ONNX `test_data_set` folders, folders of these. Nothing is unpickled."""
+"""Values from files: npz, npy, ONNX `test_data_set` folders, folders of these. Nothing is unpickled.
+
+Values of the model's inputs, and expected ones of its outputs: both are written in the same ways.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,7 @@ from runner.errors import UsageError
 from runner.files import is_plain
 from runner.inputs import npy_files
 from runner.inputs.declared_inputs import Declared, listing, type_name
-from runner.inputs.fit_to_declared import fitted
+from runner.inputs.fit_to_declared import fitted, rounded
 from runner.model.values import recorded, sequences_and_maps, tensor_bytes
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import FilesInputs
@@ -30,10 +34,6 @@ from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
-_KINDS = (
-    "an .npz (arrays by input name), an .npy or .pb (models with one input), a test_data_set folder (input_0.pb ...), "
-    "a folder of test_data_set_* folders or of .npz files, or a list of these"
-)
 # what a damaged file may raise; RuntimeError and NotImplementedError: a zip archive that is encrypted, or packed in a
 # way that Python does not know
 _BROKEN = (
@@ -46,6 +46,26 @@ _LONGEST_NAME = 80
 _LONGEST_REASON = 300
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What is read. ``key``: names the files; ``partial``: some may be missing, and be of another float type."""
+
+    word: str
+    key: str
+    partial: bool = False
+
+    @property
+    def forms(self) -> str:
+        """What the files may be, in words."""
+        return (
+            f"an .npz (arrays by {self.word} name), an .npy or .pb (models with one {self.word}), a test_data_set "
+            f"folder ({self.word}_0.pb ...), a folder of test_data_set_* folders or of .npz files, or a list of these"
+        )
+
+
+INPUTS, OUTPUTS = Kind("input", "inputs.path"), Kind("output", "reference.path", partial=True)
+
+
 def from_files(
     settings: FilesInputs, inputs: Mapping[str, Declared], _pool: Pool | None, folder: Path
 ) -> tuple[dict[str, TensorFile], ...]:
@@ -53,36 +73,45 @@ def from_files(
 
     Raises UsageError, naming the file, if it cannot be read, misses an input or holds one of another type or shape.
     """
-    sources = [source for entry in _entries(settings.path) for source in _sources(entry)]
+    return read(settings.path, INPUTS, inputs, folder)
+
+
+def read(path: object, kind: Kind, declared: Mapping[str, Declared], folder: Path) -> tuple[dict[str, TensorFile], ...]:
+    """Return one sample for each npz, npy, pb or data set that ``path`` names, written into ``folder``.
+
+    ``declared``: what the model says of what is read. Raises UsageError as `from_files` does.
+    """
     result = []
-    for number, source in enumerate(sources):
+    for number, source in enumerate(sources(path, kind)):
         target = folder / f"sample_{number}"
         target.mkdir(parents=True, exist_ok=True)
-        result.append(dict(_read(source, inputs, target)))
+        result.append(dict(_read(source, kind, declared, target)))
     return tuple(result)
 
 
-def _entries(path: object) -> list[Path]:
+def sources(path: object, kind: Kind) -> list[Path]:
+    """Return the samples that a path, or a list of these, names. Raises UsageError where there is none."""
     entries = [path] if isinstance(path, str) else list(path) if isinstance(path, Sequence) else []
     if not entries or not all(isinstance(entry, str) and entry for entry in entries):
-        raise UsageError(f"inputs.path={path!r}: inputs=files needs a path: {_KINDS}")
-    return [Path(entry).expanduser() for entry in entries]
+        choice = kind.key.replace(".path", "=files")
+        raise UsageError(f"{kind.key}={path!r}: {choice} needs a path: {kind.forms}")
+    return [source for entry in entries for source in _sources(Path(entry).expanduser(), kind)]
 
 
-def _sources(path: Path) -> list[Path]:
+def _sources(path: Path, kind: Kind) -> list[Path]:
     """The samples that one entry holds, in their natural order."""
     if not path.exists():
-        raise UsageError(f"inputs.path: {path} does not exist (seen from {Path.cwd()})")
+        raise UsageError(f"{kind.key}: {path} does not exist (seen from {Path.cwd()})")
     if path.is_file():
         if path.suffix not in {".npz", ".npy", ".pb"}:
-            raise UsageError(f"inputs.path: {path} is none of: {_KINDS}")
+            raise UsageError(f"{kind.key}: {path} is none of: {kind.forms}")
         return [path]
-    if any(path.glob("input_*.pb")):
+    if any(path.glob(f"{kind.word}_*.pb")):
         return [path]
     for pattern in ("test_data_set_*", "*.npz"):
         if found := [one for one in path.glob(pattern) if one.is_dir() == (pattern != "*.npz")]:
             return sorted(found, key=_natural)
-    raise UsageError(f"inputs.path: the folder {path} has no input_*.pb, no test_data_set_* and no *.npz")
+    raise UsageError(f"{kind.key}: the folder {path} has no {kind.word}_*.pb, no test_data_set_* and no *.npz")
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
@@ -90,39 +119,42 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
-def _read(source: Path, inputs: Mapping[str, Declared], target: Path) -> Iterator[tuple[str, TensorFile]]:
+def _read(source: Path, kind: Kind, inputs: Mapping[str, Declared], target: Path) -> Iterator[tuple[str, TensorFile]]:
     reader = _data_set if source.is_dir() else _READERS[source.suffix]
     try:
         if not (source.is_dir() or is_plain(source)):  # a pipe would be waited for, a device never ends
             raise ValueError("it is no plain file")
-        held = reader(source, inputs)
+        held = reader(source, kind, inputs)
     except UsageError:
         raise
     except _BROKEN as error:
-        raise _unreadable(source, error) from error
-    if missing := [name for name in inputs if name not in held]:
+        raise _unreadable(source, error, kind) from error
+    missing = [name for name in inputs if name not in held]
+    if missing and not (kind.partial and len(missing) < len(inputs)):
         has = listed([one_line(name, _LONGEST_NAME) for name in held]) or "nothing"
-        raise UsageError(
-            f"{source}: no value for input {', '.join(map(repr, missing))}; it holds {has}; {listing(inputs)}"
-        )
+        lacks = (" or " if kind.partial else ", ").join(map(repr, missing))
+        raise UsageError(f"{source}: no value for {kind.word} {lacks}; it holds {has}; {listing(inputs, kind.word)}")
     if extra := [name for name in held if name not in inputs]:
         names = listed([one_line(name, _LONGEST_NAME) for name in extra])
-        log.warning("%s: %s not used, the model has no such input", source, names)
+        log.warning("%s: %s not used, the model has no such %s", source, names, kind.word)
     for position, (name, one) in enumerate(inputs.items()):
-        path = target / f"input_{position}.pb"
+        if name in missing:
+            continue
+        path = target / f"{kind.word}_{position}.pb"
         try:
             value = held[name]()
             if one.structure is None:
-                read = recorded.write(fitted(value, one, source), name, path)
+                value = rounded(value, one) if kind.partial else value
+                found = recorded.write(fitted(value, one, source), name, path)
             else:
-                read = _contained(value, one, source, path)
+                found = _contained(value, one, source, path)
         except UsageError:
             raise
         except _BROKEN as error:
             if isinstance(error, OSError) and error.errno in FULL:
                 raise
-            raise _unreadable(source, error, name) from error
-        yield name, read
+            raise _unreadable(source, error, kind, name) from error
+        yield name, found
 
 
 def _contained(value: object, one: Declared, source: Path, path: Path) -> TensorFile:
@@ -131,7 +163,7 @@ def _contained(value: object, one: Declared, source: Path, path: Path) -> Tensor
     if not isinstance(value, (SequenceProto, OptionalProto, MapProto)):
         raise UsageError(
             f"{source}: {one.name!r} is {type_name(one.inside.dtype)} arrays, the model declares {one}; "
-            "only a test_data_set folder (input_0.pb ...) or a function (inputs=python) can give that"
+            "only a test_data_set folder or a function (inputs=python) can give that"
         )
     for tensor in sequences_and_maps.tensors(value, one.structure):
         if why := one.inside.mismatch(tensor.data_type, tensor.dims):
@@ -143,15 +175,15 @@ def _contained(value: object, one: Declared, source: Path, path: Path) -> Tensor
 _Held = dict[str, Callable[[], Any]]
 
 
-def _npz(source: Path, inputs: Mapping[str, Declared]) -> _Held:
+def _npz(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
     def reader(name: str) -> Callable[[], Any]:
         return lambda: npy_files.read_member(source, name, _judge(source, inputs[name]))
 
     return {name: reader(name) for name in npy_files.members(source)}
 
 
-def _npy(source: Path, inputs: Mapping[str, Declared]) -> _Held:
-    name = _only(source, inputs)
+def _npy(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
+    name = _only(source, kind, inputs)
     return {name: partial(npy_files.read_npy, source, _judge(source, inputs[name]))}
 
 
@@ -163,20 +195,20 @@ def _judge(source: Path, one: Declared) -> npy_files.Judge:
     return judge
 
 
-def _pb(source: Path, inputs: Mapping[str, Declared]) -> _Held:
-    name = _only(source, inputs)
+def _pb(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
+    name = _only(source, kind, inputs)
     return {name: partial(_message, source, inputs[name])}
 
 
-def _data_set(source: Path, inputs: Mapping[str, Declared]) -> _Held:
+def _data_set(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
     """Files stand for inputs by the name inside them if all those names are inputs, else by their number.
 
     A file does not say what kind of message it holds, so where an input is no tensor its number counts.
     """
-    files = sorted(source.glob("input_*.pb"), key=_natural)
+    files = sorted(source.glob(f"{kind.word}_*.pb"), key=_natural)
     if not files:
         if inputs:
-            raise UsageError(f"{source}: no input_*.pb in it")
+            raise UsageError(f"{source}: no {kind.word}_*.pb in it")
         return {}
     if all(one.structure is None for one in inputs.values()):
         protos = {file: _tensor(file).name for file in files}
@@ -184,7 +216,8 @@ def _data_set(source: Path, inputs: Mapping[str, Declared]) -> _Held:
         if len(set(names)) == len(names) and all(name in inputs for name in names):
             return {name: partial(_message, file, inputs[name]) for file, name in protos.items()}
     if len(files) != len(inputs):
-        raise UsageError(f"{source}: {len(files)} input files for {len(inputs)} inputs; {listing(inputs)}")
+        counts = f"{len(files)} {kind.word} files for {len(inputs)} {kind.word}s"
+        raise UsageError(f"{source}: {counts}; {listing(inputs, kind.word)}")
     return {name: partial(_message, file, inputs[name]) for name, file in zip(inputs, files, strict=True)}
 
 
@@ -216,20 +249,20 @@ def _bytes(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def _only(source: Path, inputs: Mapping[str, Declared]) -> str:
+def _only(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> str:
     if len(inputs) != 1:
-        raise UsageError(
-            f"{source}: an {source.suffix} file is for models with one input; {listing(inputs)}. Use an .npz"
-        )
+        told = listing(inputs, kind.word)
+        raise UsageError(f"{source}: an {source.suffix} file is for models with one {kind.word}; {told}. Use an .npz")
     return next(iter(inputs))
 
 
-def _unreadable(source: Path, error: Exception, name: str | None = None) -> UsageError:
+def _unreadable(source: Path, error: Exception, kind: Kind, name: str | None = None) -> UsageError:
     why = one_line(error, _LONGEST_REASON) or type(error).__name__
     if "allow_pickle" in why or "pickled" in why.lower():
         why = "it holds Python objects (pickle), which are never loaded; save plain arrays"
     where = f" (array {name!r})" if name else ""
-    return UsageError(f"inputs.path: {source}{where} cannot be read: {why}")
+    return UsageError(f"{kind.key}: {source}{where} cannot be read: {why}")
 
 
-_READERS: Mapping[str, Callable[[Path, Mapping[str, Declared]], _Held]] = {".npz": _npz, ".npy": _npy, ".pb": _pb}
+_Reader = Callable[[Path, Kind, Mapping[str, Declared]], _Held]
+_READERS: Mapping[str, _Reader] = {".npz": _npz, ".npy": _npy, ".pb": _pb}

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from runner.errors import UsageError
 from runner.inputs.declared_inputs import Declared, type_name
+from runner.model.values.dtype_ranges import beyond, clipped
 from runner.model.values.dtypes import is_integer, limits_of
 from runner.model.values.tensor_bytes import BITS
 from runner.model.values.tensor_file import NUMPY
@@ -17,6 +18,7 @@ from runner.model.values.tensor_file import NUMPY
 # the element types that numpy has itself: everything else (bfloat16, float8, int4) travels through files as something
 # else
 _NATIVE = frozenset({*NUMPY, TensorProto.STRING})
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 # FLOAT4E2M1, FLOAT6E2M3, FLOAT6E3M2
 _WITHOUT_NAN = (23, 27, 28)
 # what `values.write` takes: an array, or a tensor of a type that numpy lacks
@@ -51,6 +53,18 @@ def fitted(value: Value, one: Declared, source: Path) -> Value:
     if one.dtype not in _NATIVE and value.dtype.kind in "fiu":
         _refuse_misfits(value, one, source)
     return tensor(value, one.name, one.dtype)
+
+
+def rounded(value: Value, one: Declared) -> Value:
+    """``value`` in the float type that is declared, where both are floats, else as it is.
+
+    A number beyond the range of that type becomes its end, which is no infinity.
+    """
+    theirs = value.data_type if isinstance(value, TensorProto) else _onnx_type(value, TensorProto.FLOAT)
+    if theirs == one.dtype or not {theirs, one.dtype} <= FLOATS:
+        return value
+    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+    return tensor(np.where(beyond(array, one.dtype), clipped(array, one.dtype), array), one.name, one.dtype)
 
 
 def _refuse_misfits(array: np.ndarray[Any, Any], one: Declared, source: Path) -> None:

@@ -34,6 +34,8 @@ def context(
         parts["inputs"] = values_digest(
             {name: sample[name] for name in names if name in sample} for sample in loaded.recorded.values
         )
+        if loaded.expected:
+            parts["expected"] = values_digest(loaded.expected)
         if loaded.inherited:
             parts["reference.model"] = loaded.inherited.digest
     if loaded or not settings.checker.runs_own_code:

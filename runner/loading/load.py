@@ -16,6 +16,7 @@ from runner.backends.run_model import SEED
 from runner.candidate import Sample
 from runner.checkers.compare.tolerances import check_outputs
 from runner.errors import NotApplicable, UsageError
+from runner.loading.expected_outputs import expected_outputs, with_expected
 from runner.loading.models import ingest, needs_values, recorder, recording_backend
 from runner.loading.profiles import profiled_samples
 from runner.loading.recording_limits import recording_limits
@@ -51,7 +52,7 @@ class Loaded:
     ``sha256``: of the file and its external data. ``path``: the user's own file (of a link the target, where its
     weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a
     parent of its own (reference.model) tells, if it has one. ``samples``: of the model where nothing was recorded, as
-    it stays whole.
+    it stays whole. ``expected``: its outputs for each sample, where files hold them.
     """
 
     path: Path
@@ -64,6 +65,7 @@ class Loaded:
     studied: Path
     inherited: Inherited | None = None
     samples: tuple[Sample, ...] = ()
+    expected: tuple[Mapping[str, TensorFile], ...] = ()
 
 
 def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, feeds: bool = True) -> Loaded:
@@ -90,6 +92,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, f
         check_outputs(settings.checker, graph.outputs)
     values, unusable = _samples(settings, graph, pool, folder)
     warnings += unusable
+    expected = expected_outputs(settings, graph, len(values), folder / "inputs")
     recorded, inherited = Recorded(values), None
     if record and settings.cut.records and values:
         if settings.reference.model:
@@ -103,7 +106,12 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, f
             recorded = recorder(settings, source, graph, store, pool, folder / "values", limits).record(values)
     elif record and settings.reference.model:
         raise needs_values(settings)
-    samples = () if record else _whole(settings, graph, pool, values, folder / "values" / "parent")
+    samples: tuple[Sample, ...] = ()
+    if record:
+        recorded = with_expected(settings, graph, recorded, expected)
+    else:
+        samples = _whole(settings, graph, pool, values, folder / "values" / "parent")
+        samples = tuple(replace(one, expected=good) for one, good in zip(samples, expected)) or samples  # noqa: B905
     warnings += _doubts(settings, graph, recorded, facts["seeded"])
     types = inferred_types(settings, graph, store, recorded, pool, warnings) if record else {}
     if recorded.unrunnable and recorded.values:
@@ -114,7 +122,8 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, f
         types |= loop_types(Level(graph, store, recorded, types), again, folder / "values" / "loops")
     for warning in warnings:
         log.warning("%s", warning)
-    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited, samples)
+    told = facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited, samples, expected
+    return Loaded(path, *told)
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
@@ -156,6 +165,8 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
             f"the reference cannot run {listed(recorded.unrunnable, 1)} ({recorded.reason}): "
             "what depends on it is not recorded"
         )
+    if recorded.off > 1:
+        found.append(f"a run of the reference does not give the expected outputs either ({recorded.off_by})")
     if recorded.out_of_time:
         found.append(
             f"recording took more than inputs.timeout={settings.inputs.timeout:g} s: "

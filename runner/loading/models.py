@@ -83,7 +83,7 @@ def recorder(
 
 def recording_backend(settings: Settings) -> BackendSettings:
     """Return what records values: the reference, unless that is an engine, which holds no values of inner tensors."""
-    reference = settings.reference
+    reference = settings.reference.running
     if reference.holds_inner_values:
         return reference
     return OnnxRuntimeBackend(optimization=Optimization.none, model=reference.model)

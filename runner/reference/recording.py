@@ -63,6 +63,8 @@ class Recorded:
     ``wrong``: nodes wrong on that model's values, in the reference's runtime; ``error``: of an output, in tolerances.
     ``on_demand``: not all are kept; the others are computed again on request. ``let_go``: has no worker hold any.
     ``rounds``: a model of low precision could not be run as one, so values are rounded where its parts meet.
+    ``run``: what the run itself gave, where files say what the outputs should hold, which ``values`` has then; ``off``:
+    how far that run is from it at worst, in tolerances, ``off_by``: in words. ``unjudged``: outputs not in the files.
     """
 
     values: tuple[Mapping[str, TensorFile], ...]
@@ -76,6 +78,10 @@ class Recorded:
     error: float = 0.0
     on_demand: bool = False
     rounds: bool = False
+    run: tuple[Mapping[str, TensorFile], ...] = ()
+    off: float = 0.0
+    off_by: str = ""
+    unjudged: frozenset[str] = frozenset()
     let_go: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @cached_property

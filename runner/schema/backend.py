@@ -31,6 +31,8 @@ class BackendSettings:
     implementation: ClassVar[str] = ""
     # any tensor of a model can be looked at, which takes another run of it; false: what is built has outputs only
     holds_inner_values: ClassVar[bool] = True
+    # files say what the model's outputs should hold
+    has_expected: ClassVar[bool] = False
     builds_engines: ClassVar[bool] = False
 
     name: str = "onnxruntime"
@@ -46,6 +48,11 @@ class BackendSettings:
 
     def settled(self) -> "Self":
         """Return the settings with what no run has asked for decided."""
+        return self
+
+    @property
+    def running(self) -> "BackendSettings":
+        """The backend that runs models, where another one says what is right."""
         return self
 
 
@@ -87,6 +94,36 @@ class OnnxReferenceBackend(BackendSettings):
     implementation = "runner.backends.onnx_reference:OnnxReference"
 
     name: str = "onnx_reference"
+
+
+class InnerValues(str, Enum):
+    """What says what tensors inside a model should hold, where files say it of the outputs."""
+
+    onnxruntime = "onnxruntime"
+    onnx_reference = "onnx_reference"
+
+
+@settings
+class FilesBackend(OnnxRuntimeBackend):
+    """Files with the expected outputs; of tensors inside the model a runtime says what they should hold."""
+
+    has_expected = True
+
+    name: str = "files"
+    optimization: Optimization = Optimization.none
+    path: Any = setting(None, path=PathUse.READ, in_context=False)
+    inner: InnerValues = InnerValues.onnxruntime
+
+    @property
+    def running(self) -> BackendSettings:
+        """The runtime, with the settings that it has here."""
+        kind = OnnxRuntimeBackend if self.inner is InnerValues.onnxruntime else OnnxReferenceBackend
+        held = {item.name: getattr(self, item.name) for item in dataclasses.fields(kind) if item.name != "name"}
+        return kind(**held)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings of the runtime."""
+        return self.running.to_json()
 
 
 class Flavor(str, Enum):

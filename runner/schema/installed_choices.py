@@ -45,7 +45,7 @@ _OURS: Mapping[str, Mapping[str, type]] = MappingProxyType(
     {
         "strategy": {**_of(strategy), **_of(diagnosis)},
         "checker": _of(checker),
-        "target": _of(backend),
+        "target": {name: kind for name, kind in _of(backend).items() if not kind.has_expected},
         "reference": {name: backend.as_reference(kind) for name, kind in _of(backend).items()},
         "inputs": _of(inputs),
         "artifacts": {"artifacts": ArtifactSettings},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
+from onnx import numpy_helper
 
 _HEAD = '<ir_version: 8, opset_import: ["": 17]>'
 
@@ -60,6 +62,31 @@ LAYERS = f"""{_HEAD} net (float[2,3] x) => (float[2,3] y) <float up = {{60000}},
     [last] y = Sigmoid (f)
 }}"""
 """In float16 one pair of its layers overflows and another one loses digits."""
+
+
+GELU = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> net (float[2,3] x) => (float[2,3] y) {
+    [tanh] a = Tanh (x)
+    [exp] b = Exp (a)
+    [gelu] c = com.microsoft.Gelu (b)
+    [cos] d = Cos (c)
+    [last] y = Sigmoid (d)
+}"""
+APPROXIMATE = 'target.config_entries={optimization.enable_gelu_approximation: "1"}'
+"""Has ONNX Runtime take another Gelu than the one that is written there."""
+
+
+def expected_outputs(folder: Path) -> None:
+    """Write a data set with an input of `GELU` and what its output should be, and files that do not fit."""
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    b = np.exp(np.tanh(x.astype(np.float64)))
+    c = 0.5 * b * (1 + np.vectorize(math.erf)(b / math.sqrt(2)))
+    y = (1 / (1 + np.exp(-np.cos(c)))).astype(np.float32)
+    place = folder / "sets" / "test_data_set_0"
+    place.mkdir(parents=True)
+    for name, file, value in (("x", "input_0.pb", x), ("y", "output_0.pb", y)):
+        (place / file).write_bytes(numpy_helper.from_array(value, name).SerializeToString())
+    np.savez(folder / "others.npz", y=1.5 * y)
+    np.savez(folder / "named.npz", logits=y)
 
 
 def scaled(**factors: float) -> str:

@@ -148,3 +148,15 @@ def a_person_judges(scene: Scene) -> None:
     scene.model(models.NET)
     given = ("checker.flaky=never", "strategy.find=one", "strategy.shrink=false")
     scene.winnow("reduce", "net.onnx", "checker=interactive", *given, typed="f f p f f f f p p")
+
+
+@golden
+def expected_outputs_from_files(scene: Scene) -> None:
+    """The fault is an approximation that ONNX Runtime is asked for; the files hold exact outputs, then others."""
+    scene.model(models.GELU)
+    models.expected_outputs(scene.here)
+    given = ("net.onnx", "inputs=files", "inputs.path=sets/test_data_set_0", "reference=files")
+    tight = ("checker=compare", "checker.rtol=1e-5", "checker.atol=0", "checker.flaky=never")
+    scene.winnow("reduce", *given, *tight, models.APPROXIMATE, folder="found", shows="screen journal files")
+    scene.winnow("reduce", *given, *tight, "reference.path=others.npz", folder="others", shows="screen result")
+    scene.winnow("reduce", *given, *tight, "reference.path=named.npz", folder="named", shows="screen")

@@ -45,7 +45,7 @@ def test_there_are_the_options_that_are_promised() -> None:
         },
         "checker": {"auto", "builds", "command", "interactive", "compare", "finite", "runs", "python"},
         "target": {"onnxruntime", "onnx_reference", "tensorrt"},
-        "reference": {"onnxruntime", "onnx_reference", "tensorrt"},
+        "reference": {"files", "onnxruntime", "onnx_reference", "tensorrt"},
         "inputs": {"random", "files", "python"},
         "artifacts": {"all", "bad", "best", "none"},
         "workers": {"serial", "parallel"},

@@ -31,13 +31,15 @@ class Comparison:
     """Compares by the rules; with ``tolerance=auto`` it learns the failing model's error from `settle`.
 
     A pass that ends the run before its search must rest on an output that shows something. ``lowest``: which one that
-    is: that of the empty trial (precision: nothing is raised); else the first (the whole model).
+    is: that of the empty trial (precision: nothing is raised); else the first (the whole model). ``given``: files hold
+    what is right; outputs of the whole model that they do not hold are not compared.
     """
 
-    def __init__(self, rules: Rules, *, lowest: bool = False) -> None:
+    def __init__(self, rules: Rules, *, lowest: bool = False, given: bool = False) -> None:
         self._rules = rules
         self._settings = rules.settings
         self._lowest = lowest
+        self._given = given
         self._failing: float | None = None
         self._settled = False
         self._left_out: frozenset[str] = frozenset()
@@ -158,15 +160,16 @@ class Comparison:
     def _names(self, case: Case) -> list[str]:
         """The outputs to compare: all of the candidate's, but not those of the whole model that the user leaves out."""
         present = [name for name in case.target.outputs[0] if name not in self._left_out]
+        held = {name for sample in case.samples for name in sample.expected} if self._given else ()
         wanted = self._settings.outputs
-        if self._settled or not wanted:
+        if self._settled or not (wanted or held):
             return present
         if unknown := [name for name in wanted if name not in present and name not in case.target.skipped]:
             raise UsageError(
                 f"checker.outputs: the model has no output {', '.join(map(repr, unknown))}; "
                 f"its outputs are {', '.join(present)}"
             )
-        return [name for name in present if name in wanted]
+        return [name for name in present if name in (wanted or held) and name in (held or wanted)]
 
     def _expected(self, case: Case, names: list[str]) -> list[Mapping[str, TensorFile]] | str:
         """For each sample the values to compare with; or why there are none."""

@@ -20,7 +20,8 @@ from runner.jobs.layerwise.look import Look, known
 from runner.jobs.layerwise.marking import BREAKS, Marking
 from runner.jobs.layerwise.subject import Layers
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.judgment import Status
+from runner.judgment import Status, measured
+from runner.loading.expected_outputs import unlike_expected
 from runner.loading.load import Loaded, load
 from runner.report.sections.layers_section import ending_in, size_of
 from runner.report.summary import Summary
@@ -102,13 +103,17 @@ class _Layerwise:
     def ending(self) -> Ending:
         """Look at all tensors. Raises CannotJudge where the target gives nothing to look at."""
         look, plain = self.look, self.judge.sure(NOTHING, "pre-flight", WHOLE)
+        settings = self.job.settings
         if plain.outcome is Outcome.FAIL:
             study(self.judge, plain, WHOLE)
+        measure = measured(plain.metrics)
+        if plain.outcome is Outcome.FAIL and (why := unlike_expected(settings, self.loaded.recorded, measure)):
+            raise CannotJudge(why)
         if not rows_of(plain):
             raise CannotJudge(f"{WHOLE} gives no values to compare: {plain.said}; {REDUCE}")
         look.take(look.rows, rows_of(plain))
         look.marking.begin(look.rows, look.is_bad, fails=plain.outcome is Outcome.FAIL)
-        if self.job.settings.plan:
+        if settings.plan:
             runs = len(look.marked) + len(look.apart)
             tensors = {*look.rows, *(name for window in (*look.marked, *look.apart) for name in window)}
             said = f"{counted(len(tensors), 'tensor')} would be compared in {counted(runs, 'run')}"

@@ -114,8 +114,8 @@ class Samples:
         self._made += 1
         casting, folder = self.casting, self.folder / f"cast{self._made}"
         made = samples_of(casting, self.loaded, values, folder)
-        inherited = self.settings.reference.model or self.settings.checker.runs_own_code
-        if not made or inherited or not casting.is_lossy:
+        told = self.settings.reference.model or self.loaded.expected or self.settings.checker.runs_own_code
+        if not made or told or not casting.is_lossy:
             return made
         # the file itself is not as good as the model with everything raised
         everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
@@ -130,7 +130,7 @@ class Samples:
 
         None where there are none, or the reference cannot run them.
         """
-        if not self.loaded.graph.inputs:
+        if not self.loaded.graph.inputs or self.loaded.recorded.off > 1:
             return ()
         self._nth += 1
         wanted, folder = self.wanted, self.folder / f"more{self._nth}"

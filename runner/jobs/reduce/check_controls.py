@@ -121,7 +121,7 @@ class Controls:
         said = (
             f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({why.said}); gone on "
             f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
-            "{references} holds gets smaller answers"
+            "{references} holds gets smaller answers; with reference=files it holds expected outputs of yours"
         )
         return Judged(judge.stage(f"{setting}{types}", kept), verdict, said)
 

@@ -24,11 +24,14 @@ from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.meant_infinities import hidden
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.user_file_subject import UserFile
+from runner.judgment import measured
+from runner.loading.expected_outputs import unlike_expected
 from runner.loading.load import Loaded, record_target
 from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes
 from runner.model.passes.seed_draws import is_seeded
 from runner.reference.nonfinite import taint_of_all
+from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.session.judge import Judge
 from runner.session.parallel import Expected
@@ -214,6 +217,32 @@ def spare_harmless(job: Job, loaded: Loaded, judge: Judge) -> None:
         if found.tainted and isinstance(subject, Subgraph):
             subject.taint = found
             checker.spare(found.harmless)
+
+
+def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
+    """Raise CannotJudge where files say what is right, and no good value inside the model is known.
+
+    One check then tells whether the target makes something else than the reference's own run.
+    """
+    subject, recorded, reference, studied = judge.subject, loaded.recorded, job.settings.reference, judge.studied
+    assert isinstance(subject, Subgraph)
+    failed = [one.metrics for one in judge.counted(subject.space.whole) if one.outcome is Outcome.FAIL]
+    in_tolerances = failed and isinstance(inner(job.checker), RuntimeCheck)
+    why = unlike_expected(job.settings, recorded, measured(failed[0]) if in_tolerances else None)
+    if not why or not (studied.signature and studied.signature.about_values):
+        return
+    if recorded.off > 1 and isinstance(reference, FilesBackend) and reference.model is None:
+        own = replace(subject, recorded=replace(recorded, values=recorded.run))
+        against = judge.stage("reference", UserFile(own, against="the reference's own run"))
+        same = against.sure(subject.space.whole, "control", f"{THE_FILE}, against the reference's own run")
+        if same.outcome is Outcome.PASS:
+            why += ". The target gives what that run gives: the model does, or the files belong to others"
+        elif same.outcome is not Outcome.UNRESOLVED:
+            why += f". The target gives something else than that run as well ({same.reason})"
+        why += ". Give reference.model=PATH, the model that this one was made from"
+        if reference.inner is not InnerValues.onnx_reference:
+            why += ", or take reference.inner=onnx_reference, if ONNX Runtime itself may be wrong"
+    raise CannotJudge(why)
 
 
 def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:

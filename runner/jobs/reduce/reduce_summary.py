@@ -11,7 +11,10 @@ from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import milder
 from runner.report.summary import Summary
 from runner.session.result import Ending
-from runner.session.subject import cutting
+from runner.session.subject import Subject, cutting
+from runner.text import counted, listed
+from strategies.search import Claim
+from strategies.search_space import Closure
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
@@ -56,6 +59,24 @@ def exactly(ending: Ending) -> Trial:
     cause = ending.cause
     shown = cause.answers[cause.main].answer if cause and cause.causes else ending.main
     return shown if shown.elements < ending.main.elements else ending.main
+
+
+def begins(ending: Ending, subject: Subject) -> tuple[str, ...]:
+    """Say where a failure begins in an answer that holds all that follows, as the check needs the model's outputs."""
+    answer, minimal = ending.main, ending.done is not None and ending.done.claim is Claim.ONE_MINIMAL
+    if not answer or not minimal or subject.space.closure is not Closure.DESCENDANTS:
+        return ()
+    parents = subject.space.parents
+    first = Trial(frozenset(index for index in answer if answer.elements.isdisjoint(parents[index])))
+    if len(first) == len(answer):
+        return ()
+    each = "its output" if len(first) == 1 else "what any of these gives"
+    said = (
+        f"the failure begins in {listed(subject.names(first))}: with a good value in place of {each} the rest passes. "
+        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the model's own outputs "
+        "are kept; a check that compares with what {references} holds needs none of them that is not at fault"
+    )
+    return (said,)
 
 
 def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:

@@ -23,9 +23,9 @@ from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import FORMS, Controls
 from runner.jobs.reduce.closure import closure
 from runner.jobs.reduce.first_look.first_look import FirstLook
-from runner.jobs.reduce.preflight import Preflight, spare_harmless
+from runner.jobs.reduce.preflight import Preflight, confirm_expected, spare_harmless
 from runner.jobs.reduce.question import QUESTION
-from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
+from runner.jobs.reduce.reduce_summary import answered, begins, files_of, with_rest
 from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import Status
@@ -134,7 +134,7 @@ def _reduce(job: Job) -> Summary:
 
         def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
             summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
-            warnings = (*summary.warnings, *look.above(ending.cause, subject))
+            warnings = (*summary.warnings, *look.above(ending.cause, subject), *begins(ending, session.judge.subject))
             return replace(summary, first_look=look.said, warnings=warnings)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
@@ -168,6 +168,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
         meant = isinstance(settings.checker, AutoChecker) and not all(value.finite for value in held)
         return replace(ending, message=ending.message + NON_FINITE) if meant else ending
     checker = inner(job.checker)
+    confirm_expected(job, loaded, session.judge)
     spare_harmless(job, loaded, session.judge)  # its subject is as the pre-flight left it
     if settings.plan:
         return session.planned()

@@ -198,8 +198,12 @@ class Subgraph:
         return self._seeded[name]
 
     def has_reference(self, name: str) -> bool:
-        """Return whether the reference has a value of a tensor; a reference model has it for those with a partner."""
-        return self.recorded.partners is None or name in self.recorded.partners
+        """Return whether the reference has a value of a tensor.
+
+        A reference model has it for those with a partner, files with expected outputs for the outputs in them.
+        """
+        partners = self.recorded.partners
+        return name not in self.recorded.unjudged and (partners is None or name in partners)
 
     def unjudgeable(self, without: frozenset[int]) -> frozenset[int]:
         """Return the elements that cannot be judged once these are gone: they get a NaN or Inf, from them or on.

@@ -15,11 +15,13 @@ from strategies.trial import Trial
 class UserFile:
     """The file that ``base`` cuts candidates out of.
 
-    ``given``: the copy of it that a check which runs already was given, in that check's folder.
+    ``given``: the copy of it that a check which runs already was given, in that check's folder. ``against``: what it is
+    compared with, where that is not what is right.
     """
 
     base: Subgraph
     given: Path | None = None
+    against: str = ""
 
     @property
     def space(self) -> Space:
@@ -28,7 +30,8 @@ class UserFile:
 
     def identity(self) -> dict[str, str]:
         """Return what the file is: the model is in the run's context, with its weights."""
-        return {"kind": "file", **{key: value for key, value in self.base.identity().items() if key == "graph"}}
+        against = {"against": self.against} if self.against else {}
+        return {"kind": "file", "graph": self.base.identity()["graph"], **against}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the nodes."""

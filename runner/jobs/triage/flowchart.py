@@ -81,7 +81,7 @@ def _rounded(known: Known) -> tuple[bool, str]:
 
 def _inputs(known: Known) -> tuple[bool, str]:
     here = known.situation
-    if here.own_code or not here.looks_at_values or here.inputs not in ("random", "files"):
+    if here.given or here.own_code or not here.looks_at_values or here.inputs not in ("random", "files"):
         return False, ""
     if known.anything_failed and not known.about_values:
         return False, ""  # it crashes whatever it is fed, or the shapes would have to differ

@@ -28,8 +28,8 @@ class Situation:
     """What is known before anything is asked.
 
     ``own_code``: the check is the user's own; ``names_switches``, ``names_python``: its command leaves a place for
-    them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``alone``: what is right needs no other model,
-    ``on_its_own`` nor values that were recorded.
+    them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``given``: files say what is right
+    for these. ``alone``: what is right needs neither files nor another model, ``on_its_own`` nor what was recorded.
     ``hides_rounding``: the target computes a low precision in float32; ``rounds``: it rounds after every operator, as
     it was asked to. ``low``: the float type of a model whose
     original is in float32; "" for any other. ``releases``: which can be asked, in words. ``strategies``: what is there.
@@ -42,6 +42,7 @@ class Situation:
     inputs: str = "random"
     builds_engines: bool = False
     optimizes: bool = True
+    given: bool = False
     alone: bool = True
     on_its_own: bool = True
     hides_rounding: bool = False
@@ -55,7 +56,7 @@ def situation_of(settings: Settings) -> Situation:
     """Return what settings and files tell before anything is asked. Raises UsageError for releases that are none."""
     checker, target = settings.checker, settings.target
     command = str(checker.command) if isinstance(checker, CommandChecker) else ""
-    alone = settings.reference.model is None and target.model is None
+    given, alone = settings.reference.has_expected, settings.reference.model is None and target.model is None
     ahead = isinstance(checker, BuildsChecker | PythonChecker) or getattr(checker, "golden", None) is Golden.ahead
     return Situation(
         own_code=checker.runs_own_code,
@@ -65,7 +66,8 @@ def situation_of(settings: Settings) -> Situation:
         inputs=settings.inputs.name,
         builds_engines=target.builds_engines and not checker.runs_own_code,
         optimizes=isinstance(target, OnnxRuntimeBackend | TensorRtBackend),
-        alone=alone,
+        given=given,
+        alone=alone and not given,
         on_its_own=alone and not ahead,
         hides_rounding=not checker.runs_own_code and hides_rounding(settings, _float_types(settings.model)),
         rounds=getattr(target, "rounding", None) in (Rounding.on, Rounding.strict),

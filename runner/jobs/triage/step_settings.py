@@ -231,6 +231,7 @@ def _finite(checker: CheckerSettings) -> FiniteChecker:
 
 def _without_model(backend: BackendSettings) -> BackendSettings:
     """Return a backend that runs the model under study."""
+    backend = backend.running
     changed: Any = {"model": None, **({"map": None} if hasattr(backend, "map") else {})}
     return replace(backend, **changed)
 

@@ -82,6 +82,7 @@ class KeptResult:
             found,
             model=str(self.model),
             inputs=FilesInputs(path=sets) if sets else RandomInputs() if self.alone else found.inputs,
+            reference=found.reference.running if self.alone else found.reference,  # of a part it is what runs
             checker=self._checker(found),
             **{name: getattr(strategy, name) for name in ("strategy", "workers", "budget", "resume", "verbosity")},
             artifacts=ArtifactSettings(),
