@@ -26,13 +26,13 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Run:
     own = ("--config-dir", "conf", "strategy=ours", "model=net, a.onnx", "checker=command")
     check = "checker.command=" + json.dumps([sys.executable, "check.py", "{model}"])
     run = winnow(*own, check, folder=folder / "run")
-    assert (run.code, run.result["status"]) == (8, "suspected"), run.output
+    assert (run.code, run.result["status"]) == (0, "found"), run.output
     return run
 
 
 def test_from_another_folder(first: Run, tmp_path: Path) -> None:
     again = winnow(str(first.folder / "replay.yaml"), f"journal.reuse=[{first.folder}]", folder=tmp_path / "again")
-    assert again.code == 8, again.output
+    assert again.code == 0, again.output
     assert again.result["culprits"] == first.result["culprits"]
     assert again.result["warnings"] == first.result["warnings"], "nothing has drifted"
     assert again.result["checks"]["search"] == 0, "every verdict is the first run's"
