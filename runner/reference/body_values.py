@@ -6,7 +6,7 @@ and no more: one run on the reference, whatever the iteration, and one that ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ MOST_ITERATIONS = 64
 
 RecorderOf = Callable[[Graph, Path], Recorder]
 """Makes the recorder of a graph; what it writes goes to the folder, which does not exist yet."""
+
+Inherit = Callable[[Graph, Path], Recorded]
+"""Makes good values for a model with a body in its owner's place, as another model tells them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +115,12 @@ def level_of(
     return Level(graph, store, recorded, {name: one for name, one in types.items() if name in present})
 
 
-def ordered_bodies(level: Level) -> tuple[Body, ...]:
-    """Return the bodies of a level's owners, in the order in which they should be tried.
+def ordered_bodies(level: Level, owners: Container[int] | None = None) -> tuple[Body, ...]:
+    """Return the bodies of a level's owners, or of these, in the order in which they should be tried.
 
     As the owners stand; of an If, the branch that the first sample takes comes first.
     """
-    found = list(bodies(level.graph))
+    found = [body for body in bodies(level.graph) if owners is None or body.owner in owners]
     return tuple(sorted(found, key=lambda body: (body.owner, not is_taken(level, body, 0))))
 
 
@@ -156,30 +159,41 @@ def iterations(level: Level, body: Body, record: RecorderOf, folder: Path) -> tu
     return tuple(sorted({at for at in (0, 1, count // 2, count - 1) if 0 <= at < count}))
 
 
-def descend(level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0) -> Descent:
+def in_place(level: Level, body: Body) -> bool:
+    """Whether the nodes of a body may take their owner's place, for all samples, and change nothing."""
+    samples = range(len(level.recorded.values))
+    return body.kind in (Kind.IF, Kind.FUNCTION) and all(is_taken(level, body, at) for at in samples)
+
+
+def descend(
+    level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0, inherit: Inherit | None = None
+) -> Descent:
     """Hoist a body and record what its nodes hold, for every sample.
 
     ``folder``: for the values; it is made. The branch of an If that a sample does not take is run all the same, and
-    what follows the If is fed with what that gave. ``iteration``: one of ``iterations``. Raises HoistError where the
-    body cannot be hoisted, or what it gets in this iteration is not known.
+    what follows the If is fed with what that gave. ``iteration``: one of ``iterations``. ``inherit``: makes good values
+    for a body that is hoisted in its owner's place, where another model tells them. Raises HoistError where the body
+    cannot be hoisted, or what it gets in this iteration is not known.
     """
     if iteration and body.kind not in (Kind.LOOP, Kind.SCAN):
         raise HoistError(f"{body.path} has one iteration only")
-    samples = range(len(level.recorded.values))
-    taken = all(is_taken(level, body, at) for at in samples)
+    taken = in_place(level, body)
     hoisted = hoist(level.graph, body, iteration=iteration, types=level.all_types, in_place=taken)
     graph = Graph.of(hoisted.model)
     folder.mkdir(parents=True, exist_ok=True)
-    supplied = _supplied(level, body, hoisted.needs, iteration, record, folder)
-    # the tensors of the level keep their names; those of the body have names that the level has not
-    known = [{**level.recorded.values[at], **supplied[at]} for at in samples]
-    ran = record(graph, folder / "values").record(known, hoisted.inside)
-    # what was known may come from a better source than this run
-    final = ({**new, **old} for new, old in zip(ran.values, known, strict=True))
-    present = names_of(hoisted.model)
-    held = tuple({name: value for name, value in sample.items() if name in present} for sample in final)
-    unfit = {name: why for name, why in level.recorded.unfit.items() if name in present}
-    recorded = replace(ran, values=held, unfit=unfit)
+    if inherit:
+        recorded = inherit(graph, folder / "values")
+    else:
+        supplied = _supplied(level, body, hoisted.needs, iteration, record, folder)
+        # the tensors of the level keep their names; those of the body have names that the level has not
+        known = [{**old, **given} for old, given in zip(level.recorded.values, supplied, strict=True)]
+        ran = record(graph, folder / "values").record(known, hoisted.inside)
+        # what was known may come from a better source than this run
+        final = ({**new, **old} for new, old in zip(ran.values, known, strict=True))
+        present = names_of(hoisted.model)
+        held = tuple({name: value for name, value in sample.items() if name in present} for sample in final)
+        unfit = {name: why for name, why in level.recorded.unfit.items() if name in present}
+        recorded = replace(ran, values=held, unfit=unfit)
     model = _typed(hoisted.model, recorded_types(recorded.values), level.graph.outputs)
     below = Level(Graph.of(model), level.store, recorded, level.types)
     return Descent(level, body, iteration, replace(hoisted, model=model), below)

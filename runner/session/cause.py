@@ -5,6 +5,7 @@ See `runner.jobs.reduce.cause.prove_cause`, which makes them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.judgment import CauseStatus, Experiment, Scale, Status
@@ -65,6 +66,14 @@ class Tested:
             return f"with good values in place of what it gives, another failure shows: {met}"
         more = "" if self.good_inputs else ", and nothing else was found to fail"
         return f"the model fails with good values in place of what it gives{more}"
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What is known of nodes of a body. ``names``: of what ``cause`` tells of, the model with the body in the open."""
+
+    cause: Cause
+    names: Callable[[Trial], tuple[str, ...]]
 
 
 @dataclass(frozen=True)

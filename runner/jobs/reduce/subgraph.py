@@ -53,7 +53,7 @@ class Subgraph:
     from, where it is none of the model's own (a body of an answer, hoisted): its recorded values come from there.
     ``carried``: nodes that are no elements and come along with whatever reads them (see `Graph.constants`).
     ``fed``: the check reads values; for one that reads none no value is a bad one. ``unshown``: inner tensors that no
-    candidate hands out.
+    candidate hands out. ``part``: the graph is a part of the model, so that nothing is shown by what its outputs hold.
     """
 
     graph: Graph
@@ -74,6 +74,7 @@ class Subgraph:
     carried: frozenset[int] = frozenset()
     fed: bool = True
     unshown: frozenset[str] = frozenset()
+    part: bool = False
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
     _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
