@@ -146,17 +146,13 @@ def trip_counts(level: Level, body: Body, record: RecorderOf, folder: Path) -> t
     return tuple(counts)
 
 
-def iterations(level: Level, body: Body, record: RecorderOf, folder: Path) -> tuple[int, ...]:
-    """Return the iterations of a body that are worth trying, at most four: first, second, middle, last.
-
-    Empty where it never runs. Of a Loop no later one than MOST_ITERATIONS.
-    """
+def iterations(level: Level, body: Body, record: RecorderOf, folder: Path) -> int:
+    """Return how many iterations a body makes for every sample; of a Loop at most MOST_ITERATIONS."""
     counts = trip_counts(level, body, record, folder)
     known = [count for count in counts if count is not None]
     if not known:
-        return (0,)
-    count = min(known) if body.kind is not Kind.LOOP else min(*known, MOST_ITERATIONS)
-    return tuple(sorted({at for at in (0, 1, count // 2, count - 1) if 0 <= at < count}))
+        return 1
+    return min(known) if body.kind is not Kind.LOOP else min(*known, MOST_ITERATIONS)
 
 
 def in_place(level: Level, body: Body) -> bool:
@@ -171,7 +167,7 @@ def descend(
     """Hoist a body and record what its nodes hold, for every sample.
 
     ``folder``: for the values; it is made. The branch of an If that a sample does not take is run all the same, and
-    what follows the If is fed with what that gave. ``iteration``: one of ``iterations``. ``inherit``: makes good values
+    what follows the If is fed with what that gave. ``iteration``: of a Loop or Scan. ``inherit``: makes good values
     for a body that is hoisted in its owner's place, where another model tells them. Raises HoistError where the body
     cannot be hoisted, or what it gets in this iteration is not known.
     """
@@ -269,33 +265,43 @@ def _supplied(
 
 def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folder: Path) -> list[dict[int, TensorFile]]:
     """What a Loop or Scan carries into an iteration, by place, for each sample: what it gives after so many."""
+    model, parts = shortened(level, body, iteration, folder)
+    ran = run_alone(level, model, record, folder / "carried", parts)
     if body.kind is Kind.LOOP:
-        model = limited_loop(level.graph, body, iteration)
-        ran = run_alone(level, model, record, folder / "carried")
         most = [_declared_count(level, body, at) for at in range(len(ran))]
         if any(limit is not None and limit <= iteration for limit in most):
             raise HoistError(f"{body.path} makes {min(filter(None, most), default=0)} iterations")
         done = [COUNT in sample and int(values.read(sample[COUNT]).ravel()[0]) + 1 == iteration for sample in ran]
         if not all(done):
             raise HoistError(f"{body.path} does not get to iteration {iteration}")
-    else:
-        owner = level.graph.protos[body.owner]
-        model, sources = shortened_scan(level.graph, body)
-        along = axes(owner, "scan_input_axes", len(sources))
-        reverse = axes(owner, "scan_input_directions", len(sources))
-        parts = []
-        for sample in range(len(level.recorded.values)):
-            part = {}
-            for place, (name, source) in enumerate(sources.items()):
-                array = level.value(sample, source)
-                length = array.shape[along[place]]
-                chosen = range(length - iteration, length) if reverse[place] else range(iteration)
-                path = folder / f"part{sample}_{place}.pb"
-                part[name] = values.write(np.take(array, list(chosen), along[place]), name, path)
-            parts.append(part)
-        ran = run_alone(level, model, record, folder / "carried", parts)
     carried = model.graph.node[-1].output[: states(level.graph, body)]
     return [{place: sample[name] for place, name in enumerate(carried) if name in sample} for sample in ran]
+
+
+def shortened(
+    level: Level, body: Body, count: int, folder: Path, *, stacked: bool = False
+) -> tuple[onnx.ModelProto, Sequence[Mapping[str, TensorFile]]]:
+    """Return a model of a Loop or Scan alone that makes so many iterations, and what it is fed beside what is known.
+
+    ``folder``: for that. ``stacked``: a Loop gives what it stacks, too.
+    """
+    if body.kind is Kind.LOOP:
+        return limited_loop(level.graph, body, count, stacked=stacked), ()
+    owner = level.graph.protos[body.owner]
+    model, sources = shortened_scan(level.graph, body)
+    along = axes(owner, "scan_input_axes", len(sources))
+    reverse = axes(owner, "scan_input_directions", len(sources))
+    parts = []
+    for sample in range(len(level.recorded.values)):
+        part = {}
+        for place, (name, source) in enumerate(sources.items()):
+            array = level.value(sample, source)
+            length = array.shape[along[place]]
+            chosen = range(length - count, length) if reverse[place] else range(count)
+            path = folder / f"part{sample}_{place}.pb"
+            part[name] = values.write(np.take(array, list(chosen), along[place]), name, path)
+        parts.append(part)
+    return model, parts
 
 
 def run_alone(
@@ -305,8 +311,9 @@ def run_alone(
     folder: Path,
     more: Sequence[Mapping[str, TensorFile]] = (),
 ) -> tuple[Mapping[str, TensorFile], ...]:
-    """Run a model of one owner on what the level holds."""
+    """Run a model of one owner on what the level holds; return that as well."""
     graph = Graph.of(model)
     wanted = {name for node in graph.nodes for name in node.inputs}
     feeds = [{name: value for name, value in sample.items() if name in wanted} for sample in level.recorded.values]
-    return record(graph, folder).record([{**a, **b} for a, b in zip(feeds, more or feeds, strict=True)]).values
+    fed = [{**a, **b} for a, b in zip(feeds, more or feeds, strict=True)]
+    return tuple({**one, **ran} for one, ran in zip(fed, record(graph, folder).record(fed).values, strict=True))

@@ -157,3 +157,39 @@ def test_what_a_body_should_hold_is_what_the_parent_tells(tmp_path: Path, kind: 
     assert (run.code, run.result["nested"], run.result["cause"]["status"]) == (0, nested, "proven"), run.output
     unknown = "loop.body was not looked into: what its tensors should hold is not known"
     assert any(one.startswith(unknown) for one in run.result["warnings"]) is (kind == "Loop")
+
+
+def counted_down(kind: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
+    """The Log of a number that is negative in the fifth of six iterations for the first time."""
+    log = [N("Log", ["v"], ["l"], name="log"), N("Abs", ["v"], ["z"], name="abs")]
+    steps = [N("Sub", ["v", "one"], ["less"], name="minus"), *log, N("Mul", ["l", "tiny"], ["l0"], name="mul")]
+    numbers = [number("one", 1), number("tiny", 1e-3), number("go", True, np.bool_), number("n", 6, np.int64)]
+    last = N("MatMul", ["b", "eye"], ["y"], name="last")
+    numbers.append(number("eye", np.eye(4)))
+    inputs = [value("i", (), 7), value("c", (), 9), value("v")]
+    on = N("Identity", ["c"], ["on"], name="on")
+    if kind == "carried":
+        steps += [N("Add", ["less", "l0"], ["w"], name="add"), on]
+        body = helper.make_graph(steps, "body", inputs, [value("on", (), 9), value("w")])
+        return [N("Loop", ["n", "go", "x"], ["b"], name="loop", body=body), last], numbers
+    if kind == "stacked":
+        body = helper.make_graph([*steps, on], "body", inputs, [value("on", (), 9), value("less"), value("l0")])
+        nodes = [N("Loop", ["n", "go", "x"], ["rest", "bs"], name="loop", body=body)]
+    else:
+        body = helper.make_graph(steps[1:], "body", [value("v")], [value("l0")])
+        numbers.append(number("counts", np.arange(6).reshape(6, 1, 1)))
+        scan = N("Scan", ["rows"], ["bs"], name="loop", body=body, num_scan_inputs=1)
+        nodes = [N("Sub", ["x", "counts"], ["rows"], name="rows"), scan]
+    numbers.append(number("zero", [0], np.int64))
+    return [*nodes, N("ReduceSum", ["bs", "zero"], ["b"], name="total", keepdims=0), last], numbers
+
+
+@pytest.mark.parametrize("kind", ["carried", "stacked", "scanned"])
+def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> None:
+    path = save(tmp_path / "model.onnx", *counted_down(kind))
+    np.savez(tmp_path / "x.npz", x=np.full((2, 4), 3.6, np.float32))
+    given = (f"model={path}", "checker=finite", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    run = winnow("strategy=reduce", "checker.flaky=never", *given, folder=tmp_path / "run")
+    assert (run.code, run.result["nested"]) == (0, ["loop.body/log"]), run.output
+    assert "loop.body without its owner, iteration 4 (" in run.output
+    assert run.result["cause"]["inside"]["status"] == "untested"

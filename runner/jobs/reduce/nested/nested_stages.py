@@ -20,6 +20,7 @@ from runner.errors import WinnowError
 from runner.jobs.reduce.cause.prove_cause import Causes, Prover
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.nested.body_subject import Inside as InOwner
+from runner.jobs.reduce.nested.loop_iterations import Iterations
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.journal.journal import context_digest
 from runner.judgment import SHOWN, CauseStatus
@@ -45,6 +46,7 @@ from runner.session.session import Session
 from runner.session.stage import Stage, Standing
 from runner.session.subject import Subject
 from runner.text import listed
+from strategies.bisect import bisect
 from strategies.outcome import Answer
 from strategies.search import Done, Search, Step
 from strategies.search_space import Space
@@ -115,10 +117,10 @@ class NestedStages:
             return frozenset(one if one < at else one + more for one in nodes if one != at)
 
         trial = Trial(moved(standing.trial).union(range(at, at + more + 1)))
-        hoisted = self._hoisted(subject, standing, descent, moved(subject.carried))
+        hoisted = replace(self._hoisted(subject, standing, descent, moved(subject.carried)), given=subject.given)
         space = replace(hoisted.space, order=tuple(trial))
         stage = self._stage("hoist", f"{body.path} without its owner", standing, hoisted, body, space)
-        asked = self.causes is not None and not subject.part
+        asked = self.causes is not None and subject.given is None
         yield replace(stage, prove=partial(self._prove, shown)) if asked else stage
 
     def _say_unknown(self, body: Body) -> None:
@@ -149,9 +151,7 @@ class NestedStages:
         inside = Inside(cause, inquiry.judge.subject.names)
         return *model.found.get(cause.answers[cause.main].answer, (inquiry, done)), inside
 
-    def _hoisted(
-        self, subject: Subgraph, standing: Standing, descent: Descent, carried: frozenset[int], *, part: bool = False
-    ) -> Subgraph:
+    def _hoisted(self, subject: Subgraph, standing: Standing, descent: Descent, carried: frozenset[int]) -> Subgraph:
         """Return what cuts a model with a hoisted body. What is declared, and the file, are about the whole model."""
         inner = descent.level
         return replace(
@@ -164,28 +164,42 @@ class NestedStages:
             carried=carried if subject.carries else frozenset(),
             declared=False,
             as_file=False,
-            part=part,
+            given=frozenset(need.name for need in descent.hoisted.needs) | (subject.given or frozenset()),
         )
 
     def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body) -> Iterator[Stage]:
-        """Hoisted, in one iteration after the other; then with the owner kept."""
-        first: Descent | None = None
-        for iteration in _tried(body.path, iterations, level, body, self.record, self._folder()) or ():
-            descent = _tried(body.path, descend, level, body, self.record, self._folder(), iteration)
-            if descent is None:
-                continue
-            first = first or descent
-            if in_place(level, body):  # it was tried in the whole model
-                continue
-            carried = descent.level.graph.constants - {*descent.hoisted.inside}
-            hoisted = self._hoisted(subject, standing, descent, carried, part=True)
-            label = f"{body.path} without its owner" + (f", iteration {iteration}" if iteration else "")
-            yield self._stage("hoist", label, standing, hoisted, body)
-        if not first or first.iteration or not body.attribute:
+        """Hoisted, in the first iteration, then in the first that fails; then with the owner kept."""
+        count = _tried(body.path, iterations, level, body, self.record, self._folder())
+        first = _tried(body.path, descend, level, body, self.record, self._folder()) if count else None
+        if not count or not first:
+            return
+        if not in_place(level, body):  # it was tried in the whole model
+            yield self._of_iteration(subject, standing, first, body)
+        if count > 1:
+            number: list[int] = []
+            origin = _origin(subject, standing, first)
+            alone = Iterations(level, body, count, self.record, self._folder(), origin)
+            stage = self._stage("iterations", f"{body.path}, {count} iterations", standing, alone, body)
+
+            def noted(_: Session, __: Inquiry, done: Done) -> None:
+                number.append(len(done.trial or ()))
+
+            start = lambda known: Search(alone.space, bisect(alone.space), known)  # noqa: E731
+            yield replace(stage, start=start, prove=noted, purpose="refine")
+            at = number[0] - 1 if number else 0
+            later = _tried(body.path, descend, level, body, self.record, self._folder(), at) if at else None
+            if later:
+                yield self._of_iteration(subject, standing, later, body)
+        if not body.attribute:
             return
         if kept := _tried(body.path, self._inside, first, _origin(subject, standing, first), fed=subject.fed):
             stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
             yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
+
+    def _of_iteration(self, subject: Subgraph, standing: Standing, descent: Descent, body: Body) -> Stage:
+        carried = descent.level.graph.constants - {*descent.hoisted.inside}
+        label = f"{body.path} without its owner" + (f", iteration {at}" if (at := descent.iteration) else "")
+        return self._stage("hoist", label, standing, self._hoisted(subject, standing, descent, carried), body)
 
     def _stage(
         self, kind: str, label: str, standing: Standing, subject: Subject, body: Body, among: Space | None = None
