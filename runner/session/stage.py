@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from runner.judgment import SHOWN
 from runner.session.cause import Cause, Inside
 from runner.session.judge import Judge
 from runner.session.subject import Kept, Subject, kept
@@ -32,6 +33,11 @@ class Standing:
     trial: Trial
     origin: tuple[str, ...] = ()
     inside: Inside | None = None
+
+    @property
+    def proven_inside(self) -> bool:
+        """Whether the nodes inside its owner are shown to be the cause."""
+        return self.inside is not None and self.inside.cause.status in SHOWN
 
     @property
     def _kept(self) -> Kept | None:

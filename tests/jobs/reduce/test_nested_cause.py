@@ -11,6 +11,8 @@ import onnx
 import pytest
 from onnx import AttributeProto, helper, numpy_helper
 
+from runner.cli.screen.list_runs import list_runs
+from runner.sweeps.table import Row, screen
 from tests.harness import winnow
 
 N = helper.make_node
@@ -193,3 +195,38 @@ def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> N
     assert (run.code, run.result["nested"]) == (0, ["loop.body/log"]), run.output
     assert "loop.body without its owner, iteration 4 (" in run.output
     assert run.result["cause"]["inside"]["status"] == "untested"
+
+
+def test_what_is_inside_is_named_wherever_an_answer_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its owner: on the last screen, in the title of a report, in the list of runs and in the table of a sweep."""
+    run = winnow(*COMPARE, *related(tmp_path, "If"), folder=tmp_path / "run")
+    named = "choice, inside it choice.then_branch/fault"
+    assert run.screen[0].startswith(f"found: {named} ("), run.output
+    shown = "The same was shown of choice.then_branch/fault inside them."
+    report = (tmp_path / "run" / "REPORT.md").read_text()
+    assert shown in run.output and shown in report
+    assert "(`choice`, inside it `choice.then_branch/fault`)" in report.splitlines()[0]
+    assert list_runs([str(tmp_path)]) == 0
+    assert named in capsys.readouterr().out
+    row = Row("0", (), "found", culprits=("choice",), nested=("choice.then_branch/fault",))
+    assert any(named in line for line in screen([row], None))
+
+
+def test_where_an_iteration_is_named_the_owner_is_what_is_proven(tmp_path: Path) -> None:
+    path = loop_of_faults(tmp_path)
+    (tmp_path / "check.py").write_text(CHECK)
+    argv = json.dumps([sys.executable, str(tmp_path / "check.py"), "{model}", "{inputs}", "{references}"])
+    given = (f"model={path}", "checker=command", f"checker.command={argv}", "checker.invalid_codes=[3]")
+    run = winnow("strategy=reduce", "checker.flaky=never", *given, folder=tmp_path / "run")
+    assert (run.code, run.result["nested"]) == (0, ["loop.body/FAULTY"]), run.output
+    assert (run.result["cause"]["status"], run.result["cause"]["inside"]["status"]) == ("proven", "untested")
+    assert "cause: proven of the owner, not of the nodes inside it" in run.result["message"]
+    assert "What is named inside them fails alone, and was not shown to be the cause" in run.output
+
+
+def loop_of_faults(folder: Path) -> Path:
+    steps = [N("HardSwish", ["v"], ["w"], name="FAULTY"), N("Identity", ["c"], ["on"], name="on")]
+    inputs, outputs = [value("i", (), 7), value("c", (), 9), value("v")], [value("on", (), 9), value("w")]
+    body = helper.make_graph(steps, "body", inputs, outputs)
+    nodes = [N("Loop", ["n", "go", "x"], ["b"], name="loop", body=body), N("Neg", ["b"], ["y"], name="neg")]
+    return save(folder / "model.onnx", nodes, [number("go", True, np.bool_), number("n", 3, np.int64)])
