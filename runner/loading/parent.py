@@ -112,9 +112,9 @@ def inherit_inside(
     """
     elder = above.parent
     level = Level(elder.graph, elder.store, Recorded(elder.values), {})
-    at = elder.graph.names.index(above.origins[owner]) if owner in above.origins else -1
-    inner = [body for body in ordered_bodies(level, {at}) if in_place(level, body)]
-    if at < 0 or (kind_of(elder.graph, at) is not None and not inner):
+    owners = [node.index for node in elder.graph.nodes if node.name == above.origins.get(owner)]
+    inner = [body for body in ordered_bodies(level, owners) if in_place(level, body)]
+    if not owners or (kind_of(elder.graph, owners[0]) is not None and not inner):
         raise HoistError(f"what is inside {owner} is not known: reference.model has no partner for it")
     other = Graph.of(hoist(elder.graph, inner[0], types=level.all_types).model) if inner else elder.graph
     samples = [{name: one[name] for name in graph.inputs if name in one} for one in above.recorded.values]

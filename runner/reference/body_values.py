@@ -6,7 +6,7 @@ and no more: one run on the reference, whatever the iteration, and one that ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -115,13 +115,12 @@ def level_of(
     return Level(graph, store, recorded, {name: one for name, one in types.items() if name in present})
 
 
-def ordered_bodies(level: Level, owners: Container[int] | None = None) -> tuple[Body, ...]:
+def ordered_bodies(level: Level, among: Iterable[int] | None = None) -> tuple[Body, ...]:
     """Return the bodies of a level's owners, or of these, in the order in which they should be tried.
 
     As the owners stand; of an If, the branch that the first sample takes comes first.
     """
-    found = [body for body in bodies(level.graph) if owners is None or body.owner in owners]
-    return tuple(sorted(found, key=lambda body: (body.owner, not is_taken(level, body, 0))))
+    return tuple(sorted(bodies(level.graph, among), key=lambda body: (body.owner, not is_taken(level, body, 0))))
 
 
 def is_taken(level: Level, body: Body, sample: int) -> bool:
