@@ -6,7 +6,7 @@ follow, so the first that fails is found by bisection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count as counting
@@ -20,6 +20,9 @@ from runner.model.nested.limited_loop_model import COUNT
 from runner.reference.body_values import Level, RecorderOf, run_alone, shortened
 from runner.reference.recorded_types import recorded_types
 from runner.session.subject import Kept
+from strategies.bisect import bisect
+from strategies.outcome import Answer
+from strategies.search import Ask, Claim, Done, Search, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -41,6 +44,15 @@ class Iterations:
         """The iterations, each of which needs the ones before it."""
         order = range(self.count)
         return Space(tuple(order), tuple((at - 1,) if at else () for at in order), Closure.ANCESTORS)
+
+    def search(self, known: Mapping[Trial, Answer]) -> Search:
+        """Look for the first that fails; where it is the very first, whose nodes do not fail, the owner does."""
+        first = Trial.of([0])
+
+        def then(answer: Answer) -> Step:
+            return Done(first, Claim.WINDOW) if answer is Answer.YES else bisect(self.space)
+
+        return Search(self.space, Ask(first, then, "earliest end", "1 iteration"), known)
 
     def identity(self) -> dict[str, str]:
         """Return the model, what it was made from, and which body is run."""

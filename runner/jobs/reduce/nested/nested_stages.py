@@ -46,7 +46,6 @@ from runner.session.session import Session
 from runner.session.stage import Stage, Standing
 from runner.session.subject import Subject
 from runner.text import listed
-from strategies.bisect import bisect
 from strategies.outcome import Answer
 from strategies.search import Done, Search, Step
 from strategies.search_space import Space
@@ -184,8 +183,7 @@ class NestedStages:
             def noted(_: Session, __: Inquiry, done: Done) -> None:
                 number.append(len(done.trial or ()))
 
-            start = lambda known: Search(alone.space, bisect(alone.space), known)  # noqa: E731
-            yield replace(stage, start=start, prove=noted, purpose="refine")
+            yield replace(stage, start=alone.search, prove=noted, purpose="refine")
             at = number[0] - 1 if number else 0
             later = _tried(body.path, descend, level, body, self.record, self._folder(), at) if at else None
             if later:
