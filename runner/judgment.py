@@ -161,6 +161,9 @@ class CauseStatus(str, Enum):
     """They could not be made, or gave no answer."""
 
 
+SHOWN = (CauseStatus.PROVEN, CauseStatus.JOINT)
+
+
 class Whose(str, Enum):
     """Whose fault a failure is."""
 

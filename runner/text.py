@@ -19,6 +19,11 @@ def listed(names: Collection[str], most: int = MOST) -> str:
     return ", ".join(islice(names, most)) + more
 
 
+def with_inside(named: str, owners: int, nested: str) -> str:
+    """Return the nodes of an answer, and those named that are inside them: ``choice, inside it choice.then/bad``."""
+    return f"{named}, inside {'it' if owners == 1 else 'them'} {nested}" if named and nested else named
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words: ``1 node``, ``3 nodes``."""
     plural = "" if number == 1 else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"

@@ -20,7 +20,7 @@ from runner.report.replay import REPLAY_NAME
 from runner.report.repro.write import REPRO_NAME
 from runner.report.result import result_json
 from runner.report.summary import Checks, Summary
-from runner.text import listed, one_line
+from runner.text import listed, one_line, with_inside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -170,7 +170,8 @@ class Result:
         return f"<div><b>{first}</b><br>{'<br>'.join(rest)}<br>{links}</div>"
 
     def __repr__(self) -> str:
-        culprits = listed([one_line(name) for name in self.culprits], _SHOWN)
+        names, nested = ([*map(one_line, some)] for some in (self.culprits, self.summary.nested))
+        culprits = with_inside(listed(names, _SHOWN), len(names), listed(nested, _SHOWN))
         return f"<Result {self.summary.strategy}: {self.status}{f' {culprits}' if culprits else ''}; {self.folder}>"
 
     def _lines(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from runner import machine
@@ -20,6 +20,7 @@ from runner.model.values.dtypes import BY_NUMBER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
+from runner.session.cause import Cause
 from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, Reliability
 from runner.session.result import Ending
@@ -145,11 +146,19 @@ def seen(told: Mapping[str, Any]) -> str:
 
 def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:
     """Return what is known about the cause, by the names of nodes; None: it was not asked."""
-    cause = ending.cause
-    if cause is None:
+    if ending.cause is None:
         return None
-    names = judge.subject.names
+    found, standing = _told(ending.cause, judge.subject.names), ending.standing
+    if standing and standing.origin:
+        inside, untested = standing.inside, {"status": CauseStatus.UNTESTED.value, "reason": NO_PLACE}
+        found["inside"] = _told(inside.cause, inside.names) if inside else untested
+    return found
 
+
+NO_PLACE = "what they hold has no place of its own in the whole model, or they do not fail without what they are inside"
+
+
+def _told(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str, Any]:
     def shown(one: Experiment | None) -> dict[str, Any] | None:
         return {"outcome": one.outcome.value, "measure": one.measure, "reason": one.reason} if one else None
 

@@ -19,7 +19,10 @@ from runner.inputs.declared_inputs import Declared, declared
 from runner.loading.models import ingest, recorder, recording_backend
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
+from runner.model.nested.bodies import HoistError, kind_of
+from runner.model.nested.hoist import hoist
 from runner.model.values.recorded import TensorFile
+from runner.reference.body_values import Level, in_place, ordered_bodies
 from runner.reference.good_values import UnfitError, cast
 from runner.reference.lineage.lineage import Lineage, ParentValues, RecordedModel
 from runner.reference.lineage.user_map import matched_inputs, read_map
@@ -38,7 +41,7 @@ class Inherited:
 
     ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``matched``:
     how many tensors were matched by map, name, value, position, and how many have no partner (``none``). ``origins``:
-    the name of the parent's node that makes what a node of the child makes, by its name. ``store``: the parent's.
+    the name of the parent's node that makes what a node of the child makes, by its name. ``parent``: as it ran.
     """
 
     recorded: Recorded
@@ -46,7 +49,7 @@ class Inherited:
     matched: Mapping[str, int]
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
-    store: Store
+    parent: RecordedModel
 
 
 def inherit(
@@ -56,26 +59,30 @@ def inherit(
     samples: Sequence[Mapping[str, TensorFile]],
     pool: Pool,
     folder: Path,
+    parent: tuple[Graph, Store] | None = None,
 ) -> Inherited:
     """Run both models of a child and its parent and return what the child's tensors should hold, for each sample.
 
-    ``graph``, ``store``: the child. ``samples``: values of its inputs. Raises UsageError where the two have nothing to
-    do with each other, and for what is wrong with the parent or the map.
+    ``graph``, ``store``: the child. ``samples``: values of its inputs. ``parent``: None: it is read. Raises UsageError
+    where the two have nothing to do with each other, and for what is wrong with the parent or the map.
     """
-    path = Path(settings.reference.model or "").expanduser().absolute()
-    theirs = Store(folder / "store")
-    facts = ingest("reference.model", path, theirs, settings, pool)
-    other = Graph.load(theirs.structure)
+    if parent is None:
+        path, theirs = Path(settings.reference.model or "").expanduser().absolute(), Store(folder / "store")
+        sha256 = ingest("reference.model", path, theirs, settings, pool)["sha256"]
+        other = Graph.load(theirs.structure)
+    else:
+        (other, theirs), sha256 = parent, ""
     told = read_map(map_of(settings.reference), graph, other)
     types = declared(other)
     inputs = matched_inputs(declared(graph), types, told)
     feeds = _fed(settings, types, inputs, samples, folder)
-    parent = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
+    ran = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
+    elder = RecordedModel(other, theirs, ran.values)
     child = _run(settings, graph, store, pool, folder / "child", samples)
     rules = rules_of(settings.checker)
     lineage = Lineage(
         RecordedModel(graph, store, child.values),
-        RecordedModel(other, theirs, parent.values),
+        elder,
         told,
         inputs,
         lambda one, place, values: _run(settings, one, store, pool, place, values),
@@ -84,18 +91,35 @@ def inherit(
     )
     found = lineage.descend()
     recorded = replace(
-        parent,
+        ran,
         values=found.values,
         partners=frozenset(found.partners),
         unfit=found.unfit,
         wrong=found.wrong,
         error=_error(graph.outputs, child, found, rules),
-        seconds=parent.seconds + child.seconds,
+        seconds=ran.seconds + child.seconds,
     )
-    said = _said(graph, found)
-    return Inherited(
-        recorded, _digest(facts["sha256"], found), found.counted(), _origins(graph, other, found), said, theirs
-    )
+    said, origins = _said(graph, found), _origins(graph, other, found)
+    return Inherited(recorded, _digest(sha256, found), found.counted(), origins, said, elder)
+
+
+def inherit_inside(
+    settings: Settings, above: Inherited, owner: str, graph: Graph, store: Store, pool: Pool, folder: Path
+) -> Inherited:
+    """Return what a parent tells of a child in which a body stands in its owner's place: the same body stands so in it.
+
+    ``above``: what it tells of the child as it was. ``owner``: the child's. Raises HoistError where that is not known.
+    """
+    elder = above.parent
+    level = Level(elder.graph, elder.store, Recorded(elder.values), {})
+    owners = [node.index for node in elder.graph.nodes if node.name == above.origins.get(owner)]
+    inner = [body for body in ordered_bodies(level, owners) if in_place(level, body)]
+    if not owners or (kind_of(elder.graph, owners[0]) is not None and not inner):
+        raise HoistError(f"what is inside {owner} is not known: reference.model has no partner for it")
+    other = Graph.of(hoist(elder.graph, inner[0], types=level.all_types).model) if inner else elder.graph
+    samples = [{name: one[name] for name in graph.inputs if name in one} for one in above.recorded.values]
+    folder.mkdir(parents=True)
+    return inherit(settings, graph, store, samples, pool, folder, (other, elder.store))
 
 
 def whole_samples(

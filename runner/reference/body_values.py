@@ -6,7 +6,7 @@ and no more: one run on the reference, whatever the iteration, and one that ends
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,9 @@ MOST_ITERATIONS = 64
 
 RecorderOf = Callable[[Graph, Path], Recorder]
 """Makes the recorder of a graph; what it writes goes to the folder, which does not exist yet."""
+
+Inherit = Callable[[Graph, Path], Recorded]
+"""Makes good values for a model with a body in its owner's place, as another model tells them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,13 +115,12 @@ def level_of(
     return Level(graph, store, recorded, {name: one for name, one in types.items() if name in present})
 
 
-def ordered_bodies(level: Level) -> tuple[Body, ...]:
-    """Return the bodies of a level's owners, in the order in which they should be tried.
+def ordered_bodies(level: Level, among: Iterable[int] | None = None) -> tuple[Body, ...]:
+    """Return the bodies of a level's owners, or of these, in the order in which they should be tried.
 
     As the owners stand; of an If, the branch that the first sample takes comes first.
     """
-    found = list(bodies(level.graph))
-    return tuple(sorted(found, key=lambda body: (body.owner, not is_taken(level, body, 0))))
+    return tuple(sorted(bodies(level.graph, among), key=lambda body: (body.owner, not is_taken(level, body, 0))))
 
 
 def is_taken(level: Level, body: Body, sample: int) -> bool:
@@ -143,43 +145,50 @@ def trip_counts(level: Level, body: Body, record: RecorderOf, folder: Path) -> t
     return tuple(counts)
 
 
-def iterations(level: Level, body: Body, record: RecorderOf, folder: Path) -> tuple[int, ...]:
-    """Return the iterations of a body that are worth trying, at most four: first, second, middle, last.
-
-    Empty where it never runs. Of a Loop no later one than MOST_ITERATIONS.
-    """
+def iterations(level: Level, body: Body, record: RecorderOf, folder: Path) -> int:
+    """Return how many iterations a body makes for every sample; of a Loop at most MOST_ITERATIONS."""
     counts = trip_counts(level, body, record, folder)
     known = [count for count in counts if count is not None]
     if not known:
-        return (0,)
-    count = min(known) if body.kind is not Kind.LOOP else min(*known, MOST_ITERATIONS)
-    return tuple(sorted({at for at in (0, 1, count // 2, count - 1) if 0 <= at < count}))
+        return 1
+    return min(known) if body.kind is not Kind.LOOP else min(*known, MOST_ITERATIONS)
 
 
-def descend(level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0) -> Descent:
+def in_place(level: Level, body: Body) -> bool:
+    """Whether the nodes of a body may take their owner's place, for all samples, and change nothing."""
+    samples = range(len(level.recorded.values))
+    return body.kind in (Kind.IF, Kind.FUNCTION) and all(is_taken(level, body, at) for at in samples)
+
+
+def descend(
+    level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0, inherit: Inherit | None = None
+) -> Descent:
     """Hoist a body and record what its nodes hold, for every sample.
 
     ``folder``: for the values; it is made. The branch of an If that a sample does not take is run all the same, and
-    what follows the If is fed with what that gave. ``iteration``: one of ``iterations``. Raises HoistError where the
-    body cannot be hoisted, or what it gets in this iteration is not known.
+    what follows the If is fed with what that gave. ``iteration``: of a Loop or Scan. ``inherit``: makes good values
+    for a body that is hoisted in its owner's place, where another model tells them. Raises HoistError where the body
+    cannot be hoisted, or what it gets in this iteration is not known.
     """
     if iteration and body.kind not in (Kind.LOOP, Kind.SCAN):
         raise HoistError(f"{body.path} has one iteration only")
-    samples = range(len(level.recorded.values))
-    taken = all(is_taken(level, body, at) for at in samples)
+    taken = in_place(level, body)
     hoisted = hoist(level.graph, body, iteration=iteration, types=level.all_types, in_place=taken)
     graph = Graph.of(hoisted.model)
     folder.mkdir(parents=True, exist_ok=True)
-    supplied = _supplied(level, body, hoisted.needs, iteration, record, folder)
-    # the tensors of the level keep their names; those of the body have names that the level has not
-    known = [{**level.recorded.values[at], **supplied[at]} for at in samples]
-    ran = record(graph, folder / "values").record(known, hoisted.inside)
-    # what was known may come from a better source than this run
-    final = ({**new, **old} for new, old in zip(ran.values, known, strict=True))
-    present = names_of(hoisted.model)
-    held = tuple({name: value for name, value in sample.items() if name in present} for sample in final)
-    unfit = {name: why for name, why in level.recorded.unfit.items() if name in present}
-    recorded = replace(ran, values=held, unfit=unfit)
+    if inherit:
+        recorded = inherit(graph, folder / "values")
+    else:
+        supplied = _supplied(level, body, hoisted.needs, iteration, record, folder)
+        # the tensors of the level keep their names; those of the body have names that the level has not
+        known = [{**old, **given} for old, given in zip(level.recorded.values, supplied, strict=True)]
+        ran = record(graph, folder / "values").record(known, hoisted.inside)
+        # what was known may come from a better source than this run
+        final = ({**new, **old} for new, old in zip(ran.values, known, strict=True))
+        present = names_of(hoisted.model)
+        held = tuple({name: value for name, value in sample.items() if name in present} for sample in final)
+        unfit = {name: why for name, why in level.recorded.unfit.items() if name in present}
+        recorded = replace(ran, values=held, unfit=unfit)
     model = _typed(hoisted.model, recorded_types(recorded.values), level.graph.outputs)
     below = Level(Graph.of(model), level.store, recorded, level.types)
     return Descent(level, body, iteration, replace(hoisted, model=model), below)
@@ -255,33 +264,43 @@ def _supplied(
 
 def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folder: Path) -> list[dict[int, TensorFile]]:
     """What a Loop or Scan carries into an iteration, by place, for each sample: what it gives after so many."""
+    model, parts = shortened(level, body, iteration, folder)
+    ran = run_alone(level, model, record, folder / "carried", parts)
     if body.kind is Kind.LOOP:
-        model = limited_loop(level.graph, body, iteration)
-        ran = run_alone(level, model, record, folder / "carried")
         most = [_declared_count(level, body, at) for at in range(len(ran))]
         if any(limit is not None and limit <= iteration for limit in most):
             raise HoistError(f"{body.path} makes {min(filter(None, most), default=0)} iterations")
         done = [COUNT in sample and int(values.read(sample[COUNT]).ravel()[0]) + 1 == iteration for sample in ran]
         if not all(done):
             raise HoistError(f"{body.path} does not get to iteration {iteration}")
-    else:
-        owner = level.graph.protos[body.owner]
-        model, sources = shortened_scan(level.graph, body)
-        along = axes(owner, "scan_input_axes", len(sources))
-        reverse = axes(owner, "scan_input_directions", len(sources))
-        parts = []
-        for sample in range(len(level.recorded.values)):
-            part = {}
-            for place, (name, source) in enumerate(sources.items()):
-                array = level.value(sample, source)
-                length = array.shape[along[place]]
-                chosen = range(length - iteration, length) if reverse[place] else range(iteration)
-                path = folder / f"part{sample}_{place}.pb"
-                part[name] = values.write(np.take(array, list(chosen), along[place]), name, path)
-            parts.append(part)
-        ran = run_alone(level, model, record, folder / "carried", parts)
     carried = model.graph.node[-1].output[: states(level.graph, body)]
     return [{place: sample[name] for place, name in enumerate(carried) if name in sample} for sample in ran]
+
+
+def shortened(
+    level: Level, body: Body, count: int, folder: Path, *, stacked: bool = False
+) -> tuple[onnx.ModelProto, Sequence[Mapping[str, TensorFile]]]:
+    """Return a model of a Loop or Scan alone that makes so many iterations, and what it is fed beside what is known.
+
+    ``folder``: for that. ``stacked``: a Loop gives what it stacks, too.
+    """
+    if body.kind is Kind.LOOP:
+        return limited_loop(level.graph, body, count, stacked=stacked), ()
+    owner = level.graph.protos[body.owner]
+    model, sources = shortened_scan(level.graph, body)
+    along = axes(owner, "scan_input_axes", len(sources))
+    reverse = axes(owner, "scan_input_directions", len(sources))
+    parts = []
+    for sample in range(len(level.recorded.values)):
+        part = {}
+        for place, (name, source) in enumerate(sources.items()):
+            array = level.value(sample, source)
+            length = array.shape[along[place]]
+            chosen = range(length - count, length) if reverse[place] else range(count)
+            path = folder / f"part{sample}_{place}.pb"
+            part[name] = values.write(np.take(array, list(chosen), along[place]), name, path)
+        parts.append(part)
+    return model, parts
 
 
 def run_alone(
@@ -291,8 +310,9 @@ def run_alone(
     folder: Path,
     more: Sequence[Mapping[str, TensorFile]] = (),
 ) -> tuple[Mapping[str, TensorFile], ...]:
-    """Run a model of one owner on what the level holds."""
+    """Run a model of one owner on what the level holds; return that as well."""
     graph = Graph.of(model)
     wanted = {name for node in graph.nodes for name in node.inputs}
     feeds = [{name: value for name, value in sample.items() if name in wanted} for sample in level.recorded.values]
-    return record(graph, folder).record([{**a, **b} for a, b in zip(feeds, more or feeds, strict=True)]).values
+    fed = [{**a, **b} for a, b in zip(feeds, more or feeds, strict=True)]
+    return tuple({**one, **ran} for one, ran in zip(fed, record(graph, folder).record(fed).values, strict=True))

@@ -5,9 +5,10 @@ See `runner.jobs.reduce.cause.prove_cause`, which makes them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.judgment import CauseStatus, Experiment, Scale, Status
+from runner.judgment import SHOWN, CauseStatus, Experiment, Scale, Status
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -68,6 +69,14 @@ class Tested:
 
 
 @dataclass(frozen=True)
+class Inside:
+    """What is known of nodes of a body. ``names``: of what ``cause`` tells of, the model with the body in the open."""
+
+    cause: Cause
+    names: Callable[[Trial], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
 class Cause:
     """What is known about the cause.
 
@@ -102,14 +111,15 @@ class Cause:
         return self.status.value + (f" ({self.reason})" if self.reason else "")
 
 
-def how_it_fails(size: int, drift: str, cause: Cause | None) -> str:
+def how_it_fails(size: int, drift: str, cause: Cause | None, *, inside: bool = True) -> str:
     """Return in words how an answer of so many nodes fails, and what was shown of the cause; None: it was not asked.
 
-    ``drift``: how its message differs from the model's. That it is the model's own failure is not said where the
-    experiments on the whole model speak against it.
+    ``drift``: how its message differs from the model's. ``inside``: what is named inside is shown to be the cause.
+    That it is the model's own failure is not said where the experiments on the whole model speak against it.
     """
     fail = "fails" if size == 1 else "fail"
     doubted = cause is not None and cause.status is CauseStatus.NOT_PROVEN
     said = f"{counted(size, 'node')} {f'{fail} alone' if doubted else f'still {fail}'}"
     said += f"; {drift}" if drift else "" if doubted else " the same way"
-    return said + (f"; cause: {cause.said}" if cause else "")
+    of = " of the owner, not of the nodes inside it" if cause and cause.status in SHOWN and not inside else ""
+    return said + (f"; cause: {cause.said}{of}" if cause else "")

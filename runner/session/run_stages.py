@@ -180,6 +180,12 @@ class Refining:
         searched = stage.purpose == "search"
         # of any other stage nothing is claimed that what it was refused would prove
         found = inquiry.settle() if searched or reliability.rates else inquiry.run()
+        inside = None if searched else before.standing.inside
+        if stage.prove and found.trial and not inquiry.stopped:
+            shown = stage.prove(self.session, inquiry, found)
+            if shown is None:
+                return None
+            inquiry, found, inside = shown
         smallest = found.trial
         if not smallest:
             return None
@@ -192,7 +198,7 @@ class Refining:
             return None
         if without is Answer.UNKNOWN and len(smallest) == 1 and found.claim is Claim.ONE_MINIMAL:
             found = replace(found, claim=Claim.UNPROVEN)
-        standing = Standing(stage.judge, smallest, stage.origin)
+        standing = Standing(stage.judge, smallest, stage.origin, inside)
         reliability.second.follow(before.standing.trial, smallest)
         if measures and before.measures:
             measures = before.measures[0], measures[1]

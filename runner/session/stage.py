@@ -6,26 +6,38 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from runner.session.cause import Cause
+from runner.judgment import SHOWN
+from runner.session.cause import Cause, Inside
 from runner.session.judge import Judge
 from runner.session.subject import Kept, Subject, kept
 from runner.verdict import Verdict
 from strategies.outcome import Answer
-from strategies.search import Search
+from strategies.search import Done, Search
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
+    from runner.session.inquiry import Inquiry
     from runner.session.run_stages import HandedOver
     from runner.session.session import Session
 
 
 @dataclass(frozen=True)
 class Standing:
-    """An answer as it stands: a trial of ``judge.subject``. ``origin``: the stages that led here."""
+    """An answer as it stands: a trial of ``judge.subject``.
+
+    ``origin``: the bodies that it is in, from the outermost on. ``inside``: what was shown of its nodes in the last of
+    these; None: nothing, they fail alone.
+    """
 
     judge: Judge
     trial: Trial
     origin: tuple[str, ...] = ()
+    inside: Inside | None = None
+
+    @property
+    def proven_inside(self) -> bool:
+        """Whether the nodes inside its owner are shown to be the cause."""
+        return self.inside is not None and self.inside.cause.status in SHOWN
 
     @property
     def _kept(self) -> Kept | None:
@@ -54,7 +66,8 @@ class Stage:
 
     ``whole``: the answer, as a trial of the judge's subject. ``known``: it is the same candidate as before, so that its
     failure is known. ``purpose``: what its checks are counted as. ``without``: judges a single trial, the answer with
-    nothing left of what this stage searches; where that fails too, the failure is elsewhere.
+    nothing left of what this stage searches; where that fails too, the failure is elsewhere. ``prove``: shows what it
+    found to be the cause.
     """
 
     name: str
@@ -66,6 +79,7 @@ class Stage:
     purpose: str = "search"
     known: bool = False
     without: Judge | None = None
+    prove: ProveInside | None = None
 
 
 Refine = Callable[[Standing], "Stage | None"]
@@ -86,3 +100,6 @@ class Opening(Protocol):
 
 ProveCause = Callable[["Session", "HandedOver"], "tuple[HandedOver, Cause | None]"]
 """Finds out whether the failure arises inside an answer; returns the one that stands then, and what is known of it."""
+
+ProveInside = Callable[["Session", "Inquiry", "Done"], "tuple[Inquiry, Done, Inside] | None"]
+"""Finds out whether the failure arises in what a stage found; returns the answer that stands. None: none is shown."""

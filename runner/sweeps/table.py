@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from runner.report.result import RESULT_NAME, read_result
 from runner.report.sections.cause_section import reservation
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
-from runner.text import listed
+from runner.text import listed, with_inside
 
 _MOST_NAMES = 20
 _MOST_SHOWN, _LONGEST_SHOWN = 3, 60
@@ -53,6 +53,7 @@ class Row:
     before: int | None = None
     after: int | None = None
     culprits: tuple[str, ...] = ()
+    nested: tuple[str, ...] = field(default=(), kw_only=True)
     checks: int | None = None
     seconds: float | None = None
     message: str = ""
@@ -129,6 +130,7 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
         before=_whole(nodes, "before"),
         after=_whole(nodes, "after"),
         culprits=texts(data, "culprits"),
+        nested=texts(data, "nested"),
         checks=_whole(checks, "search"),
         seconds=number(section(data, "seconds"), "total"),
         message=without_advice(text(data, "message")),
@@ -172,12 +174,14 @@ def _own(row: Row, shared: tuple[str, ...]) -> str:
 
 
 def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
-    culprits = _reserved(row, listed([name.replace("\n", "\\n") for name in row.culprits], _MOST_NAMES))
+    culprits = _named(row, lambda name: name.replace("\n", "\\n"), _MOST_NAMES)
     values = (row.exit_code, row.before, row.after, culprits, row.asked, row.run, row.reused, row.trust)
     return (row.job, _own(row, shared), row.status, *map(_shown, values), _seconds(row))
 
 
-def _reserved(row: Row, culprits: str) -> str:
+def _named(row: Row, shown: Callable[[str], str], most: int) -> str:
+    names, nested = (listed([*map(shown, some)], most) for some in (row.culprits, row.nested))
+    culprits = with_inside(names, len(row.culprits), nested)
     return f"{row.reservation}: {culprits}" if row.reservation and culprits else culprits
 
 
@@ -248,7 +252,7 @@ def screen(table: Sequence[Row], columns: int | None) -> list[str]:
 def _brief(row: Row) -> tuple[str, ...]:
     """Return what a screen shows of a job."""
     nodes = _shown(row.before) if row.after is None else f"{row.after} of {row.before}"
-    culprits = _reserved(row, listed([layout.short(name, _LONGEST_SHOWN) for name in row.culprits], _MOST_SHOWN))
+    culprits = _named(row, lambda name: layout.short(name, _LONGEST_SHOWN), _MOST_SHOWN)
     return (
         row.job,
         row.status,

@@ -19,7 +19,7 @@ from runner.judgment import ANSWERED, ENDED_WELL, Status
 from runner.report.sections.cause_section import reservation, sentence, told
 from runner.report.sections.workarounds_section import left_out, was_tried
 from runner.run_folder import MIXED
-from runner.text import counted, listed, one_line, percent
+from runner.text import counted, listed, one_line, percent, with_inside
 from strategies.search import Claim
 
 #: names on the first line, names in all, characters of those on the first line
@@ -63,9 +63,8 @@ def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES, above: bool
     nodes = f"{after} of {before} nodes" if after is not None and status != Status.nothing_to_find else ""
     names = _names(result)
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
-    if answer and (nested := _names(result, "nested")):
-        where = "it" if len(names) == 1 else "them"
-        answer += f", inside {where} {listed(nested, most + (len(nested) == most + 1))}"
+    nested = _names(result, "nested")
+    answer = with_inside(answer, len(names), listed(nested, most + (len(nested) == most + 1)))
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
     cause = section(result, "cause")
     if answer and (reserved := reservation(cause)):

@@ -27,6 +27,7 @@ from runner.judgment import ENDED_WELL, Status
 from runner.program_name import program_name, program_words
 from runner.report.result import read_result
 from runner.report.sections.cause_section import reservation
+from runner.text import listed, with_inside
 
 WHERE = "outputs"
 _ALL = "--all"
@@ -127,6 +128,7 @@ def _run(one: Found) -> tuple[str, ...]:
 def _answer(result: Mapping[str, Any]) -> str:
     if names := texts(result, "culprits"):
         named = names[0] if len(names) == 1 else f"{len(names)} nodes: {names[0]}"
+        named = with_inside(named, len(names), listed(texts(result, "nested"), 1))
         reserved = reservation(section(result, "cause"))
         return f"{reserved}: {named}" if reserved else named
     after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")

@@ -60,7 +60,7 @@ class Parent:
 
     def __init__(self, loaded: Loaded) -> None:
         inherited = loaded.inherited
-        self.store = inherited.store.structure if inherited else None
+        self.store = inherited.parent.store.structure if inherited else None
         self._origins: Mapping[str, str] = inherited.origins if inherited else {}
         self._nodes: dict[str, NodeProto] = {}
         self._makers: dict[str, NodeProto] = {}

@@ -17,7 +17,7 @@ from runner.candidate import Candidate, Invalid
 from runner.jobs.reduce.cause.prove_cause import Causes
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, Subgraph
-from runner.judgment import CauseStatus
+from runner.judgment import SHOWN, CauseStatus
 from runner.model.graph.constants import needed
 from runner.session.cause import Cause
 from runner.session.judge import Judge
@@ -34,7 +34,6 @@ from strategies.search import Ask, Search, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
-SHOWN = (CauseStatus.PROVEN, CauseStatus.JOINT)
 MOST_BYTES = 1 << 28
 """Bytes of values, of all samples together, that one look at constants takes; the smallest come first."""
 

@@ -7,7 +7,7 @@ The code of what comes after the search is loaded while the first checks run: th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
@@ -34,7 +34,7 @@ from runner.loading.models import recorder, recording_backend
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.rename import names_of
 from runner.model.graph.scopes import all_nodes
-from runner.reference.recording import Recorder
+from runner.reference.recording import Recorded, Recorder
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
 from runner.schema.checker import AutoChecker, BuildsChecker
@@ -48,8 +48,7 @@ from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.stage import ProveCause
-from strategies.search import Step
-from strategies.search_space import Closure, Space
+from strategies.search_space import Closure
 
 if TYPE_CHECKING:
     from runner.jobs.reduce.refinements import Refinements
@@ -112,7 +111,8 @@ def _reduce(job: Job) -> Summary:
         job.drop_stale_results()
         checker = audited.checker if audited else job.checker
         look = FirstLook()
-        refined = cache(lambda: refinements(job, loaded, subject, searching(strategy, FirstEnd.end, subject, judge)))
+        unknown: list[str] = []
+        refined = cache(lambda: refinements(job, loaded, subject, judge, unknown))
         opening = Preflight(Controls.of(checker, settings), begun=job.begun)
         session = Session(
             judge,
@@ -134,7 +134,8 @@ def _reduce(job: Job) -> Summary:
 
         def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
             summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
-            warnings = (*summary.warnings, *look.above(ending.cause, subject), *begins(ending, session.judge.subject))
+            begun = begins(ending, session.judge.subject)
+            warnings = (*summary.warnings, *look.above(ending.cause, subject), *begun, *dict.fromkeys(unknown))
             return replace(summary, first_look=look.said, warnings=warnings)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
@@ -182,8 +183,9 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
     return session.reduce()
 
 
-def refinements(job: Job, loaded: Loaded, subject: Subgraph, search: Callable[[Space], Step]) -> Refinements:
+def refinements(job: Job, loaded: Loaded, subject: Subgraph, judge: Judge, unknown: list[str]) -> Refinements:
     """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
+    from runner.jobs.reduce.cause.prove_cause import Causes
     from runner.jobs.reduce.nested.nested_stages import NestedStages
     from runner.jobs.reduce.refinements import Refinements
 
@@ -192,9 +194,23 @@ def refinements(job: Job, loaded: Loaded, subject: Subgraph, search: Callable[[S
     def record(graph: Graph, folder: Path) -> Recorder:
         return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
+    parents = {subject.graph.names: loaded.inherited}
+
+    def inherit(graph: Graph, owner: str, hoisted: Graph, folder: Path) -> Recorded:
+        from runner.loading.parent import inherit_inside
+
+        above = parents[graph.names]
+        assert above
+        parents[hoisted.names] = found = inherit_inside(settings, above, owner, hoisted, loaded.store, job.pool, folder)
+        return found.recorded
+
     strategy = chosen(settings.strategy, ReduceSettings)
     inside = strategy.inside and closure(settings) is Closure.FREE
-    nested = NestedStages(record, job.folder / "values" / "inside", search) if inside else None
+    nested = None
+    if inside:
+        search, further = (searching(strategy, end, subject, judge) for end in (strategy.first, FirstEnd.auto))
+        known = Causes(further, strategy.cause_checks) if strategy.find is Find.cause else None
+        nested = NestedStages(record, job.folder / "values" / "inside", search, inherit, known, unknown)
     return Refinements(strategy.trim, nested, _shrinking(job, loaded, subject) if strategy.shrink else None)
 
 

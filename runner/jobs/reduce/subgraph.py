@@ -46,14 +46,15 @@ class Subgraph:
     """Cuts candidates out of one model.
 
     ``types``: what shape inference knows about tensors that were not recorded. ``file``: the user's own model.
-    ``taint``: which non-finite values belong to the failure, once that is known. ``control``: what the control shares
-    with the model. ``declared``: the model's own inputs and outputs have the types that the file declares, not the
-    recorded ones, and tensors at cuts no shape where the file leaves the rank of an input open. ``as_file``: the whole
-    model is the user's file itself. ``origin``: what the graph was made
-    from, where it is none of the model's own (a body of an answer, hoisted): its recorded values come from there.
-    ``carried``: nodes that are no elements and come along with whatever reads them (see `Graph.constants`).
-    ``fed``: the check reads values; for one that reads none no value is a bad one. ``unshown``: inner tensors that no
-    candidate hands out.
+    ``taint``: which non-finite values belong to the failure, once that is known. ``control``: what the control
+    shares with the model. ``declared``: the model's own inputs and outputs have the types that the file declares,
+    not the recorded ones, and tensors at cuts no shape where the file leaves the rank of an input open.
+    ``as_file``: the whole model is the user's file itself. ``origin``: what the graph was made from, where it is
+    none of the model's own (a body of an answer, hoisted): its recorded values come from there. ``carried``: nodes
+    that are no elements and come along with whatever reads them (see `Graph.constants`). ``fed``: the check reads
+    values; for one that reads none no value is a bad one. ``unshown``: inner tensors that no candidate hands out.
+    ``given``: of a graph that is a part of the model, so that nothing is shown by what its outputs hold, the inputs
+    that are no input of the model.
     """
 
     graph: Graph
@@ -74,6 +75,7 @@ class Subgraph:
     carried: frozenset[int] = frozenset()
     fed: bool = True
     unshown: frozenset[str] = frozenset()
+    given: frozenset[str] | None = None
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
     _reading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
@@ -228,7 +230,7 @@ class Subgraph:
         One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
         """
         for name in made.inputs:
-            if name not in self.graph.inputs and self.is_bad_feed(name):
+            if (name not in self.graph.inputs or name in (self.given or ())) and self.is_bad_feed(name):
                 return f"the value recorded for {name!r} is not finite"
         used = (*(made.inputs if self.fed else ()), *made.constants)
         return next((self.recorded.unfit[name] for name in used if name in self.recorded.unfit), None)

@@ -44,10 +44,10 @@ class Body:
     nodes: int
 
 
-def bodies(graph: Graph) -> tuple[Body, ...]:
-    """Return the bodies of all elements, as the elements stand; those of an If: then, else."""
+def bodies(graph: Graph, among: Iterable[int] | None = None) -> tuple[Body, ...]:
+    """Return the bodies of all elements, or of some, as these stand; those of an If: then, else."""
     found = []
-    for node in graph.nodes:
+    for node in graph.nodes if among is None else (graph.nodes[index] for index in among):
         kind = kind_of(graph, node.index)
         if kind is Kind.FUNCTION:
             function = graph.functions[scopes.call_key(graph.protos[node.index])]

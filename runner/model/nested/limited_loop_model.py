@@ -20,11 +20,12 @@ COUNT = "winnow.last_iteration"
 """The output of a limited Loop that holds the number of its last iteration, -1 where there was none."""
 
 
-def limited_loop(graph: Graph, body: Body, limit: int) -> ModelProto:
+def limited_loop(graph: Graph, body: Body, limit: int, *, stacked: bool = False) -> ModelProto:
     """Return a model of a Loop alone that makes ``limit`` iterations at most and gives COUNT besides.
 
-    Its outputs are what it carries, each under a name, then COUNT. The types of its inputs are those that the file
-    declares, if any: a recorder knows better. Raises HoistError for a loop that is not one.
+    Its outputs are what it carries, each under a name, then COUNT, then what it stacks, if that is wanted. The
+    types of its inputs are those that the file declares, if any: a recorder knows better. Raises HoistError for a
+    loop that is not one.
     """
     model, owner, supply = _alone(graph, body)
     carried = states(graph, body)
@@ -45,10 +46,11 @@ def limited_loop(graph: Graph, body: Body, limit: int) -> ModelProto:
     number = tensor_type(TensorProto.INT64, tuple(dims))
     inner.node.append(helper.make_node("Identity", [inputs[0].name], [after]))
     inner.input.append(helper.make_value_info(before, number))
-    set_messages(inner.output, [*inner.output[: 1 + carried], helper.make_value_info(after, number)])
+    more = list(inner.output[1 + carried :]) if stacked else []
+    set_messages(inner.output, [*inner.output[: 1 + carried], helper.make_value_info(after, number), *more])
     owner.input[:] = [limit_name, go_on, *owner.input[2:], last]
-    outputs = [name or supply.fresh("winnow.carried") for name in [*owner.output, *[""] * carried][:carried]]
-    return _finished(model, owner, [*outputs, COUNT])
+    outputs = [name or supply.fresh("winnow.given") for name in [*owner.output, *[""] * (carried + len(more))]]
+    return _finished(model, owner, [*outputs[:carried], COUNT, *outputs[carried : carried + len(more)]])
 
 
 def shortened_scan(graph: Graph, body: Body) -> tuple[ModelProto, dict[str, str]]:

@@ -92,7 +92,18 @@ def sentence(cause: Mapping[str, Any]) -> str:
     """Return what was shown, and why not more, unless that is said already."""
     said, why = told(cause), reason if isinstance(reason := cause.get("reason"), str) else ""
     why = "" if said == _NO_GOOD_VALUE and why.startswith(REFERENCE_TOO) else why
-    return f"{said}: {why}." if why else said if said.endswith(".") else f"{said}."
+    return (f"{said}: {why}." if why else said if said.endswith(".") else f"{said}.") + _inside(cause)
+
+
+def _inside(cause: Mapping[str, Any]) -> str:
+    """Return what was shown of the nodes inside those that are the cause."""
+    inside = cause.get("inside")
+    if not isinstance(inside, Mapping) or cause.get("status") not in ("proven", "joint"):
+        return ""
+    names = [str(name) for one in _causes(inside) for name in one.get("culprits") or ()]
+    if inside.get("status") in ("proven", "joint"):
+        return f" The same was shown of {listed(names, _MOST_NAMES)} inside them."
+    return f" What is named inside them fails alone, and was not shown to be the cause: {inside.get('reason')}."
 
 
 def experiments(cause: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ from runner.report.sections.cause_section import reservation
 from runner.report.sections.model_section import operator_of
 from runner.report.sections.runtimes_section import runtime
 from runner.report.summary import Summary
-from runner.text import counted, listed, one_line
+from runner.text import counted, listed, one_line, with_inside
 
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
@@ -49,6 +49,8 @@ def title(summary: Summary, model: ModelProto | None) -> str:
     what = signature.get("raised") or _words(signature)[0] + quoted(summary)
     where = runtime(summary, "target")
     about = some(operators(model)) if model and len(model.graph.node) else some(summary.culprits)
+    if summary.nested:
+        about += f" ({with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))})"
     reserved = f" ({said})" if (said := reservation(summary.cause)) else ""
     return f"{text(what)}{f' with {text(where)}' if where else ''}: {about}{reserved}"
 

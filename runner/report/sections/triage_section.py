@@ -14,6 +14,7 @@ from runner.report.sections.passes_section import session_code
 from runner.report.sections.runtimes_section import runtime, versions_section
 from runner.report.sections.workarounds_section import shown, was_tried
 from runner.report.summary import Summary
+from runner.text import with_inside
 
 _MOST_NAMES = 20
 _MOST_TITLE = 3
@@ -39,7 +40,8 @@ def title(summary: Summary) -> str:
         return "triage: nothing fails here" if summary.exit_code != 0 else "triage"
     where = runtime(summary, "target")
     reserved = f" ({said})" if (said := reservation(summary.cause)) else ""
-    about = f": {some(summary.culprits, _MOST_TITLE)}{reserved}" if summary.culprits else ""
+    names = with_inside(some(summary.culprits, _MOST_TITLE), len(summary.culprits), some(summary.nested, _MOST_TITLE))
+    about = f": {names}{reserved}" if names else ""
     return f"triage: {text(called(failure) + quoted(summary))}{f' with {text(where)}' if where else ''}{about}"
 
 

@@ -25,10 +25,11 @@ from strategies.trial import Trial
 
 @dataclass
 class SessionModel:
-    """``search``: for further answers. ``found``: these answers, and how they were found."""
+    """``search``: for further answers, ``among`` some elements. ``found``: these answers, and how they were found."""
 
     session: Session
     search: Callable[[Space], Step]
+    among: Trial | None = None
     found: dict[Trial, tuple[Inquiry, Done]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,7 +95,10 @@ class SessionModel:
 
     def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
         """Search among some elements, if what is cut out of them fails."""
+        order = tuple(one for one in order if self.among is None or one in self.among)
         session, whole = self.session, Trial.of(order)
+        if not whole:
+            return None, 0
         rest = session.ruled(session.judge, whole, "cause", "the model without what has good values", "cause")
         if rest is None or rest.answer is not Answer.YES:
             return None, 0

@@ -74,8 +74,10 @@ class Spliced:
                 if why := self._unusable(given.get(name, name)):
                     return Invalid(why)
             path = self.base.store.write(made.model, folder, nests=made.nests)
-        except CutError as error:
-            return Invalid(str(error))
+        except CutError as error:  # nothing is left where no output has a good value
+            return Invalid(
+                next(filter(None, map(self._unusable, self.base.graph.outputs if not trial else ())), str(error))
+            )
         draws = not frozenset(self.base.graph.drawing).isdisjoint(self.names(trial))
         samples = self.samples(made, trial)
         return Candidate(path, folder, trial, samples, nodes=self.names(trial), draws=draws, temporary=True)

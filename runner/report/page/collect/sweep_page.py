@@ -16,7 +16,7 @@ from runner.report.page.collect.run_page import PAGE_NAME, made_now, version
 from runner.report.page.collect.size_limit import fitted
 from runner.report.page.data import Page, PageCommand, PageJob
 from runner.report.result import read_result
-from runner.text import counted, listed
+from runner.text import counted, listed, with_inside
 
 _MOST_NAMES = 20
 _LONGEST_MESSAGE, _LONGEST_ANSWER = 1000, 200
@@ -126,7 +126,8 @@ def _job(folder: Path, row: Mapping[str, Any], shared: Sequence[str]) -> PageJob
 
 
 def _answer(row: Mapping[str, Any]) -> str:
-    names = listed([*map(str, row.get("culprits", ()))], _MOST_NAMES)
+    culprits, nested = ([*map(str, row.get(key, ()))] for key in ("culprits", "nested"))
+    names = with_inside(listed(culprits, _MOST_NAMES), len(culprits), listed(nested, _MOST_NAMES))
     before, after = row.get("before"), row.get("after")
     of = f" ({after} of {before} nodes)" if after is not None and before else ""
     return f"{names}{of}" if names else str(row.get("message") or "").partition("\n")[0][:_LONGEST_ANSWER]
