@@ -83,6 +83,7 @@ def summary_of(
         seen=seen(shown),
         said=str(shown.get("reason") or "")[:_MOST_SAID],
         outputs=compared_outputs(judge),
+        whose=ending.cause.whose.value if ending.cause else None,
     )
 
 
@@ -148,7 +149,7 @@ def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:
     cause = ending.cause
     if cause is None:
         return None
-    names = judge.subject.names
+    names, wider = judge.subject.names, cause.wider
 
     def shown(one: Experiment | None) -> dict[str, Any] | None:
         return {"outcome": one.outcome.value, "measure": one.measure, "reason": one.reason} if one else None
@@ -156,6 +157,16 @@ def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:
     return {
         "status": cause.status.value,
         "reason": cause.reason,
+        "wider": wider
+        and {
+            **{
+                key: getattr(wider, key)
+                for key in ("tensor", "type", "wider", "largest", "limit", "beyond", "elements")
+            },
+            "raised": names(wider.raised),
+            "said": wider.said,
+        },
+        "no_value": cause.no_value,
         "whole": shown(cause.whole),
         "answers": [
             {

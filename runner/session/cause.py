@@ -5,9 +5,9 @@ See `runner.jobs.reduce.cause.prove_cause`, which makes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from runner.judgment import CauseStatus, Experiment, Scale, Status
+from runner.judgment import CauseStatus, Experiment, Scale, Status, Whose
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -68,11 +68,43 @@ class Tested:
 
 
 @dataclass(frozen=True)
+class InWiderType:
+    """What an answer gives in a wider type.
+
+    ``largest``: of the exact values of ``tensor``, of which ``beyond`` many are larger than ``limit``, the end of its
+    type. ``raised``: the nodes that were in the wider type in experiment (a).
+    """
+
+    tensor: str
+    type: str
+    wider: str
+    largest: float
+    limit: float
+    beyond: int
+    elements: int
+    raised: Trial = field(default_factory=lambda: Trial.of([]))
+
+    @property
+    def said(self) -> str:
+        """It in words."""
+        end = f"{self.type} ends at {shown(self.limit)}"
+        if not self.beyond:
+            return f"the exact result is {shown(self.largest)} at most and {end}: what overflows are its partial sums"
+        return f"exact result {shown(self.largest)}, {end}, {self.beyond:,} of {counted(self.elements, 'element')}"
+
+
+def shown(number: float) -> str:
+    """Return a number for people, with thousands in groups."""
+    return f"{number:,.0f}" if 1000 <= number < 1e9 else f"{number:.6g}"
+
+
+@dataclass(frozen=True)
 class Cause:
     """What is known about the cause.
 
     ``answers``: in the order in which they were found. ``causes``: which of them are the cause, or part of it.
-    ``main``: the one with the strongest effect.
+    ``main``: the one with the strongest effect. ``whose``: whose failure it is. ``wider``: of an overflow, what the
+    answer gives in a wider type; ``no_value``: what gives it none in any type, in words.
     """
 
     status: CauseStatus
@@ -81,6 +113,9 @@ class Cause:
     causes: tuple[int, ...] = ()
     main: int = 0
     reason: str = ""
+    whose: Whose = Whose.UNKNOWN
+    wider: InWiderType | None = None
+    no_value: str = ""
 
     @property
     def ending(self) -> Status:

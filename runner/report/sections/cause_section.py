@@ -33,6 +33,10 @@ _NO_GOOD_VALUE = (
     "known to put in its place: what they compute may be beyond the range of their type on any runtime, or have no "
     "value at all (the root of a negative number). A wider type there may help, or smaller values"
 )
+_MADE_BY_BOTH = (
+    "Cause: untested. These nodes fail alone, and the reference makes a NaN or Inf there as well. No wider type heals "
+    "that"
+)
 _MOST_INSTANCES, _MOST_NAMES = 20, 4
 _THESE, _PASSES = "With good values in place of what these nodes", "the whole model passes"
 _ANOTHER = "the whole model no longer fails in this way (it has another failure, at a later stage)"
@@ -47,9 +51,13 @@ def reservation(cause: Mapping[str, Any] | None) -> str:
 
 def told(cause: Mapping[str, Any]) -> str:
     """Return what was shown, without why not more. ``cause``: of a result that may come from anywhere."""
-    if beyond_range(cause):
+    if cause.get("no_value"):
+        return _MADE_BY_BOTH
+    status, causes, wider = cause.get("status"), _causes(cause), _wider(cause)
+    if wider and status == "proven":
+        return _in_wider_type(wider)
+    if not wider and beyond_range(cause):
         return _NO_GOOD_VALUE
-    status, causes = cause.get("status"), _causes(cause)
     said = SENTENCES.get(str(status), "")
     if status == "joint":
         sets = [listed(names, _MOST_NAMES) for one in causes if isinstance(names := one.get("culprits"), list | tuple)]
@@ -64,6 +72,29 @@ def told(cause: Mapping[str, Any]) -> str:
     return said.replace(_PASSES, _ANOTHER) if another else said
 
 
+def _wider(cause: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    wider = cause.get("wider")
+    return wider if isinstance(wider, Mapping) else None
+
+
+def _in_wider_type(wider: Mapping[str, Any]) -> str:
+    """Return what was shown of an overflow."""
+    count = len(raised) if isinstance(raised := wider.get("raised"), list | tuple) else 0
+    return (
+        f"Cause: proven. {wider.get('type')} overflow in {wider.get('tensor')}: {wider.get('said')}. With "
+        f"{counted(count, 'node')} from there on in {wider.get('wider')}, up to the first tensors that fit again, the "
+        "whole model passes; with good values in place of what these nodes read, it still fails as badly. The values "
+        "are the model's own: no bug of the runtime."
+    )
+
+
+def own_values(cause: Mapping[str, Any]) -> bool:
+    """Whether the reference makes the NaN or Inf of the answer as well."""
+    answers = cause.get("answers")
+    told = isinstance(answers, list | tuple) and any(map(_made_by_the_reference_too, answers))
+    return told or _wider(cause) is not None
+
+
 def _causes(cause: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     answers = cause.get("answers")
     found = answers if isinstance(answers, list | tuple) else []
@@ -71,9 +102,10 @@ def _causes(cause: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def beyond_range(cause: Mapping[str, Any]) -> bool:
-    """Whether it is untested since the reference makes a NaN or Inf there as well: no release will do without it."""
-    status, answers = cause.get("status"), cause.get("answers")
-    return status == "untested" and isinstance(answers, list | tuple) and any(map(_made_by_the_reference_too, answers))
+    """Whether a wider type may help: no good value is known since the reference makes a NaN or Inf there as well."""
+    return (
+        not cause.get("no_value") and own_values(cause) and (cause.get("status") == "untested" or bool(_wider(cause)))
+    )
 
 
 def _made_by_the_reference_too(answer: Any) -> bool:

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
-from runner.jobs.workaround.edits import edited, program
+from runner.model.graph.edits import edited, program
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
 from runner.model.graph.graph_index import Graph
 

@@ -11,6 +11,7 @@ from runner.jobs.reduce.cause.spliced_subject import Spliced
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import Experiment, Scale, got_further, measured
 from runner.session.inquiry import Inquiry
+from runner.session.judge import Judge
 from runner.session.parallel import Expected
 from runner.session.run_stages import scale_of
 from runner.session.session import Session
@@ -64,7 +65,11 @@ class SessionModel:
 
     def with_only(self, kept: Trial, label: str) -> Experiment | None:
         """Make an experiment; None: the budget was spent before it was sure."""
-        ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
+        return self.asked(self._spliced, kept, label)
+
+    def asked(self, judge: Judge, trial: Trial, label: str) -> Experiment | None:
+        """Make an experiment with a judge of its own; as `with_only`."""
+        ruling = self.session.ruled(judge, trial, "cause", label, "cause")
         if ruling is None:
             return None
         experiment, studied = _experiment(ruling.verdict), self.session.judge.studied.signature
