@@ -83,7 +83,7 @@ def summary_of(
         seen=seen(shown),
         said=str(shown.get("reason") or "")[:_MOST_SAID],
         outputs=compared_outputs(judge),
-        whose=ending.cause.whose.value if ending.cause else None,
+        whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
     )
 
 
@@ -167,6 +167,7 @@ def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:
             "said": wider.said,
         },
         "no_value": cause.no_value,
+        "right": cause.right,
         "whole": shown(cause.whole),
         "answers": [
             {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from runner.judgment import CauseStatus, Experiment, Scale, Status, Whose
+from runner.report.sections.cause_section import NOT_THE_TARGET
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -105,6 +106,7 @@ class Cause:
     ``answers``: in the order in which they were found. ``causes``: which of them are the cause, or part of it.
     ``main``: the one with the strongest effect. ``whose``: whose failure it is. ``wider``: of an overflow, what the
     answer gives in a wider type; ``no_value``: what gives it none in any type, in words.
+    ``right``: how far both sides are from the exact values, in words.
     """
 
     status: CauseStatus
@@ -116,10 +118,13 @@ class Cause:
     whose: Whose = Whose.UNKNOWN
     wider: InWiderType | None = None
     no_value: str = ""
+    right: str = ""
 
     @property
     def ending(self) -> Status:
         """How a run ends that knows this of its answer."""
+        if self.whose is Whose.REFERENCE:
+            return Status.reference_wrong
         return Status.suspected if self.status is CauseStatus.NOT_PROVEN else Status.found
 
     def misread(self, scale: Scale) -> str:
@@ -147,4 +152,5 @@ def how_it_fails(size: int, drift: str, cause: Cause | None) -> str:
     doubted = cause is not None and cause.status is CauseStatus.NOT_PROVEN
     said = f"{counted(size, 'node')} {f'{fail} alone' if doubted else f'still {fail}'}"
     said += f"; {drift}" if drift else "" if doubted else " the same way"
-    return said + (f"; cause: {cause.said}" if cause else "")
+    blamed = NOT_THE_TARGET.get(cause.whose.value, "") if cause else ""
+    return "; ".join(filter(None, (said, f"cause: {cause.said}" if cause else "", blamed)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.jobs.triage.reproduced_failure import Reproduced
 from runner.jobs.triage.step_result import names, section
-from runner.report.sections.cause_section import own_values
+from runner.report.sections.cause_section import NOT_THE_TARGET, own_values
 from runner.report.sections.layers_section import NON_FINITE, NOT_FINITE
 from runner.text import listed
 
@@ -72,8 +72,9 @@ class Known(Reproduced):
     @property
     def proof(self) -> str:
         """What was shown of the cause on the whole model."""
-        status = section(self.result("reduce"), "cause").get("status")
-        return f"cause {status} on the whole model" if status else ""
+        found = self.result("reduce")
+        status, whose = section(found, "cause").get("status"), NOT_THE_TARGET.get(str(found.get("whose")), "")
+        return "; ".join(filter(None, (f"cause {status} on the whole model" if status else "", whose)))
 
     @property
     def recorded_too(self) -> bool:

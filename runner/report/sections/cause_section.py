@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.report.markup import bullets, code, cut, section, table
+from runner.report.markup import bullets, code, cut, section, table, text
 from runner.text import counted, listed
 
 SENTENCES: Mapping[str, str] = {
@@ -40,6 +40,12 @@ _MADE_BY_BOTH = (
 _MOST_INSTANCES, _MOST_NAMES = 20, 4
 _THESE, _PASSES = "With good values in place of what these nodes", "the whole model passes"
 _ANOTHER = "the whole model no longer fails in this way (it has another failure, at a later stage)"
+NOT_THE_TARGET: Mapping[str, str] = {
+    "conversion": "the converted model computes something else, whoever runs it",
+    "reference": "the reference is wrong, which is no bug of the target",
+    "both lose digits": "both sides lose digits",
+}
+"""What is said of a failure that is not the target's, by whose it is."""
 NOT_THE_CAUSE = "not shown to be the cause"
 """What a first line says of nodes that fail alone, where the experiments on the whole model do not hold."""
 
@@ -128,8 +134,9 @@ def experiments(cause: Mapping[str, Any]) -> str:
     others = _elsewhere(cause)
     places = "\n\nThe same pattern stands at:\n\n" + bullets(code(cut(one)) for one in others) if others else ""
     measured = "" if cause["whole"]["measure"] is None else " How bad it is, by the check, in parentheses."
+    right = f"\n\n{text(cause['right'])}." if cause["right"] else ""
     return section(
-        "The cause", f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{shown}{places}"
+        "The cause", f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{shown}{places}{right}"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 from onnx import ModelProto, TypeProto, helper
 
 from runner.candidate import Sample
-from runner.checkers.backend_run import BackendRun, Side
+from runner.checkers.backend_run import Side
 from runner.errors import WinnowError
 from runner.jobs.job import Job
 from runner.loading.models import recording_backend
@@ -68,61 +68,52 @@ class Exact:
         wider: tuple[frozenset[int], int],
         *,
         outputs: bool = False,
-    ) -> tuple[Mapping[str, Array], ...]:
+    ) -> Sequence[Mapping[str, Array]]:
         """Return the exact values of all that is computed, for each sample; ``outputs``: of the outputs alone.
 
         ``wider``: the types that are too narrow, and the one in their place. Raises NotKnown.
         """
         graph = Graph.of(model)
+        if stays := [node for node in graph.nodes if node.nests or node.name in graph.drawing]:
+            raise NotKnown(f"{stays[0].op_type} {stays[0].name} is not computed in a wider type")
         widened = WiderTypes(graph, {**types, **graph.value_types}, *wider)
         made = edited(model, [*widened.edits(range(len(graph.nodes)))])
-        stays = [node for node in graph.nodes if node.nests or node.name in graph.drawing]
-        if stays:
-            raise NotKnown(f"{stays[0].op_type} {stays[0].name} is not computed in a wider type")
         raised = {name: new for name, new in widened.raised.items() if not outputs or name in graph.output_set}
-        del made.graph.output[:]
-        fed = {name for one in samples for name in one.feeds}
-        for name in dict.fromkeys(raised.values()):
-            if name not in fed:
-                made.graph.output.append(helper.make_tensor_value_info(name, widened.wide, None))
         if not raised:
             raise NotKnown("nothing of it computes in a type that has a wider one")
+        del made.graph.output[:]
+        fed = {name for one in samples for name in one.feeds}  # a Cast rounds what it is fed
+        wanted = [name for name in dict.fromkeys(raised.values()) if name not in fed]
+        made.graph.output.extend(helper.make_tensor_value_info(name, widened.wide, None) for name in wanted)
+        ran = self._first(made, samples) if wanted else [{} for _ in samples]
+        return tuple(
+            {name: held[new] if new in held else read(one.feeds[new]) for name, new in raised.items()}
+            for one, held in zip(samples, ran, strict=True)
+        )
 
-        def named(outputs: Sequence[Mapping[str, TensorFile]]) -> tuple[Mapping[str, Array], ...]:
-            found = ({**one.feeds, **held} for one, held in zip(samples, outputs, strict=True))
-            return tuple({name: read(held[new]) for name, new in raised.items()} for held in found)
-
-        if not made.graph.output:  # it only rounds what it is fed
-            return named([{} for _ in samples])
-        path, why = self._write(made), ""
+    def _first(self, model: ModelProto, samples: Sequence[Sample]) -> Sequence[Mapping[str, Array]]:
+        why = ""
         for side in self.sides:
-            ran = self.run(side, path, samples)
-            if ran.outputs:
-                return named(ran.outputs)
-            why = why or ran.message or ran.invalid
-        raise NotKnown(f"no runtime at hand has kernels for it ({one_line(why)[:_LONGEST]})")
+            try:
+                return self.plain(model, samples, side)
+            except NotKnown as error:  # noqa: PERF203 - there are two
+                why = why or str(error)
+        raise NotKnown(f"no runtime at hand has kernels for it ({why})")
 
-    def plain(self, model: ModelProto | Path, samples: Sequence[Sample], side: Side) -> tuple[Mapping[str, Array], ...]:
+    def plain(self, model: ModelProto, samples: Sequence[Sample], side: Side) -> Sequence[Mapping[str, Array]]:
         """Return the outputs of a model as it is. Raises NotKnown."""
-        ran = self.run(side, model if isinstance(model, Path) else self._write(model), samples)
+        try:
+            path = self.store.write(model, self._free())
+            ran = side.run(path, [one.feeds for one in samples], self._free())
+        except WinnowError as error:
+            raise NotKnown(str(error)) from error
         if not ran.outputs:
             raise NotKnown(one_line(ran.message or ran.invalid)[:_LONGEST])
-        return tuple({name: read(one) for name, one in held.items() if one.structure is None} for held in ran.outputs)
-
-    def run(self, side: Side, path: Path, samples: Sequence[Sample]) -> BackendRun:
-        """Run a model. Whatever keeps it from running is said by what is returned."""
-        fed: list[Mapping[str, TensorFile]] = [one.feeds for one in samples]
-        try:
-            return side.run(path, fed or [{}], self._free())
-        except WinnowError as error:
-            return BackendRun(invalid=str(error))
+        return arrays(ran.outputs)
 
     def clear(self) -> None:
         """Remove the files of all these runs."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _write(self, model: ModelProto) -> Path:
-        return self.store.write(model, self._free())
 
     def _free(self) -> Path:
         place = next(place for at in count() if not (place := self.folder / str(at)).exists())
@@ -130,6 +121,6 @@ class Exact:
         return place
 
 
-def worst(arrays: Iterator[Array]) -> float:
-    """Return the largest magnitude of some values; 0 where there are none."""
-    return max((float(np.abs(one.astype(np.float64)).max()) for one in arrays if one.size), default=0.0)
+def arrays(given: Iterable[Mapping[str, TensorFile]]) -> Sequence[Mapping[str, Array]]:
+    """Return the tensors among values."""
+    return [{name: read(one) for name, one in held.items() if one.structure is None} for held in given]

@@ -16,7 +16,7 @@ import numpy as np
 from onnx import TensorProto, TypeProto
 
 from runner.candidate import Candidate, Invalid, Sample
-from runner.jobs.reduce.cause.exact_values import Array, Exact, NotKnown, worst
+from runner.jobs.reduce.cause.exact_values import Array, Exact, NotKnown
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.cause.splice_experiments import REACHED, USED_UP, Experiments
 from runner.jobs.reduce.subgraph import Subgraph
@@ -62,13 +62,23 @@ class Wider:
         return self.base.names(trial)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
-        """Write the candidate. A value of the reference that is not finite is none that it should give."""
-        made = edited(self.base.graph.model, [*self.types.edits(tuple(trial))])
+        """Write the candidate.
+
+        An output of the model that the raised nodes alone read has the wider type. A value of the reference that is not
+        finite is none that it should give.
+        """
+        graph, types = self.base.graph, self.types
+        made = edited(graph.model, [*types.edits(tuple(trial))])
+        casts = {node.output[0]: node for node in made.graph.node if node.op_type == "Cast"}
+        for output in made.graph.output:
+            if output.name in types.raised and trial.elements.issuperset(graph.readers.get(output.name, ())):
+                output.type.tensor_type.elem_type = types.wide
+                casts[output.name].attribute[0].i = types.wide
         samples = tuple(
             replace(one, expected={name: held for name, held in one.expected.items() if held.finite})
             for one in self.base.whole_samples
         )
-        draws = bool(self.base.graph.drawing)
+        draws = bool(graph.drawing)
         return Candidate(self.base.store.write(made, folder), folder, trial, samples, draws=draws, temporary=True)
 
 
@@ -128,8 +138,8 @@ class Overflow:
         tested, base = cause.answers[cause.main], model.session.judge.subject
         assert isinstance(base, Subgraph)
         judge, outputs = model.session.judge.stage(f"in {found.wider}", Wider(base, types)), None
-        every = tuple(node.index for node in base.graph.nodes)
-        tried = list(dict.fromkeys((*types.grown(tested.answer.elements), every)))
+        grown, every = [*types.grown(tested.answer.elements)], tuple(node.index for node in base.graph.nodes)
+        tried = grown if every in grown else [*grown, every]
         most = len(tried) if self.most is None else max(self.most - 1, 1)
         for places in tried[:most]:
             raised = Trial.of(index for index in places if types.is_low(index))
@@ -147,7 +157,7 @@ class Overflow:
         if not outputs.heals:
             why = f"the whole model fails in {found.wider} as well" if most >= len(tried) else USED_UP
             return ended(CauseStatus.NOT_PROVEN, outputs, None, why)
-        if places == every and len(every) > len(tested.answer):
+        if places not in grown:
             why = f"other nodes overflow as well: it passes only with all of them in {found.wider}"
             return ended(CauseStatus.NOT_PROVEN, None, None, why)
         inputs = Experiments(model, 1).only(tested.answer)
@@ -180,10 +190,8 @@ def _found(tensor: str, dtype: int, values: tuple[Array, ...]) -> InWiderType:
     with np.errstate(over="ignore"):
         over = [int((~np.isfinite(one.astype(narrow)) if narrow else beyond(one, dtype)).sum()) for one in values]
     assert ends
-    elements = sum(one.size for one in values)
-    return InWiderType(
-        tensor, _called(dtype), NAMES[WIDER[dtype]], worst(iter(values)), float(ends[1]), sum(over), elements
-    )
+    largest, elements = max(float(np.abs(one).max()) for one in values if one.size), sum(one.size for one in values)
+    return InWiderType(tensor, _called(dtype), NAMES[WIDER[dtype]], largest, float(ends[1]), sum(over), elements)
 
 
 def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:

@@ -22,7 +22,7 @@ from runner.jobs.reduce.cause.fed_values import unless_fed
 from runner.jobs.reduce.cause.other_words import smaller_by_experiment
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.cause.splice_experiments import Experiments, WholeModel
-from runner.judgment import SHARE, CauseStatus
+from runner.judgment import SHARE, CauseStatus, Whose
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
 from runner.session.cause import Cause, Tested
@@ -81,7 +81,7 @@ class Causes:
         cause = self.overflow(model, cause, standing) if self.overflow and standing else cause
         strongest = cause.answers[cause.main].answer
         if misread := cause.misread(model.scale):
-            cause = replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=misread)
+            cause = replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=misread, whose=Whose.CHECK)
         return unless_fed(model.session, cause, strongest), model.found.get(strongest)
 
 
