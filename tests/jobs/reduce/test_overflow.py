@@ -121,3 +121,23 @@ def test_no_more_models_than_allowed_are_tried(tmp_path: Path) -> None:
     run = reduced(tmp_path, model(tmp_path, LOST, HALF), EVALUATED, "strategy.cause_checks=2")
     assert run.result["cause"]["status"] == "not proven" and "used up" in run.result["cause"]["reason"], run.output
     assert run.result["checks"]["cause"] == 1
+
+
+def test_an_output_that_overflows_itself_is_proven_with_an_output_that_is_wider(tmp_path: Path) -> None:
+    path = model(tmp_path, [("Abs", "x", "a"), ("Mul", "a big", "z")], HALF)
+    run = reduced(tmp_path, path, EVALUATED, "checker=finite")
+    assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["z"], "proven"), run.output
+
+
+def test_the_same_pattern_that_overflows_twice_is_raised_at_both_places(tmp_path: Path) -> None:
+    twice = [
+        ("Mul", "x big", "b"),
+        ("Mul", "b tiny", "c"),
+        ("Sub", "c c", "d"),
+        ("Add", "d x", "e"),
+        ("Sqrt", "e", "r"),
+    ]
+    again = [("Mul", "r big", "f"), ("Mul", "f tiny", "g"), ("Sub", "g g", "h"), ("Add", "h x", "z")]
+    run = reduced(tmp_path, model(tmp_path, [*twice, *again], HALF), EVALUATED)
+    assert run.result["cause"]["status"] == "proven" and run.result["culprits"] == ["b"], run.output
+    assert {"b", "f"} <= {*run.result["cause"]["wider"]["raised"]}

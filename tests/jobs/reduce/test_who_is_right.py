@@ -15,42 +15,39 @@ LARGE = 2.0**23
 SHAPE = [1, 2, 4, 4]
 
 
-X = LARGE / 1024 + np.arange(32) % 3 / 1024
+WHOLE = LARGE / 1024 + np.arange(32) % 3 / 1024
 """1,024 times each is LARGE and 0, 1 or 2, which float32 holds."""
 
 
-def folded(folder: Path, *, weight: float, bias: float, scale: float, nested: bool = False) -> str:
-    """Save a Conv and a BatchNormalization, which ONNX Runtime folds; what both add and take away is large.
+def folded(folder: Path, after: list[str], *, weight: float, bias: float, nested: bool = False) -> str:
+    """Save a Conv and what ONNX Runtime folds into it; what both add and take away is large.
 
-    ``nested``: what comes after them is the branch of an If.
+    ``after``: operators that take away, and scale. ``nested``: what comes after them is the branch of an If.
     """
-    weights = {
-        "w": np.array([[[[weight]], [[0]]], [[[0]], [[weight]]]]),
-        "b": np.full(2, bias),
-        "s": np.full(2, scale),
-        "shift": np.zeros(2),
-        "mean": np.full(2, LARGE),
-        "variance": np.ones(2),
-    }
+    weights = {"w": np.array([[[[weight]], [[0]]], [[[0]], [[weight]]]]), "b": np.full(2, bias)}
     nodes = [
-        helper.make_node("Abs", ["x"], ["a"], name="abs"),
-        helper.make_node("Conv", ["a", "w", "b"], ["c"], name="conv"),
-        helper.make_node("BatchNormalization", ["c", "s", "shift", "mean", "variance"], ["n"], name="bn", epsilon=0.0),
-        helper.make_node("Neg", ["n"], ["z"], name="neg"),
+        helper.make_node("Abs", ["x"], ["abs"], name="abs"),
+        helper.make_node("Conv", ["abs", "w", "b"], ["conv"], name="conv"),
     ]
+    if after == ["bn"]:
+        weights |= {"s": np.ones(2), "shift": np.zeros(2), "mean": np.full(2, LARGE), "variance": np.ones(2)}
+        nodes.append(helper.make_node("BatchNormalization", ["conv", *[*weights][2:]], ["n"], name="bn", epsilon=0.0))
+    else:
+        weights |= {"less": np.full((1, 2, 1, 1), -LARGE - 1), "third": np.full((1, 2, 1, 1), 1 / 3)}
+        nodes.append(helper.make_node("Add", ["conv", "less"], ["add"], name="add"))
+        nodes.append(helper.make_node("Mul", ["add", "third"], ["n"], name="mul"))
     if nested:
         value = helper.make_tensor_value_info("made", TensorProto.FLOAT, SHAPE)
         body = helper.make_graph([helper.make_node("Neg", ["n"], ["made"], name="inside")], "body", [], [value])
-        nodes[-1] = helper.make_node("If", ["taken"], ["z"], name="choice", then_branch=body, else_branch=body)
-        weights["taken"] = np.array(True)
+        nodes.append(helper.make_node("If", ["taken"], ["z"], name="choice", then_branch=body, else_branch=body))
+    else:
+        nodes.append(helper.make_node("Neg", ["n"], ["z"], name="neg"))
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)] for name in ("x", "z")]
-    tensors = [
-        numpy_helper.from_array(value if value.dtype == bool else value.astype(np.float32), name)
-        for name, value in weights.items()
-    ]
-    opsets = [helper.make_opsetid("", 17)]
+    tensors = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
+    tensors += [numpy_helper.from_array(np.array(True), "taken")] if nested else []
     graph = helper.make_graph(nodes, "g", *ends, tensors)
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "net.onnx")
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "net.onnx")
     return str(folder / "net.onnx")
 
 
@@ -62,7 +59,7 @@ def reduced(folder: Path, path: str, x: np.ndarray, *more: str) -> Run:
 
 def cancelling(folder: Path, **more: bool) -> Run:
     """The Conv adds eight millions to what is small, and loses its digits; folded, nothing large is added."""
-    return reduced(folder, folded(folder, weight=1, bias=LARGE, scale=1, **more), np.linspace(0.1, 3, 32))
+    return reduced(folder, folded(folder, ["bn"], weight=1, bias=LARGE, **more), np.linspace(0.1, 3, 32))
 
 
 def test_a_reference_that_loses_its_digits_is_what_is_wrong(tmp_path: Path) -> None:
@@ -79,15 +76,15 @@ def test_a_reference_that_loses_its_digits_is_what_is_wrong(tmp_path: Path) -> N
 
 
 def test_an_optimization_that_loses_digits_is_the_targets(tmp_path: Path) -> None:
-    """The products are whole numbers, and exact; folded, each is a third of one."""
-    run = reduced(tmp_path, folded(tmp_path, weight=1024, bias=0, scale=1 / 3), X)
-    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["conv", "bn"], "target"), run.output
+    """The products are whole numbers, and exact; folded, each is divided by three."""
+    run = reduced(tmp_path, folded(tmp_path, ["add", "mul"], weight=1024, bias=0), WHOLE)
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["conv", "add", "mul"], "target"), run.output
     assert "no bug" not in run.output + (run.folder / "REPORT.md").read_text()
 
 
 def test_two_sides_that_lose_digits_are_both_told(tmp_path: Path) -> None:
-    """Folded, each product is a third of eight millions; else what is small is added to these."""
-    run = reduced(tmp_path, folded(tmp_path, weight=1024, bias=0.3, scale=1 / 3), X)
+    """Folded, each product is divided by three; else what is small is added to it."""
+    run = reduced(tmp_path, folded(tmp_path, ["add", "mul"], weight=1024, bias=0.3), WHOLE)
     assert (run.code, run.result["whose"]) == (0, "both lose digits"), run.output
     assert "both sides lose digits" in run.screen[0]
 
