@@ -41,7 +41,7 @@ _MOST_INSTANCES, _MOST_NAMES = 20, 4
 _THESE, _PASSES = "With good values in place of what these nodes", "the whole model passes"
 _ANOTHER = "the whole model no longer fails in this way (it has another failure, at a later stage)"
 NOT_THE_TARGET: Mapping[str, str] = {
-    "conversion": "the converted model computes something else, whoever runs it",
+    "conversion": "the converted model itself differs, whoever runs it",
     "reference": "the reference is wrong, which is no bug of the target",
     "both lose digits": "both sides lose digits",
 }
@@ -87,10 +87,9 @@ def _in_wider_type(wider: Mapping[str, Any]) -> str:
     """Return what was shown of an overflow."""
     count = len(raised) if isinstance(raised := wider.get("raised"), list | tuple) else 0
     return (
-        f"Cause: proven. {wider.get('type')} overflow in {wider.get('tensor')}: {wider.get('said')}. With "
-        f"{counted(count, 'node')} from there on in {wider.get('wider')}, up to the first tensors that fit again, the "
-        "whole model passes; with good values in place of what these nodes read, it still fails as badly. The values "
-        "are the model's own: no bug of the runtime."
+        f"Cause: proven. {wider.get('type')} overflow in {wider.get('tensor')}: {wider.get('said')}. The values are "
+        f"the model's own, no bug of the runtime. With {counted(count, 'node')} from there on in {wider.get('wider')} "
+        "the whole model passes; with good values in place of what these nodes read, it still fails as badly."
     )
 
 

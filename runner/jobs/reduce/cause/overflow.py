@@ -27,7 +27,6 @@ from runner.model.graph.wider_types import LOW, NAMES, WIDER, WiderTypes
 from runner.model.values.dtype_ranges import beyond, range_of
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import read
-from runner.report.sections.cause_section import REFERENCE_TOO
 from runner.session.cause import Cause, InWiderType
 from runner.session.stage import Standing
 from runner.session.subject import Cutting, cutting
@@ -92,11 +91,12 @@ class Overflow:
     def shown(self, model: SessionModel, cause: Cause, standing: Standing) -> Cause:
         """Return what is known of the cause then. ``standing``: the answer as it is handed over."""
         tested, base = cause.answers[cause.main], model.session.judge.subject
-        untested = cause.status is CauseStatus.UNTESTED and tested.unanswered.startswith(REFERENCE_TOO)
-        if not untested or not isinstance(base, Subgraph):
+        if cause.status is not CauseStatus.UNTESTED or not tested.unanswered or not isinstance(base, Subgraph):
             return cause
         names = (name for index in tested.answer for name in base.graph.nodes[index].outputs)
         tensor = next(filter(base.is_bad_feed, names), "")
+        if not tensor:
+            return cause
         dtype = WiderTypes(base.graph, base.types_of_all).dtype(tensor)
         if dtype not in WIDER:
             return replace(cause, reason=f"{cause.reason}; {_called(dtype)} has no wider type")
