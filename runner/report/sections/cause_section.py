@@ -133,7 +133,7 @@ def experiments(cause: Mapping[str, Any]) -> str:
     others = _elsewhere(cause)
     places = "\n\nThe same pattern stands at:\n\n" + bullets(code(cut(one)) for one in others) if others else ""
     measured = "" if cause["whole"]["measure"] is None else " How bad it is, by the check, in parentheses."
-    right = f"\n\n{text(cause['right'])}." if cause["right"] else ""
+    right = f"\n\n{text(cause['right'])}." if cause.get("right") else ""
     return section(
         "The cause", f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{shown}{places}{right}"
     )
