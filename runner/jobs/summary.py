@@ -84,6 +84,7 @@ def summary_of(
         seen=seen(shown),
         said=str(shown.get("reason") or "")[:_MOST_SAID],
         outputs=compared_outputs(judge),
+        whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
     )
 
 
@@ -162,9 +163,21 @@ def _told(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str, 
     def shown(one: Experiment | None) -> dict[str, Any] | None:
         return {"outcome": one.outcome.value, "measure": one.measure, "reason": one.reason} if one else None
 
+    wider = cause.wider
     return {
         "status": cause.status.value,
         "reason": cause.reason,
+        "wider": wider
+        and {
+            **{
+                key: getattr(wider, key)
+                for key in ("tensor", "type", "wider", "largest", "limit", "beyond", "elements")
+            },
+            "raised": names(wider.raised),
+            "said": wider.said,
+        },
+        "no_value": cause.no_value,
+        "right": cause.right,
         "whole": shown(cause.whole),
         "answers": [
             {

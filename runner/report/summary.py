@@ -65,7 +65,7 @@ class Summary:
     ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
-    experiment.
+    experiment. ``whose``: whose failure it is, see `runner.judgment.Whose`; None: nobody asked.
     ``memory``: what one check may take, in words.
     ``passes``: switches that a failure needs, sets of them that heal it, and the settings that turn the first off.
     ``releases``: of a package, how each that was asked ended, and which were not asked.
@@ -121,6 +121,7 @@ class Summary:
     precision: Mapping[str, Any] | None = None
     cause: Mapping[str, Any] | None = None
     answers: tuple[Summary, ...] = ()
+    whose: str | None = None
     memory: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
     outputs: tuple[Mapping[str, Any], ...] = ()

@@ -6,9 +6,10 @@ See `runner.jobs.reduce.cause.prove_cause`, which makes them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from runner.judgment import SHOWN, CauseStatus, Experiment, Scale, Status
+from runner.judgment import SHOWN, CauseStatus, Experiment, Scale, Status, Whose
+from runner.report.sections.cause_section import NOT_THE_TARGET
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -77,11 +78,44 @@ class Inside:
 
 
 @dataclass(frozen=True)
+class InWiderType:
+    """What an answer gives in a wider type.
+
+    ``largest``: of the exact values of ``tensor``, of which ``beyond`` many are larger than ``limit``, the end of its
+    type. ``raised``: the nodes that were in the wider type in experiment (a).
+    """
+
+    tensor: str
+    type: str
+    wider: str
+    largest: float
+    limit: float
+    beyond: int
+    elements: int
+    raised: Trial = field(default_factory=lambda: Trial.of([]))
+
+    @property
+    def said(self) -> str:
+        """It in words."""
+        end = f"{self.type} ends at {shown(self.limit)}"
+        if not self.beyond:
+            return f"the exact result is {shown(self.largest)} at most and {end}: what overflows are its partial sums"
+        return f"exact result {shown(self.largest)}, {end}, {self.beyond:,} of {counted(self.elements, 'element')}"
+
+
+def shown(number: float) -> str:
+    """Return a number for people, with thousands in groups."""
+    return f"{number:,.0f}" if 1000 <= number < 1e9 else f"{number:.6g}"
+
+
+@dataclass(frozen=True)
 class Cause:
     """What is known about the cause.
 
     ``answers``: in the order in which they were found. ``causes``: which of them are the cause, or part of it.
-    ``main``: the one with the strongest effect.
+    ``main``: the one with the strongest effect. ``whose``: whose failure it is. ``wider``: of an overflow, what the
+    answer gives in a wider type; ``no_value``: what gives it none in any type, in words.
+    ``right``: how far both sides are from the exact values, in words.
     """
 
     status: CauseStatus
@@ -90,10 +124,16 @@ class Cause:
     causes: tuple[int, ...] = ()
     main: int = 0
     reason: str = ""
+    whose: Whose = Whose.UNKNOWN
+    wider: InWiderType | None = None
+    no_value: str = ""
+    right: str = ""
 
     @property
     def ending(self) -> Status:
         """How a run ends that knows this of its answer."""
+        if self.whose is Whose.REFERENCE:
+            return Status.reference_wrong
         return Status.suspected if self.status is CauseStatus.NOT_PROVEN else Status.found
 
     def misread(self, scale: Scale) -> str:
@@ -122,4 +162,5 @@ def how_it_fails(size: int, drift: str, cause: Cause | None, *, inside: bool = T
     said = f"{counted(size, 'node')} {f'{fail} alone' if doubted else f'still {fail}'}"
     said += f"; {drift}" if drift else "" if doubted else " the same way"
     of = " of the owner, not of the nodes inside it" if cause and cause.status in SHOWN and not inside else ""
-    return said + (f"; cause: {cause.said}{of}" if cause else "")
+    blamed = NOT_THE_TARGET.get(cause.whose.value, "") if cause else ""
+    return "; ".join(filter(None, (said, f"cause: {cause.said}{of}" if cause else "", blamed)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.judgment import Status
+from runner.judgment import Status, Whose
 from runner.session.cause import Cause
 from runner.session.stage import Standing
 from runner.verdict import Signature
@@ -19,8 +19,8 @@ class Ending:
     ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the passing trial that differs
     least from a failing one. ``drift``: how the message of the answer's failure differs from that of the whole model's.
     ``measures``: of an answer that was made simpler, how bad it is by the check, before that and now.
-    ``cause``: what is known about the cause, None: it was not asked. ``code``: the exit code where it is not the
-    status's own.
+    ``cause``: what is known about the cause, None: it was not asked. ``whose``: whose failure it is, where no cause
+    says it. ``code``: the exit code where it is not the status's own.
     """
 
     status: Status
@@ -35,6 +35,7 @@ class Ending:
     drift: str = ""
     measures: tuple[float, float] | None = None
     code: int | None = None
+    whose: Whose | None = None
 
     @property
     def exit_code(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 from runner.errors import CannotJudge
-from runner.judgment import MEASURE, Status
+from runner.judgment import MEASURE, Status, Whose
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.session.cause import how_it_fails
@@ -191,7 +191,9 @@ class Session:
         ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
         if doubtful := answer.doubtful:
             self.recheck.withdraw(MIN_GOOD)
-            return replace(ending, status=Status.could_not_judge, message=doubtful + self.cut_short)
+            contradicts = not answer.fails and answer.again.verdict.outcome is not Outcome.UNRESOLVED
+            whose = Whose.CHECK if contradicts else None
+            return replace(ending, status=Status.could_not_judge, message=doubtful + self.cut_short, whose=whose)
         free = self.find_min_good and self._space.closure is Closure.FREE
         rest = Trial(self.whole.elements - answer.main.elements) if free else NOTHING
         min_good = self.recheck.min_good(*self.passing(answer.searched), rest)

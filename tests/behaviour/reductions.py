@@ -92,7 +92,7 @@ def noise_alone_is_not_proven(scene: Scene) -> None:
 
 
 @golden
-def an_overflow_is_untested(scene: Scene) -> None:
+def an_overflow_is_proven(scene: Scene) -> None:
     scene.model(models.OVERFLOW)
     given = ("checker=finite", "inputs.ranges={x: [0.5, 3]}", "target.rounding=on")
     scene.winnow("reduce", "net.onnx", *given, shows="screen result journal report files")

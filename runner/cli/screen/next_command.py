@@ -12,7 +12,7 @@ from runner.cli.config.bounded_yaml import read_yaml
 from runner.cli.screen.fields import count, section, sections, text, texts
 from runner.errors import UsageError
 from runner.files import inside
-from runner.judgment import ANSWERED, Status
+from runner.judgment import ANSWERED, Status, Whose
 from runner.report.replay import REPLAY_NAME
 from runner.report.sections.cause_section import beyond_range
 from runner.run_folder import REDUCED
@@ -113,7 +113,12 @@ def _after_an_answer(result: Mapping[str, Any], folder: Path, program: Sequence[
         return "", ""
     if beyond_range(section(result, "cause")) and model.parent == folder:
         return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
-    if text(result, "checker") not in _OWN_CODE and _by_optimizations(result) and model.parent == folder:
+    if (
+        text(result, "checker") not in _OWN_CODE
+        and text(result, "whose") != Whose.REFERENCE
+        and _by_optimizations(result)
+        and model.parent == folder
+    ):
         run = shown_path(folder)
         data = ["inputs=files", f"inputs.path={run}/{_DATA}"] if (folder / _DATA).is_dir() else []
         changes = ("strategy=passes", f"model={run}/{model.name}", *data)

@@ -251,8 +251,15 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
 
     def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         from runner.jobs.reduce.carried_constants import prove as proven
+        from runner.jobs.reduce.cause.exact_values import Exact
+        from runner.jobs.reduce.cause.overflow import Overflow
         from runner.jobs.reduce.cause.prove_cause import Causes
+        from runner.jobs.reduce.cause.who_is_right import WhoIsRight
 
-        return proven(Causes(search, strategy.cause_checks, look.places), session, first)
+        exact = Exact.of(job, subject.store)
+        causes = Causes(search, strategy.cause_checks, look.places, Overflow(exact, strategy.cause_checks).shown)
+        handed, cause = proven(causes, session, first)
+        judge = WhoIsRight(exact, job.settings.reference.model is not None)
+        return handed, cause and judge.judged(session, cause)
 
     return prove

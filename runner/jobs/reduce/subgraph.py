@@ -151,16 +151,20 @@ class Subgraph:
 
         ``given``: a copy that is not made again, even if it is gone: its check may be what removes it.
         """
-        samples = tuple(
+        file, draws = given or copy_for_check(self.file, folder), bool(self._drawing)
+        copied = file != self.file
+        return Candidate(file, folder, self.space.whole, self.whole_samples, draws=draws, ours=False, temporary=copied)
+
+    @property
+    def whole_samples(self) -> tuple[Sample, ...]:
+        """What the whole model is fed, and what its outputs should be, for each input sample."""
+        return tuple(
             Sample(
                 {name: sample[name] for name in self.graph.inputs if name in sample},
                 {name: sample[name] for name in self.graph.outputs if name in sample and self.has_reference(name)},
             )
             for sample in self.recorded.values
         )
-        file, draws = given or copy_for_check(self.file, folder), bool(self._drawing)
-        copied = file != self.file
-        return Candidate(file, folder, self.space.whole, samples, draws=draws, ours=False, temporary=copied)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be.

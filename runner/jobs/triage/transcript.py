@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from runner.jobs.triage.reproduced_failure import Reproduced
-from runner.jobs.triage.step_result import mappings, names, section
-from runner.report.sections.cause_section import REFERENCE_TOO
+from runner.jobs.triage.step_result import names, section
+from runner.report.sections.cause_section import NOT_THE_TARGET, own_values
 from runner.report.sections.layers_section import NON_FINITE, NOT_FINITE
 from runner.text import listed
 
@@ -72,8 +72,9 @@ class Known(Reproduced):
     @property
     def proof(self) -> str:
         """What was shown of the cause on the whole model."""
-        status = section(self.result("reduce"), "cause").get("status")
-        return f"cause {status} on the whole model" if status else ""
+        found = self.result("reduce")
+        status, whose = section(found, "cause").get("status"), NOT_THE_TARGET.get(str(found.get("whose")), "")
+        return "; ".join(filter(None, (f"cause {status} on the whole model" if status else "", whose)))
 
     @property
     def recorded_too(self) -> bool:
@@ -85,9 +86,7 @@ class Known(Reproduced):
         first = section(section(self.result("layerwise"), "layers"), "first_bad")
         if first or not self.not_finite:
             return self.not_finite and first.get("kind") == NOT_FINITE
-        answers = mappings(section(self.result("reduce"), "cause"), "answers")
-        told = (section(one, "good_outputs") for one in answers)
-        return any(str(one.get("reason")).startswith(REFERENCE_TOO) for one in told)
+        return own_values(section(self.result("reduce"), "cause"))
 
     @property
     def plain_is_finite(self) -> bool:

@@ -86,6 +86,7 @@ def combined(
         layers=_placed(known, "layerwise", section(known.result("layerwise"), "layers")) or None,
         precision=section(known.result("precision"), "precision") or None,
         cause=section(known.result("reduce"), "cause") or None,
+        whose=_text(known.result("reduce"), "whose"),
         seen=_text(answer, "seen") or "",
         said=_text(answer, "said") or "",
         workarounds=tuple(

@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
-from runner.jobs.workaround.edits import Edit, Weight, replaced, weight
+from runner.model.graph.edits import Edit, Weight, replaced, weight
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.rename import NameSupply
 from runner.model.nested.bodies import opset_of

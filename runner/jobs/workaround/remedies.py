@@ -18,10 +18,10 @@ from runner.jobs.passes.switch import Change, Switch, builder_switches, changes,
 from runner.jobs.versions.installed_packages import installed_under
 from runner.jobs.versions.release_cache import ReleaseCache
 from runner.jobs.workaround.earlier_findings import Findings, findings
-from runner.jobs.workaround.edits import program
 from runner.jobs.workaround.remedy import Remedy
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
 from runner.loading.load import Loaded, inferred_types
+from runner.model.graph.edits import program
 from runner.report.sections.passes_section import session_code
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.candidate import Variant
-from runner.jobs.workaround.edits import Edit
+from runner.model.graph.edits import Edit
 
 _KINDS = ("pass", "tactic", "rewrite", "precision", "release")
 """Those first that change least, where they cost the same."""

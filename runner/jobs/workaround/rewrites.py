@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from onnx import TensorProto, TypeProto, helper
 
-from runner.jobs.workaround.edits import Edit, Expose, Insert, Make, Read
 from runner.jobs.workaround.other_nodes import written_otherwise
+from runner.model.graph.edits import Edit, Expose, Insert, Read
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.rename import NameSupply, names_of
+from runner.model.graph.wider_types import WiderTypes
 from runner.text import listed
 
 MOST_NAMED = 2
@@ -24,12 +25,6 @@ MOST_SINGLE = 8
 """Places of one kind that are tried one by one; of more only all together."""
 _COMPARED = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16})
 """Element types that Max, or And, takes."""
-_STEPS = (1, 2, 4, 8)
-"""So many steps further on nodes are raised besides."""
-_FLOAT = TensorProto.FLOAT
-_LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_TYPED = frozenset({"Cast", "CastLike", "Constant", "ConstantOfShape", "EyeLike", "QuantizeLinear", "DequantizeLinear"})
-"""Operators that say a type themselves: they are not raised."""
 
 
 @dataclass(frozen=True)
@@ -61,22 +56,14 @@ class Rewriting:
             yield from _tried(places(nodes), places(alike))
 
     def raised(self, nodes: Collection[int]) -> Iterator[Rewrite]:
-        """Yield what runs nodes in float32; then these and more that read what they make, and all that look like them.
-
-        Nothing where none is in a low precision. A value that is beyond its range has to come down before it is cast.
-        """
-        wider, told = [frozenset(nodes)], set[str]()
-        for _ in range(max(_STEPS)):
-            made = [name for index in wider[-1] for name in self.graph.nodes[index].outputs]
-            wider.append(wider[-1].union(*(self.graph.readers.get(name, ()) for name in made)))
-        for several in dict.fromkeys((wider[0], *(wider[steps] for steps in _STEPS), self._alike(nodes))):
-            places = [index for index in sorted(several) if self._is_low(index)]
-            if places:
-                names = [self.graph.nodes[index].name for index in places]
-                what = f"in float32: {listed(names)}"
-                what = f"in float32: {', '.join(names)}" if what in told else what
-                told.add(what)
-                yield Rewrite(what, tuple(self._raised(sorted(several))), places=len(places))
+        """Yield what runs nodes in float32, and more and more of those behind them; nothing where none is low."""
+        wider, told = WiderTypes(self.graph, self.types, supply=self._supply), set[str]()
+        for several in wider.grown(nodes):
+            names = [self.graph.nodes[index].name for index in several if wider.is_low(index)]
+            what = f"in float32: {listed(names)}"
+            what = f"in float32: {', '.join(names)}" if what in told else what
+            told.add(what)
+            yield Rewrite(what, tuple(wider.edits(several)), places=len(names))
 
     def _alike(self, nodes: Collection[int]) -> frozenset[int]:
         """Return the nodes of all places where the pattern of some nodes stands."""
@@ -127,35 +114,6 @@ class Rewriting:
             found.append(Rewrite(what, edits, f"an extra {operator}", f"before {node.name}"))
         return found
 
-    def _is_low(self, index: int) -> bool:
-        """Whether a node reads and makes a low precision, and can as well read and make float32."""
-        node = self.graph.nodes[index]
-        tensors = (self.graph.protos[index].input, node.outputs)
-        low = all(any(self._dtype(name) in _LOW for name in names) for names in tensors)
-        return low and not node.nests and node.op_type not in _TYPED
-
-    def _raised(self, places: Sequence[int]) -> Iterator[Edit]:
-        """Yield what casts all that nodes read from others to float32, and what they make back for others."""
-        wide: dict[str, str] = {}
-        for index in places:
-            low = self._is_low(index)
-            if not low and self.graph.nodes[index].op_type != "Cast":  # which takes any type
-                continue
-            reader = self.graph.nodes[index].outputs[0]
-            for name in dict.fromkeys(self.graph.protos[index].input):
-                if low and name not in wide and self._dtype(name) in _LOW:
-                    cast = self._supply.fresh(f"{name}__float32")
-                    yield Insert(helper.make_node("Cast", [name], [cast], name=cast, to=_FLOAT), before=reader)
-                    yield Read(reader, name, cast)
-                elif name in wide:
-                    yield Read(reader, name, wide[name])
-            for name in self.graph.nodes[index].outputs if low else ():
-                if (dtype := self._dtype(name)) in _LOW:
-                    wide[name] = self._supply.fresh(f"{name}__raised")
-                    yield Make(name, wide[name])
-                    cast = f"{wide[name]}__low"
-                    yield Insert(helper.make_node("Cast", [wide[name]], [name], name=cast, to=dtype), behind=wide[name])
-
     # ---- where
 
     def _inner(self, nodes: Collection[int]) -> list[tuple[str, int]]:
@@ -184,11 +142,7 @@ class Rewriting:
         ]
 
     def _dtype(self, name: str) -> int:
-        """Return the element type of a tensor, 0 where it is not known."""
-        held = self.graph.initializers.get(name)
-        if isinstance(held, TensorProto):
-            return int(held.data_type)
-        return int(self.types[name].tensor_type.elem_type) if name in self.types else 0
+        return WiderTypes(self.graph, self.types).dtype(name)
 
 
 def _tried(own: Sequence[Rewrite], alike: Sequence[Rewrite]) -> Iterator[Rewrite]:

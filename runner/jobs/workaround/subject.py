@@ -10,11 +10,11 @@ from pathlib import Path
 
 from runner.candidate import Candidate, Invalid, Sample, Variant
 from runner.jobs.reduce.control_samples import samples_of
-from runner.jobs.workaround.edits import edited
 from runner.jobs.workaround.remedy import Remedy
 from runner.loading.load import Loaded
 from runner.model.graph.control_model import Form, control
 from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.edits import edited
 from runner.session.subject import values_digest
 from strategies.search_space import Space
 from strategies.trial import Trial

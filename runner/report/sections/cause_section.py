@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.report.markup import bullets, code, cut, section, table
+from runner.report.markup import bullets, code, cut, section, table, text
 from runner.text import counted, listed
 
 SENTENCES: Mapping[str, str] = {
@@ -38,9 +38,19 @@ _NO_GOOD_VALUE = (
     "known to put in its place: what they compute may be beyond the range of their type on any runtime, or have no "
     "value at all (the root of a negative number). A wider type there may help, or smaller values"
 )
+_MADE_BY_BOTH = (
+    "Cause: untested. These nodes fail alone, and the reference makes a NaN or Inf there as well. No wider type heals "
+    "that"
+)
 _MOST_INSTANCES, _MOST_NAMES = 20, 4
 _THESE, _PASSES = "With good values in place of what these nodes", "the whole model passes"
 _ANOTHER = "the whole model no longer fails in this way (it has another failure, at a later stage)"
+NOT_THE_TARGET: Mapping[str, str] = {
+    "conversion": "the converted model itself differs, whoever runs it",
+    "reference": "the reference is wrong, which is no bug of the target",
+    "both lose digits": "both sides lose digits",
+}
+"""What is said of a failure that is not the target's, by whose it is."""
 NOT_THE_CAUSE = "not shown to be the cause"
 """What a first line says of nodes that fail alone, where the experiments on the whole model do not hold."""
 
@@ -52,9 +62,13 @@ def reservation(cause: Mapping[str, Any] | None) -> str:
 
 def told(cause: Mapping[str, Any]) -> str:
     """Return what was shown, without why not more. ``cause``: of a result that may come from anywhere."""
-    if beyond_range(cause):
+    if cause.get("no_value"):
+        return _MADE_BY_BOTH
+    status, causes, wider = cause.get("status"), _causes(cause), _wider(cause)
+    if wider and status == "proven":
+        return _in_wider_type(wider)
+    if not wider and beyond_range(cause):
         return _NO_GOOD_VALUE
-    status, causes = cause.get("status"), _causes(cause)
     said = SENTENCES.get(str(status), "")
     if status == "joint":
         sets = [listed(names, _MOST_NAMES) for one in causes if isinstance(names := one.get("culprits"), list | tuple)]
@@ -71,6 +85,28 @@ def told(cause: Mapping[str, Any]) -> str:
     return said.replace(_PASSES, _ANOTHER) if another else said
 
 
+def _wider(cause: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    wider = cause.get("wider")
+    return wider if isinstance(wider, Mapping) else None
+
+
+def _in_wider_type(wider: Mapping[str, Any]) -> str:
+    """Return what was shown of an overflow."""
+    count = len(raised) if isinstance(raised := wider.get("raised"), list | tuple) else 0
+    return (
+        f"Cause: proven. {wider.get('type')} overflow in {wider.get('tensor')}: {wider.get('said')}. The values are "
+        f"the model's own, no bug of the runtime. With {counted(count, 'node')} from there on in {wider.get('wider')} "
+        "the whole model passes; with good values in place of what these nodes read, it still fails as badly."
+    )
+
+
+def own_values(cause: Mapping[str, Any]) -> bool:
+    """Whether the reference makes the NaN or Inf of the answer as well."""
+    answers = cause.get("answers")
+    told = isinstance(answers, list | tuple) and any(map(_made_by_the_reference_too, answers))
+    return told or _wider(cause) is not None
+
+
 def _causes(cause: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     answers = cause.get("answers")
     found = answers if isinstance(answers, list | tuple) else []
@@ -78,9 +114,10 @@ def _causes(cause: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def beyond_range(cause: Mapping[str, Any]) -> bool:
-    """Whether it is untested since the reference makes a NaN or Inf there as well: no release will do without it."""
-    status, answers = cause.get("status"), cause.get("answers")
-    return status == "untested" and isinstance(answers, list | tuple) and any(map(_made_by_the_reference_too, answers))
+    """Whether a wider type may help: no good value is known since the reference makes a NaN or Inf there as well."""
+    return (
+        not cause.get("no_value") and own_values(cause) and (cause.get("status") == "untested" or bool(_wider(cause)))
+    )
 
 
 def _made_by_the_reference_too(answer: Any) -> bool:
@@ -114,8 +151,9 @@ def experiments(cause: Mapping[str, Any]) -> str:
     others = _elsewhere(cause)
     places = "\n\nThe same pattern stands at:\n\n" + bullets(code(cut(one)) for one in others) if others else ""
     measured = "" if cause["whole"]["measure"] is None else " How bad it is, by the check, in parentheses."
+    right = f"\n\n{text(cause['right'])}." if cause.get("right") else ""
     return section(
-        "The cause", f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{shown}{places}"
+        "The cause", f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{shown}{places}{right}"
     )
 
 

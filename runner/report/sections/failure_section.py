@@ -14,7 +14,7 @@ from runner.model.values.dtype_ranges import range_of
 from runner.model.values.dtypes import BY_NUMPY
 from runner.report.markup import block, code, section, some, table, text
 from runner.report.page.data import PageTensor, PageValues
-from runner.report.sections.cause_section import reservation
+from runner.report.sections.cause_section import NOT_THE_TARGET, reservation
 from runner.report.sections.model_section import operator_of
 from runner.report.sections.runtimes_section import runtime
 from runner.report.summary import Summary
@@ -51,7 +51,8 @@ def title(summary: Summary, model: ModelProto | None) -> str:
     about = some(operators(model)) if model and len(model.graph.node) else some(summary.culprits)
     if summary.nested:
         about += f" ({with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))})"
-    reserved = f" ({said})" if (said := reservation(summary.cause)) else ""
+    doubts = reservation(summary.cause), NOT_THE_TARGET.get(summary.whose or "", "")
+    reserved = "".join(f" ({said})" for said in doubts if said)
     return f"{text(what)}{f' with {text(where)}' if where else ''}: {about}{reserved}"
 
 

@@ -12,8 +12,8 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
-from runner.jobs.workaround.edits import edited, program
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
+from runner.model.graph.edits import edited, program
 from runner.model.graph.graph_index import Graph
 
 _SHAPES: dict[str, list[int]] = {"x": [3, 4], "w": [4, 5], "b": [5], "g": [4], "t": [4, 3], "i": [2, 7, 3, 3]}

@@ -24,13 +24,14 @@ from runner.jobs.reduce.cause.locate_fault import locate, part_from
 from runner.jobs.reduce.cause.other_words import smaller_by_experiment
 from runner.jobs.reduce.cause.session_model import SessionModel
 from runner.jobs.reduce.cause.splice_experiments import Experiments, WholeModel
-from runner.judgment import SHARE, CauseStatus
+from runner.judgment import SHARE, CauseStatus, Whose
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import depends_on
 from runner.session.cause import Cause, Tested
 from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
+from runner.session.stage import Standing
 from runner.text import listed
 from strategies.search import Done, Step
 from strategies.search_space import Closure, Space
@@ -53,12 +54,14 @@ class Causes:
 
     ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked,
     or one that halves the model for a single node; as many as another place takes where an answer is not the cause.
-    ``wrong``: the places that the first look has found to be wrong, though what they read is right.
+    ``wrong``: the places that the first look has found to be wrong, though what they read is right. ``overflow``: shows
+    it where no good value is known; None: nothing does.
     """
 
     search: Callable[[Space], Step]
     most: int | None = None
     wrong: tuple[tuple[int, ...], ...] = ()
+    overflow: Callable[[SessionModel, Cause, Standing], Cause] | None = None
 
     def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         """Find out whether the failure arises inside an answer; return the answer that stands then.
@@ -71,15 +74,20 @@ class Causes:
             first = session.finish(*smaller)
         if first.doubtful:
             return first, None
-        cause, other = self.cause_of(model, first.standing.top_level(session.judge.subject) or first.main)
+        cause, other = self.cause_of(
+            model, first.standing.top_level(session.judge.subject) or first.main, first.standing
+        )
         return session.finish(*other) if other else first, cause
 
-    def cause_of(self, model: SessionModel, answer: Trial) -> tuple[Cause, tuple[Inquiry, Done] | None]:
+    def cause_of(
+        self, model: SessionModel, answer: Trial, standing: Standing | None = None
+    ) -> tuple[Cause, tuple[Inquiry, Done] | None]:
         """Return what is known about the cause; and of the answer that stands then how it was found, if it is new."""
         cause = Prover(model, model.session.inquiry.answered, self.most, self.wrong).prove(answer)
+        cause = self.overflow(model, cause, standing) if self.overflow and standing else cause
         strongest = cause.answers[cause.main].answer
         if misread := cause.misread(model.scale):
-            cause = replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=misread)
+            cause = replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=misread, whose=Whose.CHECK)
         other = None if strongest == answer else model.found.get(strongest)
         return unless_fed(model.session, cause, strongest), other
 

@@ -68,15 +68,16 @@ class SessionModel:
 
     def with_only(self, kept: Trial, label: str) -> Experiment | None:
         """Make an experiment; None: the budget was spent before it was sure."""
-        return self._ruled(self._spliced, kept, label, "cause")
+        return self.asked(self._spliced, kept, label)
 
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
         """Make one with fences around some parts; None: the budget was spent before it was sure."""
         judge = self.session.judge.stage("fenced", replace(self._splices, parts=tuple(parts)))
-        return self._ruled(judge, kept, label, "trust")
+        return self.asked(judge, kept, label, "trust")
 
-    def _ruled(self, judge: Judge, kept: Trial, label: str, purpose: str) -> Experiment | None:
-        ruling = self.session.ruled(judge, kept, "cause", label, purpose)
+    def asked(self, judge: Judge, trial: Trial, label: str, purpose: str = "cause") -> Experiment | None:
+        """Make an experiment with a judge of its own; as `with_only`."""
+        ruling = self.session.ruled(judge, trial, "cause", label, purpose)
         if ruling is None:
             return None
         experiment, studied = _experiment(ruling.verdict), self.session.judge.studied.signature

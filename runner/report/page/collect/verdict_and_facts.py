@@ -9,7 +9,7 @@ from runner.judgment import ANSWERED, Status
 from runner.report.markup import cut
 from runner.report.page.data import PageGraph, Row
 from runner.report.repro.backends import rounds
-from runner.report.sections.cause_section import NOT_THE_CAUSE
+from runner.report.sections.cause_section import NOT_THE_CAUSE, NOT_THE_TARGET
 from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -38,7 +38,7 @@ def verdict_of(summary: Summary, reduced: PageGraph | None = None) -> str:
         part = f"{summary.nodes_after} of {counted(summary.nodes_before, 'node')} {fails} alone"
         names = listed([_named(name, reduced) for name in summary.nested or summary.culprits], FIRST_NAMES)
         cause = CAUSES.get((summary.cause or {}).get("status", ""), "")
-        return "; ".join(filter(None, (f"{part}: {names}", cause)))
+        return "; ".join(filter(None, (f"{part}: {names}", cause, NOT_THE_TARGET.get(summary.whose or ""))))
     said = summary.message.replace("\n", "; ")
     said = said if len(said) <= LONGEST_SENTENCE else cut(_first_part(said), LONGEST)
     if summary.status in ANSWERED:

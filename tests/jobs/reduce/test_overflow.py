@@ -1,0 +1,143 @@
+"""Real runs of models that overflow whoever runs them, and of those that have no value at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.harness import Run, by_command, check_script, winnow
+
+Step = tuple[str, str, str]
+ROUNDED, EVALUATED = "target.rounding=on", "target=onnx_reference"
+X = np.linspace(1.5, 3, 8).reshape(2, 4)
+FINITE = """
+import sys
+import numpy as np, onnx.reference
+with np.load(sys.argv[2]) as data:
+    made = onnx.reference.ReferenceEvaluator(sys.argv[1]).run(None, dict(data))
+sys.exit(0 if all(np.isfinite(one).all() for one in made) else 1)
+"""
+
+
+def model(folder: Path, steps: list[Step], weights: dict[str, np.generic], dtype: int = TensorProto.FLOAT16) -> str:
+    """Save a model that makes ``z`` of ``x``, with its input; a node is called as its output."""
+    nodes = [helper.make_node(kind, reads.split(), [gives], name=gives) for kind, reads, gives in steps]
+    for node in nodes:
+        if node.op_type == "Cast":
+            node.attribute.append(helper.make_attribute("to", 1 if node.name.startswith("wide") else 10))
+    ends = [[helper.make_tensor_value_info(name, dtype, [2, 4])] for name in ("x", "z")]
+    tensors = [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "g", *ends, tensors)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), folder / "net.onnx")
+    np.savez(folder / "x.npz", x=X.astype(helper.tensor_dtype_to_np_dtype(dtype)))
+    return str(folder / "net.onnx")
+
+
+def reduced(folder: Path, path: str, *more: str) -> Run:
+    given = (f"model={path}", "inputs=files", f"inputs.path={folder / 'x.npz'}", "checker.flaky=never", *more)
+    return winnow(*given, folder=folder / "run")
+
+
+HALF = {"big": np.float16(60000), "near": np.float16(0.999), "tiny": np.float16(0.001)}
+# what overflows reaches the end as Inf - Inf alone
+LOST = [("Abs", "x", "a"), ("Mul", "a big", "b"), ("Mul", "b near", "c"), ("Sub", "b c", "d"), ("Mul", "d tiny", "z")]
+
+
+@pytest.mark.parametrize("target", [ROUNDED, EVALUATED])
+def test_an_overflow_of_float16_is_proven_in_float32(target: str, tmp_path: Path) -> None:
+    run = reduced(tmp_path, model(tmp_path, LOST, HALF), target)
+    cause, whose = run.result["cause"], run.result["whose"]
+    assert (run.code, run.result["culprits"], cause["status"], whose) == (0, ["b"], "proven", "model"), run.output
+    wider = cause["wider"]
+    # 3 * 60,000 and less, each beyond 65,504
+    assert (wider["tensor"], wider["type"], wider["wider"], wider["beyond"]) == ("b", "float16", "float32", 8)
+    assert wider["largest"] == pytest.approx(3 * 60000, rel=1e-3) and wider["limit"] == 65504
+    assert wider["raised"] == ["b", "c", "d"], "up to what fits again"
+    assert [cause["answers"][0][key]["outcome"] for key in ("good_outputs", "good_inputs")] == ["pass", "fail"]
+    said = " ".join(run.output.split())
+    assert "exact result 180,000, float16 ends at 65,504, 8 of 8 elements" in said and "no bug of the runtime" in said
+    assert "no bug of the runtime" in (run.folder / "REPORT.md").read_text()
+
+
+def test_an_overflow_of_a_cast_is_what_it_reads(tmp_path: Path) -> None:
+    cast = [("Cast", "x", "wide"), ("Mul", "wide big", "b"), ("Cast", "b", "c"), ("Mul", "c tiny", "d")]
+    path = model(tmp_path, [*cast, ("Sub", "d d", "z")], {"big": np.float32(1e6), "tiny": HALF["tiny"]})
+    run = reduced(tmp_path, path, EVALUATED)
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["c"], "proven"), run.output
+    assert run.result["cause"]["wider"]["largest"] == pytest.approx(3e6, rel=1e-3)
+
+
+def test_an_overflow_of_float32_is_proven_in_float64(tmp_path: Path) -> None:
+    steps = [("Mul", "x big", "a"), ("Exp", "a", "b"), ("Div", "b b", "c"), ("Add", "c x", "z")]
+    run = reduced(tmp_path, model(tmp_path, steps, {"big": np.float32(100)}, TensorProto.FLOAT))
+    assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["b"], "proven"), run.output
+    assert run.result["cause"]["wider"]["wider"] == "float64"
+
+
+def test_beyond_float64_nothing_is_known(tmp_path: Path) -> None:
+    steps = [("Mul", "x big", "a"), ("Exp", "a", "b"), ("Div", "b b", "c"), ("Add", "c x", "z")]
+    run = reduced(tmp_path, model(tmp_path, steps, {"big": np.float64(1000)}, TensorProto.DOUBLE))
+    assert (run.result["cause"]["status"], run.result["whose"]) == ("untested", "not known"), run.output
+    assert "float64 has no wider type" in run.result["cause"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([("Sub", "x x", "a"), ("Div", "a a", "b")], "Div b makes NaN of 0 (a, made by a) and 0 (a, made by a)"),
+        ([("Neg", "x", "a"), ("Sqrt", "a", "b")], "Sqrt b makes NaN of -1.5 (a, made by a)"),
+        ([("Neg", "x", "a"), ("Log", "a", "b")], "Log b makes NaN of -1.5 (a, made by a)"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.FLOAT])
+def test_what_no_type_heals_is_told_by_its_operands(steps: list[Step], said: str, dtype: int, tmp_path: Path) -> None:
+    run = reduced(tmp_path, model(tmp_path, [*steps, ("Add", "b x", "z")], {}, dtype), EVALUATED)
+    cause = run.result["cause"]
+    assert (run.code, run.result["culprits"], cause["status"]) == (0, ["b"], "untested"), run.output
+    assert cause["no_value"] == said and run.result["whose"] == "model"
+    assert said in " ".join(run.output.split()), run.output
+
+
+def test_what_fails_in_the_wider_type_as_well_is_not_proven(tmp_path: Path) -> None:
+    """The exponential of what overflows in float16 does so in float32."""
+    steps = [("Mul", "x big", "b"), ("Mul", "b tiny", "c"), ("Exp", "c", "d"), ("Div", "d d", "z")]
+    run = reduced(tmp_path, model(tmp_path, steps, HALF), EVALUATED)
+    assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (8, ["b"], "not proven"), run.output
+    assert "fails in float32 as well" in run.result["cause"]["reason"]
+
+
+def test_a_check_of_the_users_is_asked_about_the_wider_type(tmp_path: Path) -> None:
+    path, check = model(tmp_path, LOST, HALF), by_command(check_script(tmp_path, FINITE), "{inputs}")
+    run = reduced(tmp_path, path, *check, "reference=onnx_reference")
+    assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["b"], "proven"), run.output
+
+
+def test_no_more_models_than_allowed_are_tried(tmp_path: Path) -> None:
+    run = reduced(tmp_path, model(tmp_path, LOST, HALF), EVALUATED, "strategy.cause_checks=2")
+    assert run.result["cause"]["status"] == "not proven" and "used up" in run.result["cause"]["reason"], run.output
+    assert run.result["checks"]["cause"] == 1
+
+
+def test_an_output_that_overflows_itself_is_proven_with_an_output_that_is_wider(tmp_path: Path) -> None:
+    path = model(tmp_path, [("Abs", "x", "a"), ("Mul", "a big", "z")], HALF)
+    run = reduced(tmp_path, path, EVALUATED, "checker=finite")
+    assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["z"], "proven"), run.output
+
+
+def test_the_same_pattern_that_overflows_twice_is_raised_at_both_places(tmp_path: Path) -> None:
+    twice = [
+        ("Mul", "x big", "b"),
+        ("Mul", "b tiny", "c"),
+        ("Sub", "c c", "d"),
+        ("Add", "d x", "e"),
+        ("Sqrt", "e", "r"),
+    ]
+    again = [("Mul", "r big", "f"), ("Mul", "f tiny", "g"), ("Sub", "g g", "h"), ("Add", "h x", "z")]
+    run = reduced(tmp_path, model(tmp_path, [*twice, *again], HALF), EVALUATED)
+    assert run.result["cause"]["status"] == "proven" and run.result["culprits"] == ["b"], run.output
+    assert {"b", "f"} <= {*run.result["cause"]["wider"]["raised"]}

@@ -1,0 +1,120 @@
+"""Real runs in which two sides differ: values in float64 tell whose failure it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.harness import Run, winnow
+from tests.jobs.reduce.test_cause import COMPARE, pair
+
+LARGE = 2.0**23
+SHAPE = [1, 2, 4, 4]
+
+
+WHOLE = LARGE / 1024 + np.arange(32) % 3 / 1024
+"""1,024 times each is LARGE and 0, 1 or 2, which float32 holds."""
+
+
+def folded(folder: Path, after: list[str], *, weight: float, bias: float, nested: bool = False) -> str:
+    """Save a Conv and what ONNX Runtime folds into it; what both add and take away is large.
+
+    ``after``: operators that take away, and scale. ``nested``: what comes after them is the branch of an If.
+    """
+    weights = {"w": np.array([[[[weight]], [[0]]], [[[0]], [[weight]]]]), "b": np.full(2, bias)}
+    nodes = [
+        helper.make_node("Abs", ["x"], ["abs"], name="abs"),
+        helper.make_node("Conv", ["abs", "w", "b"], ["conv"], name="conv"),
+    ]
+    if after == ["bn"]:
+        weights |= {"s": np.ones(2), "shift": np.zeros(2), "mean": np.full(2, LARGE), "variance": np.ones(2)}
+        nodes.append(helper.make_node("BatchNormalization", ["conv", *[*weights][2:]], ["n"], name="bn", epsilon=0.0))
+    else:
+        weights |= {"less": np.full((1, 2, 1, 1), -LARGE - 1), "third": np.full((1, 2, 1, 1), 1 / 3)}
+        nodes.append(helper.make_node("Add", ["conv", "less"], ["add"], name="add"))
+        nodes.append(helper.make_node("Mul", ["add", "third"], ["n"], name="mul"))
+    if nested:
+        value = helper.make_tensor_value_info("made", TensorProto.FLOAT, SHAPE)
+        body = helper.make_graph([helper.make_node("Neg", ["n"], ["made"], name="inside")], "body", [], [value])
+        nodes.append(helper.make_node("If", ["taken"], ["z"], name="choice", then_branch=body, else_branch=body))
+    else:
+        nodes.append(helper.make_node("Neg", ["n"], ["z"], name="neg"))
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)] for name in ("x", "z")]
+    tensors = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()]
+    tensors += [numpy_helper.from_array(np.array(True), "taken")] if nested else []
+    graph = helper.make_graph(nodes, "g", *ends, tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "net.onnx")
+    return str(folder / "net.onnx")
+
+
+def reduced(folder: Path, path: str, x: np.ndarray, *more: str) -> Run:
+    np.savez(folder / "x.npz", x=x.reshape(SHAPE).astype(np.float32))
+    given = (f"model={path}", "inputs=files", f"inputs.path={folder / 'x.npz'}", *COMPARE, *more)
+    return winnow(*given, folder=folder / "run")
+
+
+def cancelling(folder: Path, **more: bool) -> Run:
+    """The Conv adds eight millions to what is small, and loses its digits; folded, nothing large is added."""
+    return reduced(folder, folded(folder, ["bn"], weight=1, bias=LARGE, **more), np.linspace(0.1, 3, 32))
+
+
+def test_a_reference_that_loses_its_digits_is_what_is_wrong(tmp_path: Path) -> None:
+    run = cancelling(tmp_path)
+    assert (run.code, run.result["status"], run.result["whose"]) == (9, "reference_wrong", "reference"), run.output
+    assert run.result["culprits"] == ["conv", "bn"] and run.result["cause"]["status"] == "proven"
+    right = run.result["cause"]["right"]
+    assert right.startswith("By values in float64 (the whole model) the target is off by "), right
+    assert "the reference is wrong, which is no bug of the target" in run.screen[0]
+    title, *_ = report = (run.folder / "REPORT.md").read_text().splitlines()
+    assert title.endswith("(the reference is wrong, which is no bug of the target)")
+    assert f"{right}." in report
+    assert not any("strategy=passes" in line for line in run.screen), "which optimizations it needs is no question"
+
+
+def test_an_optimization_that_loses_digits_is_the_targets(tmp_path: Path) -> None:
+    """The products are whole numbers, and exact; folded, each is divided by three."""
+    run = reduced(tmp_path, folded(tmp_path, ["add", "mul"], weight=1024, bias=0), WHOLE)
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["conv", "add", "mul"], "target"), run.output
+    assert "no bug" not in run.output + (run.folder / "REPORT.md").read_text()
+
+
+def test_two_sides_that_lose_digits_are_both_told(tmp_path: Path) -> None:
+    """Folded, each product is divided by three; else what is small is added to it."""
+    run = reduced(tmp_path, folded(tmp_path, ["add", "mul"], weight=1024, bias=0.3), WHOLE)
+    assert (run.code, run.result["whose"]) == (0, "both lose digits"), run.output
+    assert "both sides lose digits" in run.screen[0]
+
+
+def test_where_the_whole_has_no_values_in_float64_the_answer_tells(tmp_path: Path) -> None:
+    run = cancelling(tmp_path, nested=True)
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (9, ["conv", "bn"], "reference"), run.output
+    assert run.result["cause"]["right"].startswith("By values in float64 (the answer) ")
+
+
+def test_a_model_that_computes_something_else_is_the_conversions(tmp_path: Path) -> None:
+    steps = [("Mul", "x", "a", 1.0), ("Mul", "a", "fault", 2.0), ("Neg", "fault", "y")]
+    run = winnow(*pair(tmp_path, steps, ["y"], {"fault": 2.5}), *COMPARE, folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["fault"], "conversion"), run.output
+    assert "the converted model itself differs" in run.screen[0]
+
+
+def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
+    """A body is not computed in another type."""
+    for who, factor in (("parent", 1.0), ("child", 1.5)):
+        value = helper.make_tensor_value_info("made", TensorProto.FLOAT, [2, 3])
+        weights = [numpy_helper.from_array(np.float32(factor), "factor")]
+        inside = [helper.make_node("Mul", ["x", "factor"], ["made"], name="inside")]
+        body = helper.make_graph(inside, "body", [], [value], weights)
+        node = helper.make_node("If", ["taken"], ["y"], name="choice", then_branch=body, else_branch=body)
+        ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3])] for name in ("x", "y")]
+        graph = helper.make_graph([node], "g", *ends, [numpy_helper.from_array(np.array(True), "taken")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{who}.onnx")
+    given = (f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'parent.onnx'}", *COMPARE)
+    run = winnow(*given, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["whose"]) == (["choice"], "not known"), run.output
+    assert "If choice is not computed in a wider type" in run.result["cause"]["right"]
