@@ -142,7 +142,7 @@ class Subgraph:
 
     def kept(self, trial: Trial) -> Kept:
         """Return the nodes of ``trial``, which are elements of the graph."""
-        return Kept(self.graph, trial)
+        return Kept(self.graph, trial, carried=self.carried)
 
     def original(self, folder: Path, given: Path | None = None) -> Candidate:
         """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs.

@@ -14,6 +14,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as files
 from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorded
+from runner.text import counted
 from strategies.trial import Trial
 from tests.harness import HEAVY, Run, by_command, check_script, winnow
 from tests.model.models import ingested
@@ -405,3 +406,8 @@ def test_a_large_constant_is_named_where_the_failure_needs_it(
     assert (run.result["culprits"], run.result["cause"]["status"]) == (needed, "proven"), run.output
     assert operators(run.model()) == left
     assert (run.folder / "reduced.onnx").stat().st_size < 1 << 16
+    # the nodes of a candidate are counted alike everywhere: those that come along are some of them
+    assert run.result["nodes"] == {"before": len(nodes), "after": len(left)}
+    for whole in ("the file as it is", "the whole model"):
+        assert f"{whole} ({len(nodes)} nodes): FAIL" in run.output
+    assert f"as handed over ({counted(len(left), 'node')}): FAIL" in run.output
