@@ -130,6 +130,14 @@ def test_the_worst_sample_decides_in_any_order(
     }
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_of_an_accuracy_the_lowest_is_the_worst(tools: Tools, candidate: MakeCandidate, relu: Path, code: int) -> None:
+    samples = [{"x": np.array([code, one, 0, 0], np.float32)} for one in (2, 9, 1, 3)]
+    rules = {"measure": "error ([0-9.]+)", "measure_better": "higher"}
+    verdict = build(tools, script(tools, SAYS), "{inputs}", **rules).check(candidate(relu, *samples))
+    assert verdict.metrics == {"measure": 1, "sample": 2, "samples": 4}
+
+
 def test_a_key_that_our_own_npz_lacks_is_no_failure(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
     name = script(tools, "import sys, numpy; numpy.load(sys.argv[2])['y']\n")
     check = build(tools, name, "{inputs}", "{references}")
