@@ -203,6 +203,8 @@ class Judge:
             candidate.discard()
             shutil.rmtree(candidate.folder, ignore_errors=True)
             return None
+        if candidate.left_out and raw.outcome is Outcome.PASS:
+            raw = replace(raw, outcome=Outcome.UNRESOLVED, reason=f"it passes, {candidate.fewer}")
         seal.confirm()
         self.room.confirm()
         self.room.judge(raw)
@@ -292,6 +294,7 @@ class Judge:
         if isinstance(made, Invalid):
             shutil.rmtree(folder)
             return iteration, made
+        label += f", {made.fewer}" if made.left_out else ""
         return iteration, replace(made, iteration=iteration, phase=phase, label=label)
 
     def _last_iteration(self) -> int:
