@@ -7,7 +7,7 @@ The code of what comes after the search is loaded while the first checks run: th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
@@ -134,7 +134,7 @@ def _reduce(job: Job) -> Summary:
 
         def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
             summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
-            warnings = (*summary.warnings, *look.above(ending.cause, subject))
+            warnings = (*summary.warnings, *look.above(ending.cause, subject), *_flipped(session, ending))
             return replace(summary, first_look=look.said, warnings=warnings)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
@@ -151,6 +151,15 @@ def _reduce(job: Job) -> Summary:
             summary = with_rest(told(ending, reliability), summary, rest)
         job.bundle(summary, files_of(ending))
     return summary
+
+
+def _flipped(session: Session, ending: Ending) -> Iterator[str]:
+    """Say which index flips within rounding, where the cause does not."""
+    from runner.jobs.reduce.cause.flipped_index import flipped
+
+    note = flipped(session.judge, ending.main) if ending.main else ""
+    if note and not (ending.cause and ending.cause.reason == note):
+        yield note
 
 
 def _prepare(subject: Subgraph) -> None:
@@ -234,8 +243,10 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
 
     def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         from runner.jobs.reduce.carried_constants import prove as proven
+        from runner.jobs.reduce.cause.flipped_index import unless_flipped
         from runner.jobs.reduce.cause.prove_cause import Causes
 
-        return proven(Causes(search, strategy.cause_checks, look.places), session, first)
+        handed, cause = proven(Causes(search, strategy.cause_checks, look.places), session, first)
+        return handed, unless_flipped(session.judge, cause)
 
     return prove
