@@ -52,9 +52,10 @@ class Candidate:
     alone, and is removed after it. ``inside``: inner tensors at which it is taken apart, where the backend can: each
     part gets what the samples expect. ``marked``: inner tensors that it hands out (its model has them as outputs, or
     its parts make them), each of which is measured. ``control``: its model has nothing of the one under study, so the
-    reference has no other in its place. The judge says the rest: ``iteration``: one running number over a whole run;
-    ``phase`` and ``label``: what it is checked for. ``variant``: of what runs it. The checker adds ``values``: files
-    and folders with values in the form that it asks for.
+    reference has no other in its place. ``left_out``: how many samples do not judge it, since
+    their values would themselves explain a failure. The judge says the rest: ``iteration``: one running number over a
+    whole run; ``phase`` and ``label``: what it is checked for. ``variant``: of what runs it. The checker adds
+    ``values``: files and folders with values in the form that it asks for.
     """
 
     model: Path | None
@@ -71,6 +72,7 @@ class Candidate:
     inside: tuple[str, ...] = ()
     marked: tuple[str, ...] = ()
     control: bool = False
+    left_out: int = 0
     iteration: int = 0
     phase: str = ""
     label: str = ""
@@ -80,6 +82,11 @@ class Candidate:
     def size(self) -> int:
         """How many nodes it has, where they are named: its elements may be parts of these. Else how many elements."""
         return len(self.nodes) or len(self.trial)
+
+    @property
+    def fewer(self) -> str:
+        """What there is to say of the samples that are left out."""
+        return fewer(self.left_out, len(self.samples))
 
     def discard(self) -> None:
         """Remove the model's file, if it was made for this check alone."""
@@ -93,6 +100,11 @@ class Candidate:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
+
+
+def fewer(left_out: int, judging: int) -> str:
+    """Say that some samples do not judge a candidate."""
+    return f"{left_out} of {left_out + judging} samples left out, whose values hold NaN or Inf"
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ ERROR = Scale()
 def measured(metrics: Mapping[str, Any]) -> float | None:
     """Return the measure among a verdict's metrics; None where there is none. A journal may hold anything."""
     found = metrics.get(MEASURE)
-    return float(found) if isinstance(found, int | float) else None
+    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
 def least_as_bad(harm: float, among: int = 1) -> float:

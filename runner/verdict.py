@@ -20,6 +20,8 @@ INSIDE = "inside"
 """The key of a verdict's metrics for the tensors inside a model that were judged, and how bad each is."""
 TABLE = "table"
 """The key of a verdict's metrics for a row of numbers on each tensor that was compared."""
+FLIPPED = "flipped"
+"""The key of a verdict's metrics for the first integers that differ: places, the target's, and what is right."""
 NOT_FINITE = "not_finite"
 """The key of a verdict's metrics for how many elements of the output that failed are NaN and Inf, of how many."""
 _OF_A_ROW: Mapping[str, tuple[type, ...]] = {

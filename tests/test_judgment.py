@@ -109,7 +109,8 @@ def test_how_bad_something_is_without_a_measure() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "size"), [({}, None), ({MEASURE: 2}, 2.0), ({MEASURE: "2"}, None), ({MEASURE: None}, None)]
+    ("held", "size"),
+    [({}, None), ({MEASURE: 2}, 2.0), ({MEASURE: "2"}, None), ({MEASURE: None}, None), ({MEASURE: True}, None)],
 )
 def test_a_measure_is_a_number(held: dict[str, object], size: float | None) -> None:
     assert measured(held) == size

@@ -27,7 +27,7 @@ from runner.journal.journal import Journal
 from runner.journal.open_journals import Journals
 from runner.report.live.checked import Checked
 from runner.schema.checker import SameFailure
-from runner.session.subject import Subject, nodes_of
+from runner.session.subject import Subject, kept, nodes_of
 from runner.session.trust.check_counts import CONSTANTS, FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
@@ -203,6 +203,8 @@ class Judge:
             candidate.discard()
             shutil.rmtree(candidate.folder, ignore_errors=True)
             return None
+        if candidate.left_out and raw.outcome is Outcome.PASS:
+            raw = replace(raw, outcome=Outcome.UNRESOLVED, reason=f"it passes, {candidate.fewer}")
         seal.confirm()
         self.room.confirm()
         self.room.judge(raw)
@@ -252,7 +254,8 @@ class Judge:
     def unfit(self, trial: Trial) -> tuple[str, ...]:
         """Return why removals of single elements were not judged, as far as the check itself is why."""
         self.journal.refresh()
-        if len(trial) == 1 or nodes_of(self.subject, trial) != trial:
+        own = kept(self.subject, trial)
+        if len(trial) == 1 or (own and not own.inside and own.nodes != trial):
             return ()  # nothing can be left out, or what was left out was no node
         verdicts = [self._relative(known) for known in self.journal.removals(trial)]
         unknown = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.UNRESOLVED]
@@ -291,6 +294,7 @@ class Judge:
         if isinstance(made, Invalid):
             shutil.rmtree(folder)
             return iteration, made
+        label += f", {made.fewer}" if made.left_out else ""
         return iteration, replace(made, iteration=iteration, phase=phase, label=label)
 
     def _last_iteration(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 from runner.errors import CannotJudge
-from runner.judgment import MEASURE, Status, Whose
+from runner.judgment import Status, Whose, measured
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.session.cause import how_it_fails
@@ -119,7 +119,7 @@ class Session:
         except ContradictionError as found:
             self._measure(found)
         if self.steady:
-            self.steady = len({one.metrics.get(MEASURE) for one in self.judge.counted(end)[:PROVEN_BY]}) == 1
+            self.steady = len({measured(one.metrics) for one in self.judge.counted(end)[:PROVEN_BY]}) == 1
         return verdict
 
     def confirm_nothing(self, *, unjudged: bool = False) -> None:

@@ -57,7 +57,7 @@ class Standing:
     @property
     def size(self) -> int:
         """How many top-level nodes the answer has."""
-        return len(self._kept.nodes) if self._kept else len(self.judge.subject.names(self.trial))
+        return len(self._kept.present) if self._kept else len(self.judge.subject.names(self.trial))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.model.files.candidate_store import Store
+from runner.model.graph.constants import needed
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
@@ -47,11 +48,21 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Kept:
-    """What a trial keeps of a graph: these nodes of it. ``inside``: what is searched is inside one of them."""
+    """What a trial keeps of a graph: these nodes of it.
+
+    ``inside``: what is searched is inside one of them. ``carried``: elements that come along where one needs them.
+    """
 
     graph: Graph
     nodes: Trial
     inside: bool = False
+    carried: frozenset[int] = frozenset()
+
+    @property
+    def present(self) -> Trial:
+        """All top-level nodes of the candidate."""
+        found = needed(self.graph, self.nodes.elements, self.carried)
+        return Trial(self.nodes.elements | found) if found else self.nodes
 
 
 class Cutting(Subject, Protocol):
@@ -116,9 +127,9 @@ def kept(subject: Subject, trial: Trial) -> Kept | None:
 
 
 def nodes_of(subject: Subject, trial: Trial) -> Trial:
-    """Return what a person is told that a trial has: its nodes, where its elements are something else."""
+    """Return what a person is told that a trial has: the nodes of its candidate, where it cuts models."""
     whole = kept(subject, trial) if trial else None
-    return whole.nodes if whole and not whole.inside else trial
+    return whole.present if whole and not whole.inside else trial
 
 
 def values_digest(samples: Iterable[Mapping[str, TensorFile]]) -> str:

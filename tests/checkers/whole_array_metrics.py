@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from runner.checkers.compare.element_blocks import Array
-from runner.checkers.compare.metrics import EXACT_BYTES, FLOOR_ULPS, KINDS, Difference
+from runner.checkers.compare.metrics import EXACT_BYTES, FLOOR_ULPS, KINDS, MOST_FLIPS, Difference
 from runner.checkers.failure_measure import finite
 from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic
 
@@ -91,6 +91,9 @@ def _exactly(target: Array, reference: Array, rule: CompareChecker) -> Differenc
         cosine=1.0 if _is_text(target) else _cosine(_numbers(target), _numbers(reference)),
         fraction=share,
         measured=True,
+        flips=()
+        if _is_text(target)
+        else tuple((int(at), int(a[at]), int(b[at])) for at in np.flatnonzero(unlike)[:MOST_FLIPS]),
     )
 
 

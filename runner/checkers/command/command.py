@@ -25,7 +25,7 @@ from runner.checkers.command.tracebacks import BY_LINE, NOT_IN_NPZ
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
-from runner.judgment import ERROR, MEASURE, measured
+from runner.judgment import MEASURE, Scale, measured
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.schema.settings import context_of
 from runner.verdict import CHECK_OUTPUT, Verdict
@@ -151,15 +151,23 @@ class CommandCheck(Checker):
         every: list[Verdict] = []
         for number, sample in enumerate(samples):
             every.append(self._run(candidate, number, sample))
-            if _badness(every[-1]) == _badness(None):
+            if self._badness(every[-1]) == self._badness(None):
                 break
         # of several that pass alike the last
-        verdict = max(every, key=lambda one: (_badness(one), one.outcome is Outcome.PASS and every.index(one)))
+        verdict = max(every, key=lambda one: (self._badness(one), one.outcome is Outcome.PASS and every.index(one)))
         if len(samples) > 1:
             counted = {"sample": every.index(verdict), "samples": len(samples)}
             verdict = dataclasses.replace(verdict, metrics={**verdict.metrics, **counted})
         peak = max(one.peak_rss_mb for one in every)
         return dataclasses.replace(verdict, seconds=sum(one.seconds for one in every), peak_rss_mb=peak)
+
+    def _badness(self, verdict: Verdict | None) -> tuple[int, float]:
+        """How bad it is what a check says of one sample; None: nothing is worse. What is not known may be a failure."""
+        if verdict is None:
+            return len(_FROM_GOOD), math.inf
+        measure, scale = measured(verdict.metrics), Scale(higher_is_better=self.higher_is_better)
+        unmeasured = math.inf if verdict.outcome is Outcome.FAIL else -math.inf
+        return _FROM_GOOD.index(verdict.outcome) + 1, unmeasured if measure is None else scale.harm(measure)
 
     def _run(self, candidate: Candidate, number: int, sample: Sample | None) -> Verdict:
         given = self._values(candidate, number, sample)
@@ -247,16 +255,6 @@ class CommandCheck(Checker):
     def _first_to_print(self, text: str, candidate: Candidate) -> int:
         """Return the number of the first check that printed this, wherever its candidate lay."""
         return self._printed.setdefault(hash(text.replace(str(candidate.folder), "")), candidate.iteration)
-
-
-def _badness(verdict: Verdict | None) -> tuple[int, float]:
-    """How bad it is what a check says of one sample; None: nothing is worse. What is not known may be a failure."""
-    if verdict is None:
-        return len(_FROM_GOOD), math.inf
-    measure = measured(verdict.metrics)
-    failed = verdict.outcome is Outcome.FAIL
-    unmeasured = math.inf if failed else -math.inf
-    return _FROM_GOOD.index(verdict.outcome) + 1, unmeasured if measure is None else ERROR.harm(measure)
 
 
 def _read(path: Path) -> str:

@@ -19,7 +19,7 @@ from runner.judgment import MEASURE
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.text import listed
-from runner.verdict import INSIDE, TABLE, Signature, Verdict
+from runner.verdict import FLIPPED, INSIDE, TABLE, Signature, Verdict
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -142,6 +142,7 @@ class Comparison:
         found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
         found |= {"metric": worst.metric.value} if len(self._rules.metrics) > 1 else {}
         found |= {"exact": True} if worst.difference.exact else {}
+        found |= {FLIPPED: [list(one) for one in flips]} if (flips := worst.difference.flips) else {}
         found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
         if worst.difference.measured and worst.difference.kind in ("", "mismatch"):
             found[MEASURE] = as_number(worst.rank[1])

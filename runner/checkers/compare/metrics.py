@@ -24,6 +24,8 @@ FLOOR_ULPS = 4.0
 KINDS = ("shape", "nan", "inf", "mismatch")
 # smallest size in bytes of an integer type whose values are counts and indices rather than quantized reals
 EXACT_BYTES = 4
+MOST_FLIPS = 20
+"""Integers that differ, of which it is kept what they are."""
 # share of the elements of such a type that counts as one tolerance
 EXACT_SHARE = 0.1
 
@@ -38,6 +40,7 @@ class Difference:
     whatever the metric: no tolerance applies but the share of elements that ``metric=fraction`` lets differ.
     ``nothing``: all elements were left out, as the settings want it for NaN and Inf: nothing was compared.
     ``measured``: values were held against values, of which the numbers tell; else there are none.
+    ``flips``: the first integers that differ: their place in the flat tensor, the target's, the reference's.
 
     Units: scale and fraction: part of max(|reference|) (fraction: of the largest error after leaving out the allowed
     share of elements); elementwise: part of ``atol + rtol * |reference|``; cosine: 1 - cos; exact: share of elements.
@@ -55,6 +58,7 @@ class Difference:
     fraction: float = 0.0
     nothing: bool = False
     measured: bool = False
+    flips: tuple[tuple[int, int, int], ...] = ()
 
     def fails(self, limit: float | None = None) -> bool:
         """Whether the output differs; ``limit`` replaces the fixed tolerance (not for exact types)."""
@@ -151,6 +155,7 @@ def _exactly(pair: Pair, rule: CompareChecker) -> Difference:
     """Compare what is equal or differs. Nothing is cast to a type that lacks digits: 2^53 + 1 is not 2^53."""
     is_text, size = _is_text(pair.target), pair.target.size
     count, distances, relative = 0, _Running(), _Running()
+    seen, flips = 0, list[tuple[int, int, int]]()
     angle = None if is_text else Angle(pair.survey().largest)
     for a, b in pair.stored():
         if angle is None:
@@ -167,7 +172,10 @@ def _exactly(pair: Pair, rule: CompareChecker) -> Difference:
             distances.more(distance)
             relative.more(_relative(distance, np.abs(real(b))))
             angle.more(real(a), real(b))
+            places = np.flatnonzero(unlike)[: MOST_FLIPS - len(flips)]
+            flips += [(seen + int(at), int(a[at]), int(b[at])) for at in places]
         count += int(np.count_nonzero(unlike))
+        seen += a.size
     share = count / size
     limit = rule.fraction if rule.metric is Metric.fraction else 0.0
     how_far = "" if is_text else f", by up to {distances.largest:g}"
@@ -182,6 +190,7 @@ def _exactly(pair: Pair, rule: CompareChecker) -> Difference:
         cosine=1.0 if angle is None else angle.cosine,
         fraction=share,
         measured=True,
+        flips=tuple(flips),
     )
 
 

@@ -28,6 +28,7 @@ from runner.session.judge import Judge
 from runner.session.question import study
 from runner.session.result import Ending
 from runner.session.stage import Standing
+from runner.session.subject import nodes_of
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -50,7 +51,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             cut_policy=settings.cut.policy,
             outputs=settings.cut.outputs,
         )
-        subject = replace(subject, carried=graph.constants if subject.carries else frozenset())
+        ends = {graph.producers.get(name) for name in strategy.inputs}  # what the user names is where the part begins
+        subject = replace(subject, carried=graph.constants - ends if subject.carries else frozenset())
         with job.judge(subject, loaded, "nodes") as judge:
             job.drop_stale_results()
             ending = job.ended(_Nothing(), lambda: _extracted(job, loaded, judge, wanted))
@@ -72,7 +74,7 @@ class _Nothing:
 
 def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Ending:
     subject = judge.subject
-    size = counted(len(wanted), "node")
+    size = counted(len(nodes_of(subject, wanted)), "node")
     if job.settings.plan:
         said = f"{size} of {len(loaded.graph.nodes)} would be extracted; nothing was cut or checked, as asked"
         return Ending(Status.planned, said)

@@ -8,7 +8,7 @@ does not fail, all are elements.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ from runner.verdict import rows_of
 from runner.workers.leases.lease import OutOfTime
 from strategies.one_at_a_time import claim, sweep
 from strategies.outcome import Answer, Outcome
-from strategies.search import Ask, Search, Step
+from strategies.search import Ask, Claim, Done, Search, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -130,40 +130,45 @@ def as_elements(judge: Judge, subject: Subgraph, freed: Collection[int]) -> Judg
 # ---- an answer
 
 
-def freezing(standing: Standing) -> Stage | None:
-    """Return the stage that freezes what an answer carries: what no longer fails without a node is named with it.
+def freezings(standing: Standing) -> Iterator[Stage]:
+    """Yield the stages that freeze what an answer carries: what no longer fails without a node is named with it.
 
-    What takes more than LARGEST_CONSTANT bytes stays a node.
+    First what takes up to LARGEST_CONSTANT bytes. What takes more stays a node, unless the failure needs it.
     """
     subject, trial = standing.judge.subject, standing.trial
     if not isinstance(subject, Subgraph) or not subject.carried:
-        return None
+        return
     graph, values = subject.graph, subject.recorded.values
-    small = {
-        index
-        for index in needed(graph, trial, subject.carried)
-        if values
-        and all(
-            name in sample and sample[name].structure is None and sample[name].size <= LARGEST_CONSTANT
-            for name in graph.nodes[index].outputs
-            for sample in values
-        )
-    }
-    if not small:
-        return None
-    whole = Trial(trial.elements | small)
-    above = tuple(small.intersection(read) if index in small else () for index, read in enumerate(graph.parents))
-    space = Space(tuple(whole), tuple(map(tuple, above)), Closure.DESCENDANTS)
-    judge = standing.judge.stage(FREEZING, replace(subject, carried=subject.carried - small))
+    small, large = set[int](), set[int]()
+    for index in needed(graph, trial, subject.carried):
+        held = [sample.get(name) for name in graph.nodes[index].outputs for sample in values]
+        if held and all(one is not None and one.structure is None for one in held):
+            (small if max(one.size for one in held if one) <= LARGEST_CONSTANT else large).add(index)
+    if small:
+        yield _freezing(standing, subject, small, claim(trial, 0))
+    if large:  # a model with their values is no smaller
+        yield _freezing(standing, subject, large, Done(None, Claim.ONE_MINIMAL))
+
+
+def _freezing(standing: Standing, subject: Subgraph, chosen: Collection[int], frozen: Done) -> Stage:
+    """Return the stage that freezes those ``chosen``. ``frozen``: its end where the failure needs none of them."""
+    trial = standing.trial
+    whole = Trial(trial.elements.union(chosen))
+    above = tuple(
+        tuple(set(read).intersection(chosen)) if index in chosen else ()
+        for index, read in enumerate(subject.graph.parents)
+    )
+    space = Space(tuple(whole), above, Closure.DESCENDANTS)
+    judge = standing.judge.stage(FREEZING, replace(subject, carried=subject.carried.difference(chosen)))
 
     def then(answer: Answer) -> Step:
         # with a constant that is needed, a node that reads it may not be, nor then a constant that only that one read
-        return claim(trial, 0) if answer is Answer.YES else sweep(space, whole, freely, last=tuple(trial))
+        return frozen if answer is Answer.YES else sweep(space, whole, freely, last=tuple(trial))
 
     def freely(keep: Trial, _: int) -> Step:
         return sweep(Space(tuple(keep)), keep, claim)
 
-    first = Ask(trial, then, FREEZING, "its constants as values", left=len(small))
+    first = Ask(trial, then, FREEZING, "its constants as values", left=len(chosen))
     return Stage(
         FREEZING,
         "its constants as nodes",

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.candidate import fewer
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import milder
 from runner.report.summary import Summary
 from runner.session.result import Ending
+from runner.session.stage import Standing
 from runner.session.subject import Subject, cutting
 from runner.text import counted, listed
 from strategies.search import Claim
@@ -49,7 +51,7 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
         nested=nested,
         model="reduced.onnx" if (folder / "reduced.onnx").exists() else None,
         min_good="min_good.onnx" if ending.min_good else None,
-        warnings=(*summary.warnings, *grosser(ending.measures)),
+        warnings=(*summary.warnings, *grosser(ending.measures), *_fewer(standing, subject)),
     )
 
 
@@ -77,6 +79,15 @@ def begins(ending: Ending, subject: Subject) -> tuple[str, ...]:
         "are kept; a check that compares with what {references} holds needs none of them that is not at fault"
     )
     return (said,)
+
+
+def _fewer(standing: Standing, subject: Subgraph) -> tuple[str, ...]:
+    """Say how many samples do not judge the answer: what is fed of theirs would itself explain a failure."""
+    if (every := len(subject.recorded.values)) < 2:
+        return ()
+    own = cutting(standing.judge.subject)
+    judging = len(own.samples(own.cut(standing.trial)))
+    return (f"the answer: {fewer(every - judging, judging)}",) if judging < every else ()
 
 
 def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from runner.jobs.reduce.carried_constants import freezing
+from runner.jobs.reduce.carried_constants import freezings
 from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.shrink.passes import Shrinking
 from runner.jobs.reduce.shrink.shrunk_subject import Shrunk
@@ -42,8 +42,7 @@ class Refinements:
         return next(self._left, None)
 
     def _stages(self, standing: Standing) -> Iterator[Stage]:
-        if stage := freezing(standing):
-            yield stage
+        yield from freezings(standing)
         yield from self._sinks(standing)
         if self.nested:
             yield from self.nested.stages(standing)

@@ -7,7 +7,7 @@ The code of what comes after the search is loaded while the first checks run: th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from importlib import import_module
@@ -134,8 +134,8 @@ def _reduce(job: Job) -> Summary:
 
         def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
             summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
-            begun = begins(ending, session.judge.subject)
-            warnings = (*summary.warnings, *look.above(ending.cause, subject), *begun, *dict.fromkeys(unknown))
+            more = (*begins(ending, session.judge.subject), *dict.fromkeys(unknown), *_flipped(session, ending))
+            warnings = (*summary.warnings, *look.above(ending.cause, subject), *more)
             return replace(summary, first_look=look.said, warnings=warnings)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
@@ -152,6 +152,15 @@ def _reduce(job: Job) -> Summary:
             summary = with_rest(told(ending, reliability), summary, rest)
         job.bundle(summary, files_of(ending))
     return summary
+
+
+def _flipped(session: Session, ending: Ending) -> Iterator[str]:
+    """Say which index flips within rounding, where the cause does not."""
+    from runner.jobs.reduce.cause.flipped_index import flipped
+
+    note = flipped(session.judge, ending.main) if ending.main else ""
+    if note and not (ending.cause and ending.cause.reason == note):
+        yield note
 
 
 def _prepare(subject: Subgraph) -> None:
@@ -252,6 +261,7 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
     def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         from runner.jobs.reduce.carried_constants import prove as proven
         from runner.jobs.reduce.cause.exact_values import Exact
+        from runner.jobs.reduce.cause.flipped_index import unless_flipped
         from runner.jobs.reduce.cause.overflow import Overflow
         from runner.jobs.reduce.cause.prove_cause import Causes
         from runner.jobs.reduce.cause.who_is_right import WhoIsRight
@@ -260,6 +270,6 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
         causes = Causes(search, strategy.cause_checks, look.places, Overflow(exact, strategy.cause_checks).shown)
         handed, cause = proven(causes, session, first)
         judge = WhoIsRight(exact, job.settings.reference.model is not None)
-        return handed, cause and judge.judged(session, cause)
+        return handed, unless_flipped(session.judge, cause and judge.judged(session, cause))
 
     return prove

@@ -115,7 +115,9 @@ class Subgraph:
         if self.as_file and trial == self.space.whole:
             return self.original(folder)
         draws = bool(self._drawing) and not self._drawing.isdisjoint(self.names(trial))
-        return cut_candidate(self, self.store, trial, folder, self._unusable, draws=draws)
+        made = cut_candidate(self, self.store, trial, folder, self._unusable, draws=draws)
+        left = 0 if isinstance(made, Invalid) else len(self.recorded.values) - len(made.samples)
+        return replace(made, left_out=left) if left and isinstance(made, Candidate) else made
 
     def cut(self, trial: Trial) -> Cut:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
@@ -144,7 +146,7 @@ class Subgraph:
 
     def kept(self, trial: Trial) -> Kept:
         """Return the nodes of ``trial``, which are elements of the graph."""
-        return Kept(self.graph, trial)
+        return Kept(self.graph, trial, carried=self.carried)
 
     def original(self, folder: Path, given: Path | None = None) -> Candidate:
         """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs.
@@ -181,8 +183,17 @@ class Subgraph:
                     {name: values[name] for name in made.outputs if name in values and self.has_reference(name)}
                 ),
             )
-            for values in self.recorded.values
+            for values in self.judging(made)
         )
+
+    def judging(self, made: Cut) -> tuple[Mapping[str, TensorFile], ...]:
+        """Return the values of the samples that judge a cut: of which nothing fed would itself explain a failure."""
+        fed = [name for name in made.inputs if self.fed and self._is_judged(name) and not self._meant(name)]
+        every = self.recorded.values
+        return tuple(one for one in every if all(one[name].finite for name in fed if name in one))
+
+    def _is_judged(self, name: str) -> bool:
+        return name not in self.graph.inputs or name in (self.given or ())
 
     def _feed(self, name: str, declared: onnx.TypeProto, values: Mapping[str, TensorFile]) -> TensorFile | None:
         """The value to feed: recorded, or seeded where the policy says so or nothing was recorded."""
@@ -233,9 +244,9 @@ class Subgraph:
 
         One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
         """
-        for name in made.inputs:
-            if (name not in self.graph.inputs or name in (self.given or ())) and self.is_bad_feed(name):
-                return f"the value recorded for {name!r} is not finite"
+        if self.recorded.values and not self.judging(made):
+            bad = (name for name in made.inputs if self._is_judged(name) and self.is_bad_feed(name))
+            return f"the value recorded for {next(bad)!r} is not finite"
         used = (*(made.inputs if self.fed else ()), *made.constants)
         return next((self.recorded.unfit[name] for name in used if name in self.recorded.unfit), None)
 

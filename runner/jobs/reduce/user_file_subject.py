@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner.candidate import Candidate
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.session.subject import Kept
 from strategies.search_space import Space
 from strategies.trial import Trial
 
@@ -36,6 +37,10 @@ class UserFile:
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the nodes."""
         return self.base.names(trial)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of ``trial``."""
+        return self.base.kept(trial)
 
     def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the file, with the values of its inputs."""

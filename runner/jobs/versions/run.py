@@ -16,7 +16,7 @@ from runner.errors import CannotJudge, UsageError
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
 from runner.jobs.versions.installed_packages import installed_under
-from runner.jobs.versions.question import NEITHER, VersionsQuestion, word_of
+from runner.jobs.versions.question import NEITHER, VersionsQuestion, unreadable, word_of
 from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
 from runner.jobs.versions.subject import Release, Releases
 from runner.judgment import Status
@@ -157,7 +157,7 @@ class _History:
         session = Session(
             self.judge,
             lambda space: SEARCHES[strategy.search].begin(space, told),
-            question=VersionsQuestion(whole=str(self.subject.releases[self.bad])),
+            question=VersionsQuestion(whole=str(self.subject.releases[self.bad]), cannot_read=self._cannot_read),
             means=replace(job.means, workers=1),
             reliability=reliability,
             find_min_good=False,
@@ -250,7 +250,17 @@ class _History:
         """Return the verdict on a release; one that could not be installed is not known."""
         if why := self.cache.refused.get(release.version):
             return Verdict(Outcome.UNRESOLVED, reason=why)
+        verdict = self._first(number)
+        why = self._cannot_read(verdict) if verdict else ""
+        return Verdict(Outcome.UNRESOLVED, reason=why) if why else verdict
+
+    def _first(self, number: int) -> Verdict | None:
         return next(iter(self.judge.counted(Trial.of([number]))), None)
+
+    def _cannot_read(self, verdict: Verdict) -> str:
+        """Say why a release cannot read the file; "" where it can, and where the failure under study is just that."""
+        start, folder = self._first(self.bad), self.job.folder
+        return "" if start and unreadable(start, folder) else unreadable(verdict, folder)
 
 
 def _told(releases: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from runner.checkers.failure_measure import as_number
 from runner.errors import UsageError
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
@@ -17,7 +16,7 @@ from runner.jobs.workaround.remedy import Tried, ranked
 from runner.jobs.workaround.samples import fresh_inputs
 from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
 from runner.journal.journal import Journal
-from runner.judgment import MEASURE, Status
+from runner.judgment import Scale, Status, measured
 from runner.loading.load import Loaded, hides_rounding
 from runner.loading.sanitize import own_file_only
 from runner.report.sections.workarounds_section import left_out, shown
@@ -33,6 +32,7 @@ from runner.session.judge import Judge
 from runner.session.question import NOTHING, Question
 from runner.session.reliability import WHOLE, ContradictionError
 from runner.session.result import Ending
+from runner.session.run_stages import scale_of
 from runner.session.session import Session
 from runner.text import counted
 from runner.verdict import Verdict
@@ -202,8 +202,9 @@ class _Trying:
             raise _StoppedError
         verdict, passes = ruling.verdict, ruling.answer is Answer.YES
         one.why_not = "" if passes else verdict.said
-        if passes and (measured := as_number(verdict.metrics.get(MEASURE))) is not None:
-            one.error = max(measured, one.error or 0.0)
+        if passes and (measure := measured(verdict.metrics)) is not None:
+            harm = Scale(higher_is_better=scale_of(judge).higher_is_better).harm(measure)
+            one.error = harm if one.error is None else max(harm, one.error)
         if not passes and one.remedy.edits and self._loads and verdict.signature and verdict.signature.stage == _LOAD:
             one.tried = False
         return passes

@@ -72,6 +72,27 @@ def test_the_part_stands_alone_with_recorded_values(tmp_path: Path, model: Path)
     assert run.result["culprits"] == ["b", "d"] and run.result["nodes"] == {"before": 5, "after": 2}
 
 
+@pytest.mark.parametrize(
+    ("ends", "left"), [("x", ["turn", "table", "Mul"]), ("x,table", ["Mul"]), ("x,turn", ["table", "Mul"])]
+)
+def test_a_constant_that_the_user_named_is_where_the_part_begins(tmp_path: Path, ends: str, left: list[str]) -> None:
+    nodes = [
+        helper.make_node("Neg", ["w"], ["turn"], name="turn"),
+        helper.make_node("Cos", ["turn"], ["table"], name="table"),
+        helper.make_node("Mul", ["x", "table"], ["m"], name="Mul"),
+        helper.make_node("Relu", ["m"], ["y"], name="y"),
+    ]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3], [0.1, 0.2, 0.3])
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:], [weight])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    run = extracted(tmp_path, path, f"strategy.inputs=[{ends}]", "strategy.outputs=[m]")
+    assert [node.name for node in run.model().graph.node] == left, run.output
+    assert run.result["nodes"] == {"before": 4, "after": len(left)}
+    assert f"{len(left)} node{'s' * (len(left) > 1)} of 4 extracted" in run.output
+
+
 def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Path) -> None:
     """A NaN that the reference makes as well; of another part, which has none, nothing fails."""
     changed = onnx.load(str(model))

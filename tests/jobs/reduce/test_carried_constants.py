@@ -14,6 +14,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as files
 from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorded
+from runner.text import counted
 from strategies.trial import Trial
 from tests.harness import HEAVY, Run, by_command, check_script, winnow
 from tests.model.models import ingested
@@ -222,6 +223,16 @@ def test_where_no_answer_is_shown_to_be_the_cause_all_of_them_are_elements(tmp_p
     assert operators(run.model()) == ["table"]
 
 
+GROWING = {
+    "one": np.float32([0.5]),
+    "shape": np.array([8, 1 << 18]),
+    "axes": np.array([0, 1]),
+    "starts": np.array([0]),
+    "ends": np.array([8]),
+    "slices": np.array([1]),
+}
+
+
 def test_what_grows_is_never_frozen(tmp_path: Path) -> None:
     """8 MiB, of one number: a candidate holds the node, neither its value nor an input for it."""
     nodes = [
@@ -232,15 +243,7 @@ def test_what_grows_is_never_frozen(tmp_path: Path) -> None:
         node("Slice", "wide starts ends slices", "part"),
         node("Add", "part sums", "y"),
     ]
-    held = {
-        "one": np.float32([0.5]),
-        "shape": np.array([8, 1 << 18]),
-        "axes": np.array([0, 1]),
-        "starts": np.array([0]),
-        "ends": np.array([8]),
-        "slices": np.array([1]),
-    }
-    model = saved(tmp_path / "net.onnx", nodes, **held)
+    model = saved(tmp_path / "net.onnx", nodes, **GROWING)
     check = check_script(tmp_path, f"{HEAVY}sys.exit('wide' in nodes)")
     run = reduced(tmp_path, model, *by_command(check))
     assert (run.result["culprits"], operators(run.model())) == (["wide"], ["big", "wide"]), run.output
@@ -372,3 +375,39 @@ def test_a_nan_that_constants_make_is_theirs(tmp_path: Path) -> None:
     given = ("inputs=files", f"inputs.path={tmp_path / 'inputs.npz'}", "checker=finite", "checker.flaky=never")
     run = winnow(f"model={model}", *given, folder=tmp_path / "run")
     assert run.result["culprits"] == ["table"], run.output
+
+
+@pytest.mark.parametrize(
+    ("needed", "left"),
+    [
+        (["wide"], ["huge", "big", "wide"]),  # innocent constants stay nodes, since their values take more room
+        (["sums"], ["huge", "big", "sums"]),
+        (["big"], ["big"]),
+        (["big", "wide"], ["big", "wide"]),
+        (["huge"], ["huge"]),
+    ],
+)
+def test_a_large_constant_is_named_where_the_failure_needs_it(
+    tmp_path: Path, needed: list[str], left: list[str]
+) -> None:
+    """The check is a command, which compares no tensors: only the answer can tell."""
+    sums, last = needed == ["sums"], node("Neg", "part", "y")  # a second reader may tell that it is not the first
+    nodes = [
+        node("Expand", "one shape", "huge"),
+        node("Cos", "huge", "big"),
+        node("Tanh", "x", "h"),
+        node("MatMul", "h big", "wide"),
+        node("Slice", "wide starts ends slices", "part"),
+        *([node("ReduceSum", "big axes", "sums", keepdims=0), node("Add", "part sums", "y")] if sums else [last]),
+    ]
+    model = saved(tmp_path / "net.onnx", nodes, **GROWING)
+    check = check_script(tmp_path, f"{HEAVY}sys.exit(nodes.issuperset({needed}))")
+    run = reduced(tmp_path, model, *by_command(check))
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (needed, "proven"), run.output
+    assert operators(run.model()) == left
+    assert (run.folder / "reduced.onnx").stat().st_size < 1 << 16
+    # the nodes of a candidate are counted alike everywhere: those that come along are some of them
+    assert run.result["nodes"] == {"before": len(nodes), "after": len(left)}
+    for whole in ("the file as it is", "the whole model"):
+        assert f"{whole} ({len(nodes)} nodes): FAIL" in run.output
+    assert f"as handed over ({counted(len(left), 'node')}): FAIL" in run.output

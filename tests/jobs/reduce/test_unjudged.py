@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
 from onnx import helper
 
-from tests.harness import by_command, check_script, winnow
+from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.reduce.test_hard_failures import X, chain, model_of, plain, saved
 
 
@@ -47,6 +49,38 @@ def test_a_candidate_that_cannot_be_made_is_in_the_journal_and_no_verdict(tmp_pa
     assert again.result["culprits"] == run.result["culprits"] and again.result["checks"]["search"] == 0
     after = (run.folder / "journal.jsonl").read_text().splitlines()
     assert sum("invalid" in json.loads(line) for line in after) == len(told)
+
+
+FEWER = "1 of 2 samples left out, whose values hold NaN or Inf"
+
+
+def of_two_samples(tmp_path: Path, at: int, body: str) -> Run:
+    """A model whose first node makes a NaN of the sample number ``at``."""
+    nodes = [helper.make_node("Sqrt", ["x"], ["root"], name="root"), *chain("Abs", "Neg", "Cos", "Sin", first="root")]
+    given = saved(model_of(nodes, ["x"], ["t3"]), tmp_path, x=X)
+    (tmp_path / "two").mkdir()
+    for number in range(2):
+        np.savez(tmp_path / "two" / f"{number}.npz", x=X - 2 if number == at else X + 2)
+    check = by_command(check_script(tmp_path, body), "{inputs}")
+    return winnow(*given, f"inputs.path={tmp_path / 'two'}", *check, folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_part_is_judged_by_the_samples_whose_values_can_judge_it(tmp_path: Path, at: int) -> None:
+    run = of_two_samples(tmp_path, at, "sys.exit(1 if 'Cos_2' in nodes else 0)")
+    assert (run.code, run.result["culprits"]) == (0, ["Cos_2"]), run.output
+    assert f"reduced, as handed over, {FEWER} (1 node): FAIL" in run.output
+    assert [one.name for one in run.folder.glob("test_data_set_*")] == ["test_data_set_0"]
+    assert f"the answer: {FEWER}" in run.result["warnings"]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_part_that_passes_by_some_of_the_samples_is_not_known_to_pass(tmp_path: Path, at: int) -> None:
+    """It fails by the sample alone that cannot judge a part without the first node."""
+    body = "import numpy\nwith numpy.load(sys.argv[2]) as given: bad = 'x' in given and (given['x'] < 0).any()\n"
+    body += "sys.exit(1 if 'Cos_2' in nodes and bad else 0)"
+    run = of_two_samples(tmp_path, at, body)
+    assert f"(it passes, {FEWER})" in run.output and "root" in run.result["culprits"], run.output
 
 
 def test_a_check_that_reads_no_values_is_asked_about_every_candidate(tmp_path: Path) -> None:

@@ -119,6 +119,30 @@ def test_a_release_that_fails_otherwise_is_no_end_of_the_search(tmp_path: Path, 
     assert found["good_before"] == "1.0.1" and "good: 1.0.1; fails otherwise: 1.1.1" in run.output, run.output
 
 
+IR = "Load model from net.onnx failed: Unsupported model IR version: 13, max supported IR version: 11"
+OPSET = "Opset 25 is under development and support for this is limited. Current official support is till opset 21."
+OPERATOR = "Error No Op registered for RotaryEmbedding with domain_version of 23"
+FUNCTION = "Fatal error: com.microsoft:MoE(-1) is not a registered function/op"
+
+
+@pytest.mark.parametrize("said", [IR, OPSET, OPERATOR, FUNCTION])
+@pytest.mark.parametrize("how", ["print(said); sys.exit(1)", "raise RuntimeError(said)"])
+def test_a_release_that_cannot_read_the_file_is_not_broken(tmp_path: Path, cache: Path, said: str, how: str) -> None:
+    """It cannot tell, and the releases beside it bound the range of the broken ones."""
+    check = f"said = {said!r}\nif version == '1.1.1': {how}\nif version == '1.2.1': raise RuntimeError('wrong values')"
+    run = told(tmp_path, cache, check, "checker.fail_codes=[1]", "strategy.exhaustive=true")
+    found = run.result["releases"]
+    assert [one["outcome"] for one in found["asked"]] == ["good", "cannot tell", "broken"], run.output
+    assert "toylib is broken in 1.2.1; good: 1.0.1; cannot tell: 1.1.1" in run.output
+    assert said[-40:] in found["asked"][1]["reason"]
+
+
+def test_that_a_file_cannot_be_read_may_be_the_failure_itself(tmp_path: Path, cache: Path) -> None:
+    run = told(tmp_path, cache, f"print({OPSET!r})\nsys.exit(version != '1.0.1')", "strategy.exhaustive=true")
+    found = run.result["releases"]
+    assert [one["outcome"] for one in found["asked"]] == ["good", "broken", "broken"], run.output
+
+
 def test_a_plan_asks_the_first_release_alone(tmp_path: Path, cache: Path) -> None:
     run = told(tmp_path, cache, "open(count, 'a').write(version + ' ')\nsys.exit(version != '1.0.1')", "plan=true")
     assert run.code == 0 and run.result["status"] == "planned", run.output

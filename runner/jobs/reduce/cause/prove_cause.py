@@ -189,7 +189,8 @@ class Prover:
             tested[-1] = repeated
         left = ANOTHER
         while not (last := tested[causes[-1]]).heals:
-            if last.good_outputs and self._made.harmless(last.good_outputs, beside=self._model.whole):
+            place = self._wrong_besides(tested)
+            if not place and last.good_outputs and self._made.harmless(last.good_outputs, beside=self._model.whole):
                 left = MILDER
                 break
             self._made.heal(last)
@@ -197,7 +198,10 @@ class Prover:
                 self._made.left += self._more
             # what depends on it was in doubt, and is good by now
             known = next((at for at, one in enumerate(tested) if one.good_around and not one.proven), len(tested))
-            following = tested[known].answer if known < len(tested) else self._beside(tested) or self._following(last)
+            if known < len(tested):
+                following: Trial | None = tested[known].answer
+            else:
+                following = self._made.following(place) if place else self._following(last)
             known = next((at for at, one in enumerate(tested) if one.answer == following), len(tested))
             found = self._test(following) if following and not self._made.exhausted else None
             if found is None or not found.proven:
@@ -210,11 +214,10 @@ class Prover:
         status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
         return self._end(status, tested, causes=tuple(causes), main=main, reason="" if healed else left)
 
-    def _beside(self, tested: list[Tested]) -> Trial | None:
-        """Return a place that the first look has found, and that is in no answer yet."""
-        known = frozenset[int]().union(*(one.answer.elements for one in tested))
-        place = next((place for place in self._wrong if place.isdisjoint(known)), None)
-        return self._made.following(tuple(sorted(place))) if place else None
+    def _wrong_besides(self, tested: list[Tested]) -> tuple[int, ...]:
+        """Return a place that the first look has found, and that is in no cause yet."""
+        known = frozenset[int]().union(*(one.answer.elements for one in tested if one.proven))
+        return next((tuple(sorted(place)) for place in self._wrong if place.isdisjoint(known)), ())
 
     def _together(self) -> str:
         """Say so where all places that the first look has found are the failure, and no single one is."""
@@ -231,9 +234,8 @@ class Prover:
             return None
         alike = instances(self._model.graph, fault.answer.elements, self._model.types())
         places = tuple(place for place in alike if place <= self._made.everything)
-        if self._wrong and any(
-            place.isdisjoint(wrong) for place in places for wrong in [frozenset().union(*self._wrong)]
-        ):
+        wrong = frozenset[int]().union(*self._wrong)
+        if wrong and any(map(wrong.isdisjoint, places)):
             return None  # what is wrong is known, and it is not this pattern wherever it stands
         every = Trial(fault.answer.elements.union(*places))
         shared = self._made.as_bad(fault.good_inputs, among=len(places))

@@ -22,6 +22,7 @@ from runner.model.graph.splice_good_values import Splice, splice
 from runner.model.values.recorded import TensorFile, seeded
 from runner.report.sections.cause_section import REFERENCE_TOO
 from runner.schema.cut import CutPolicy
+from runner.session.subject import Kept
 from strategies.search_space import Space
 from strategies.trial import Trial
 
@@ -51,6 +52,10 @@ class Spliced:
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the nodes that stay."""
         return self.base.names(trial)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of ``trial``."""
+        return self.base.kept(trial)
 
     def splice(self, trial: Trial) -> Splice:
         """Return the model, whose missing tensors are to be fed."""

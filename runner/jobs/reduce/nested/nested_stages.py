@@ -217,7 +217,7 @@ class NestedStages:
 
     def _level(self, subject: Subgraph, standing: Standing) -> Level:
         made = subject.cut(standing.trial)
-        samples, known = subject.samples(made), subject.recorded.values
+        samples, known = subject.samples(made), subject.judging(made)
         record = (self.record, self._folder())
         return level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
 

@@ -1,0 +1,80 @@
+"""An index that flips within the rounding of its scores is said to be that, and no operator is proven to be wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from tests.harness import Run, winnow
+
+SCORES = np.float32([[3, 0.5, 0.5, 1, 0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 1, 0.5, 0.5, 0.5, 1]])
+TINY = np.float32([0, 0, 0, 0, 0, 0, 0, 0.4375 * 2**-23])
+ARGMAX = helper.make_node("ArgMax", ["s"], ["chosen"], "chosen", axis=1, keepdims=0)
+TOPK = helper.make_node("TopK", ["s", "k"], ["best", "chosen"], "chosen")
+NMS = helper.make_node("NonMaxSuppression", ["boxes", "wide", "k"], ["chosen"], "chosen")
+WIDEN = helper.make_node("Unsqueeze", ["s", "axis"], ["wide"], "wide")
+LAST = helper.make_node("Cast", ["chosen"], ["y"], "last", to=TensorProto.INT32)
+
+
+def chosen(folder: Path, nodes: list[NodeProto], *more: str, tiny: np.ndarray = TINY, wrong: float = 0.0) -> Run:
+    """Two sums of the same three numbers, in another order: (x + b) + c of the model, x + (b + c) of its parent.
+
+    ``wrong``: what the model's sum has besides.
+    """
+    child = [helper.make_node("Add", ["x", "b"], ["xb"], "xb"), helper.make_node("Add", ["xb", "c"], ["s"], "s")]
+    parent = [helper.make_node("Add", ["b", "c"], ["bc"], "bc"), helper.make_node("Add", ["x", "bc"], ["s"], "s")]
+    held = {"b": tiny, "c": tiny, "k": np.int64([1]), "axis": np.int64([1])}
+    held["boxes"] = np.float32([[[9 * at, 0, 9 * at + 1, 1] for at in range(8)]] * 2)
+    for name, first in (("child", child), ("parent", parent)):
+        every = [*first, *nodes, LAST]
+        read = {one for node in every for one in node.input}
+        graph = helper.make_graph(
+            every,
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+            [helper.make_empty_tensor_value_info("y")],
+            [
+                numpy_helper.from_array(value + np.float32(wrong) * (one == "c" and name == "child") * (value > 0), one)
+                if value.dtype == np.float32 and one != "boxes"
+                else numpy_helper.from_array(value, one)
+                for one, value in held.items()
+                if one in read
+            ],
+        )
+        graph.output[0].type.tensor_type.elem_type = TensorProto.INT32
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+            folder / f"{name}.onnx",
+        )
+    np.savez(folder / "inputs.npz", x=SCORES)
+    given = ("inputs=files", f"inputs.path={folder / 'inputs.npz'}", "target.optimization=none", "checker=compare")
+    models = (f"model={folder / 'child.onnx'}", f"reference.model={folder / 'parent.onnx'}")
+    return winnow(*models, *given, "checker.flaky=never", *more, folder=folder / "run")
+
+
+@pytest.mark.parametrize("nodes", [[ARGMAX], [TOPK], [WIDEN, NMS]], ids=["ArgMax", "TopK", "NonMaxSuppression"])
+def test_an_index_that_flips_within_rounding_is_said_to_be_that(tmp_path: Path, nodes: list[NodeProto]) -> None:
+    run = chosen(tmp_path, nodes)
+    cause = run.result["cause"]
+    assert (run.code, run.result["status"], cause["status"]) == (8, "suspected", "not proven"), run.output
+    said = "chosen gives index 3 instead of 7: their scores in"
+    assert (
+        cause["reason"].startswith(said) and " differ by 1.2e-07, less than the rounding of float32" in cause["reason"]
+    )
+    assert said in run.output and said in (run.folder / "REPORT.md").read_text()
+
+
+def test_where_no_cause_is_asked_for_a_warning_says_it(tmp_path: Path) -> None:
+    run = chosen(tmp_path, [ARGMAX], "strategy.find=one")
+    assert run.code == 0 and any("index 3 instead of 7" in one for one in run.result["warnings"]), run.output
+
+
+@pytest.mark.parametrize("wrong", [-2e-4, -1.0])
+def test_scores_that_are_wrong_flip_an_index_too(tmp_path: Path, wrong: float) -> None:
+    """The model's score is smaller than its parent's, by less than is allowed of scores, or by more."""
+    run = chosen(tmp_path, [ARGMAX], "checker.rtol=0.01", tiny=TINY * 2**10, wrong=wrong)
+    assert "rounding" not in run.output and run.result["cause"]["status"] == "proven", run.output
