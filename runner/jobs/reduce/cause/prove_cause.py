@@ -33,6 +33,7 @@ from runner.session.run_stages import HandedOver
 from runner.session.session import Session
 from runner.session.stage import Standing
 from runner.text import listed
+from strategies.outcome import Outcome
 from strategies.search import Done, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
@@ -116,12 +117,12 @@ class Prover:
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
         while not tested[-1].proven:
-            if repeated := self._repeated(tested[-1]):
-                tested[-1] = repeated
-                break
             self._made.left += self._more
             following = self._following(tested[-1])
             if following is None or any(following == one.answer for one in tested):
+                if repeated := next(filter(None, map(self._repeated, tested)), None):
+                    tested = [*(one for one in tested if one.answer != repeated.answer), repeated]
+                    break
                 main = self._strongest(tested)
                 reasons = filter(None, (self._together(), self._made.used_up))
                 return self._end(
@@ -189,11 +190,13 @@ class Prover:
             tested[-1] = repeated
         left = ANOTHER
         while not (last := tested[causes[-1]]).heals:
-            place = self._wrong_besides(tested)
-            if not place and last.good_outputs and self._made.harmless(last.good_outputs, beside=self._model.whole):
+            if last.good_outputs is None or last.good_outputs.outcome is not Outcome.FAIL:
+                break
+            if not last.good_outputs.as_bad_as(self._model.whole, max(1, len(self._wrong)), self._model.scale):
                 left = MILDER
                 break
             self._made.heal(last)
+            place = self._wrong_besides(tested)
             if last.good_outputs and last.good_outputs.lacks_a_part_of(self._model.whole, self._model.scale):
                 self._made.left += self._more
             # what depends on it was in doubt, and is good by now
@@ -230,7 +233,7 @@ class Prover:
 
     def _repeated(self, fault: Tested) -> Tested | None:
         """Return a fault with all places of its pattern, if these share the failure: good values for all heal it."""
-        if fault.heals or fault.good_inputs is None or self._made.exhausted:
+        if fault.heals or fault.good_inputs is None or (self._made.exhausted and not self._more):
             return None
         alike = instances(self._model.graph, fault.answer.elements, self._model.types())
         places = tuple(place for place in alike if place <= self._made.everything)
