@@ -183,7 +183,7 @@ def _told(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str, 
             {
                 "culprits": names(one.answer),
                 "is_cause": at in cause.causes,
-                "instances": [names(Trial(nodes)) for nodes in one.instances],
+                "instances": [names(Trial(nodes)) for nodes in one.instances or (one.answer.elements,)],
                 "good_outputs": shown(one.good_outputs),
                 "good_inputs": shown(one.good_inputs),
                 "good_around": shown(one.good_around),

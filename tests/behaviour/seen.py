@@ -131,4 +131,4 @@ def files(folder: Path) -> str:
     if bundle.is_file():
         with zipfile.ZipFile(bundle) as packed:
             kept["bundle.zip:"] = sorted(packed.namelist())
-    return "\n".join(f"{place}/ {' '.join(names)}".removeprefix("./ ") for place, names in sorted(kept.items()))
+    return "\n".join(f"{place}/ {' '.join(sorted(names))}".removeprefix("./ ") for place, names in sorted(kept.items()))

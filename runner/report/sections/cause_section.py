@@ -145,7 +145,7 @@ def _inside(cause: Mapping[str, Any]) -> str:
 
 def experiments(cause: Mapping[str, Any]) -> str:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
-    head = ("nodes", "", "good values for what they give", "good values for what they read", "for both")
+    head = ("nodes", "", "good values for what they give", "good values for what they read", "good values for both")
     (whole, role, *found), *answers = rows(cause)
     shown = table(head, [(role, whole, *found), *answers], names=1)  # which is no node
     others = _elsewhere(cause)
