@@ -150,6 +150,8 @@ def _precision(known: Known) -> tuple[bool, str]:
 
 def _not_the_runtimes(known: Known) -> str:
     """Return why neither an optimization nor a release is asked about; "" where the runtime may be at fault."""
+    if known.result("reduce").get("status") == Status.reference_wrong:
+        return "the reference is wrong, not the target"
     if known.unseen:
         return RECORDED
     return OF_THE_MODEL if known.reference_too else ""
@@ -202,6 +204,8 @@ def _versions(known: Known) -> tuple[bool, str]:
 def _workaround(known: Known) -> tuple[bool, str]:
     if not known.anything_failed:
         return False, ""
+    if known.result("reduce").get("status") == Status.reference_wrong:
+        return False, "the reference is wrong, not the target"
     if not known.remedies:
         return False, "nothing was found that a workaround could begin with"
     return True, f"does it hold on the whole model, and what does it cost: {listed(known.remedies)}?"

@@ -131,8 +131,14 @@ def _status(known: Known, code: int | None) -> Status:
         return Status.planned
     if not known.anything_failed:
         return Status.nothing_to_find
-    answers = ("reduce", "extract", "tactics", "passes", "versions", "precision", "workaround")
-    return Status.found if any(known.has_answer(name) for name in answers) else Status.could_not_judge
+    told = known.result("reduce").get("status")
+    if told == Status.reference_wrong:
+        return Status.reference_wrong
+    if any(known.has_answer(name) for name in ("tactics", "passes", "versions", "precision", "workaround")):
+        return Status.found
+    if any(known.has_answer(name) for name in ("reduce", "extract")):
+        return Status.suspected if told == Status.suspected else Status.found
+    return Status.could_not_judge
 
 
 def _reproduced(known: Known) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 import venv
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
@@ -17,6 +18,8 @@ from onnx import TensorProto, helper
 from runner.jobs.triage.flowchart import OF_THE_MODEL
 from tests.harness import Run, by_command, check_script, interrupted, winnow
 from tests.jobs.optimizer_defect import defective, loads
+from tests.jobs.reduce.test_cause import COMPARE, pair
+from tests.jobs.reduce.test_who_is_right import LARGE, SHAPE, folded
 
 WORDS = ("strategy=triage", "verbosity=warning")
 
@@ -329,3 +332,27 @@ def test_a_model_in_float16_beside_its_original(tmp_path: Path) -> None:
     assert "float32 is needed in mul" in run.result["message"] and run.result["culprits"] == ["mul"]
     first = run.result["workarounds"][0]
     assert (first["kind"], first["passes"]) == ("precision", True)
+
+
+def test_a_reference_that_is_wrong_ends_the_triage_as_it_ends_the_reduction(tmp_path: Path) -> None:
+    """Without the optimization the target would be as wrong as the reference: that is no workaround."""
+    model = folded(tmp_path, ["bn"], weight=1, bias=LARGE)
+    np.savez(tmp_path / "x.npz", x=np.linspace(0.1, 3, 32, dtype=np.float32).reshape(SHAPE))
+    given = (f"model={model}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}", *COMPARE)
+    run = winnow(*given, "strategy=triage", folder=tmp_path / "run")
+    assert (run.code, run.result["status"], run.result["whose"]) == (9, "reference_wrong", "reference"), run.output
+    assert not run.result["workarounds"] and not run.result["passes"]
+
+
+# neither weight alone is beyond the tolerance at the output, and one of them is on its own tensor
+SCALED = [
+    *(("Mul", "x", "near", 1.0), ("Mul", "near", "small", 0.2), ("Mul", "x", "main", 1.0)),
+    *(("Add", "small main", "sum"), ("Mul", "sum", "far", 1.0), ("Neg", "far", "z")),
+]
+
+
+def test_what_is_not_shown_to_be_the_cause_is_suspected_by_a_triage_too(tmp_path: Path) -> None:
+    given = pair(tmp_path, SCALED, ["z"], {"near": 1.03, "main": 1.009})
+    run = winnow(*given, *COMPARE, "strategy=triage", folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "not proven", run.output
+    assert (run.code, run.result["status"]) == (8, "suspected"), run.output
