@@ -90,6 +90,10 @@ class Simulation:
         self.checks["trust"] += 1
         return self._experiment(self._target.splice(kept.elements, [part.elements for part in parts]))
 
+    def looks_at_nodes(self, answer: Trial) -> bool:
+        """Return that the target is judged by values."""
+        return False
+
     def alone(self, kept: Trial) -> bool:
         """Judge a part of it."""
         return self.judge("cut", kept, "cause").fails

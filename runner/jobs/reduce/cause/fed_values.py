@@ -34,13 +34,20 @@ def unless_fed(session: Session, cause: Cause, answer: Trial) -> Cause:
     given = isinstance(checker, PythonCheck) or checker.takes_inputs
     if given and not _passes(session, NOTHING, "a lone Identity, and nothing to feed it"):
         return cause
-    if not _passes(session, answer, "the answer beside outputs that are right", beside=True):
+    if looks_at_nodes(session, answer):
         return cause
     inputs, how = "{inputs}", " (checker.command='python check.py {model} {inputs}')"
     if isinstance(checker, PythonCheck):
         inputs, how = "its argument inputs", ""
     reason = f"your check does not read {inputs}, so it was fed no good value. Let it feed what {inputs} holds{how}"
     return replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=reason)
+
+
+def looks_at_nodes(session: Session, answer: Trial) -> bool:
+    """Whether a check fails an answer's nodes beside outputs that are right; of checks of ours this is not known."""
+    if not isinstance(inner(session.judge.checker), CommandCheck | PythonCheck):
+        return True
+    return not _passes(session, answer, "the answer beside outputs that are right", beside=True)
 
 
 def _passes(session: Session, trial: Trial, label: str, *, beside: bool = False) -> bool:

@@ -161,13 +161,15 @@ class Prover:
 
         With fences around its nodes a wrong fusion is right. Where it still fails, what one node gives may be wrong by
         less than a check minds inside the model, and the others carry it on; or each of them is a little wrong, and
-        then there is none. Only a measure tells these apart.
+        then there is none. Only a measure tells these apart. A check that looks for nodes is misled by no value.
         """
         parts = [Trial.of([index]) for index in fault.answer]
-        known = fault.good_inputs is not None and fault.good_inputs.measure is not None
-        if not known or len(parts) < 2 or not self._made.as_bad(self._made.fenced(fault.answer, parts)):
+        if not self._model.about_values or len(parts) < 2:
             return fault
-        for part in parts:
+        fenced = self._made.fenced(fault.answer, parts)
+        if not self._made.as_bad(fenced) or (fenced.measure is None and self._model.looks_at_nodes(fault.answer)):
+            return fault
+        for part in parts if fenced.measure is not None else ():
             if not self._made.exhausted and self._made.as_bad(self._made.fenced(part, [part])):
                 found = self._test(part)
                 return found if found.proven else fault if found.unanswered else None

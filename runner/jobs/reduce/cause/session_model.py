@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from onnx import TypeProto
 
+from runner.jobs.reduce.cause.fed_values import looks_at_nodes
 from runner.jobs.reduce.cause.spliced_subject import Spliced
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import Experiment, Scale, got_further, measured
@@ -88,6 +89,10 @@ class SessionModel:
         if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
         return experiment
+
+    def looks_at_nodes(self, answer: Trial) -> bool:
+        """Whether its check may look for the nodes of an answer, and not at what they compute."""
+        return looks_at_nodes(self.session, answer)
 
     def alone(self, kept: Trial) -> bool:
         """Whether a part of it, cut out and fed good values, fails by itself."""

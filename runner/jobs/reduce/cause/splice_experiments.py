@@ -53,6 +53,9 @@ class WholeModel(Protocol):
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
         """The same with fences around some parts, which no fusion crosses; None: the budget is spent."""
 
+    def looks_at_nodes(self, answer: Trial) -> bool:
+        """Whether its check may look for the nodes of an answer, and not at what they compute."""
+
     def alone(self, kept: Trial) -> bool:
         """Whether a part of it, cut out and fed good values, fails by itself."""
 
