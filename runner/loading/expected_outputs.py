@@ -107,7 +107,7 @@ def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None)
     ``whole``: how far the model is from what is expected, in tolerances; None: that is not measured.
     """
     off, model = recorded.off, settings.reference.model
-    if gives_expected(off, whole):
+    if not recorded.run or gives_expected(off, whole):
         return ""
     run = f"reference.model={model}" if model else "the reference's own run of the model"
     if off <= 1:

@@ -212,9 +212,10 @@ def test_golden_values_of_each_candidate_are_those_that_were_recorded(tmp_path: 
 def test_a_map_says_what_belongs_together(tmp_path: Path) -> None:
     good, bad = chain(tmp_path / "good.onnx"), chain(tmp_path / "bad.onnx", wrong=2.5, prefix="c")
     (tmp_path / "map.json").write_text(json.dumps({"c2": "1", "c5": "5", "c3": None}))
-    # as the map has it n2 is wrong already: what it makes is compared with what the node before makes in the parent
+    # as the map has it n2 is wrong already: what it makes is compared with what the node before makes in the parent;
+    # so are n3 and n4 together, which have to make of that what the parent makes of its own
     run = judged(bad, good, f"reference.map={tmp_path / 'map.json'}", "strategy.first=end")
-    assert run.result["culprits"] == ["n2"], run.output
+    assert [one["culprits"] for one in run.result["cause"]["answers"]] == [["n2"], ["n3", "n4"]], run.output
 
 
 @pytest.mark.parametrize(

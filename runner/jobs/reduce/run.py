@@ -270,6 +270,6 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
         causes = Causes(search, strategy.cause_checks, look.places, Overflow(exact, strategy.cause_checks).shown)
         handed, cause = proven(causes, session, first)
         judge = WhoIsRight(exact, job.settings.reference.model is not None)
-        return handed, unless_flipped(session.judge, cause and judge.judged(session, cause))
+        return handed, unless_flipped(session.judge, cause and judge.judged(session, cause), handed.main)
 
     return prove

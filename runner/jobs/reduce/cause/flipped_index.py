@@ -33,9 +33,9 @@ _SCORES = {"ArgMax": 0, "ArgMin": 0, "TopK": 0, "NonMaxSuppression": 1}
 _SAME_ORDER = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 
 
-def unless_flipped(judge: Judge, cause: Cause | None) -> Cause | None:
-    """Return what is known about the cause: nothing is proven where an index flips within rounding."""
-    note = flipped(judge, cause.answers[cause.main].answer) if cause else ""
+def unless_flipped(judge: Judge, cause: Cause | None, answer: Trial) -> Cause | None:
+    """Return what is known about the cause of an answer: nothing is proven where an index flips within rounding."""
+    note = flipped(judge, answer) if cause else ""
     if cause is None or not note or cause.status is CauseStatus.UNTESTED:
         return cause
     return replace(cause, status=CauseStatus.NOT_PROVEN, causes=(), reason=note)

@@ -103,8 +103,10 @@ class Overflow:
         wider = LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]
         cut = partial(self._values, tensor, base.types_of_all, wider)
         try:
+            if all(one[tensor].finite for one in base.judging(base.cut(tested.answer)) if tensor in one):
+                return cause  # what the answer reads is not finite where this is not
             values = cut(base, tested.answer)
-        except NotKnown as why:
+        except (NotKnown, CutError) as why:
             return replace(cause, reason=f"{cause.reason}; its exact value is not known: {why}")
         if not all(np.isfinite(one).all() for one in values):
             said = _no_value(base, tensor, values)

@@ -170,7 +170,10 @@ class Prover:
         if not self._made.as_bad(fenced) or (fenced.measure is None and self._model.looks_at_nodes(fault.answer)):
             return fault
         for part in parts if fenced.measure is not None else ():
-            if not self._made.exhausted and self._made.as_bad(self._made.fenced(part, [part])):
+            alone = self._made.fenced(part, [part])
+            if alone.outcome is Outcome.UNRESOLVED:  # there is no good value between them
+                return fault
+            if not self._made.exhausted and self._made.as_bad(alone):
                 found = self._test(part)
                 return found if found.proven else fault if found.unanswered else None
         return None
