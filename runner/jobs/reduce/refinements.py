@@ -42,6 +42,8 @@ class Refinements:
         return next(self._left, None)
 
     def _stages(self, standing: Standing) -> Iterator[Stage]:
+        if standing.judge.subject.space.closure is Closure.PLACE:
+            return  # each stage makes a model with other inputs and outputs
         if stage := freezing(standing):
             yield stage
         yield from self._sinks(standing)
