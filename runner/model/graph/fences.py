@@ -23,8 +23,8 @@ CONDITION = "fence"
 def fenced(made: Cut, graph: Graph, parts: Sequence[Collection[int]], types: Mapping[str, TypeProto]) -> Cut:
     """Return a candidate with a fence around each of some parts; its last input is the condition, any bool.
 
-    A constant crosses none: with one in front of a weight its reader would be another kernel. ``types``: of tensors. Raises CutError where a value that crosses a fence has no type that can be handed on, or is
-    read inside a body.
+    A constant crosses none: with one in front of a weight its reader would be another kernel. ``types``: of tensors.
+    Raises CutError where a value that crosses a fence has no type that can be handed on, or is read inside a body.
     """
     part_of = {index: at for at, part in enumerate(parts, 1) for index in part}
     supply, nodes = NameSupply({*names_of(graph.model), *made.inputs}), list(made.model.graph.node)

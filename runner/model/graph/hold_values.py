@@ -65,18 +65,14 @@ def _index(graph: Graph, model: ModelProto, supply: NameSupply) -> tuple[list[No
     flat, first = (supply.fresh(name) for name in ("held_flat", "held_first"))
     add_initializer(model, helper.make_tensor("", TensorProto.INT64, [1], [-1]), flat)
     add_initializer(model, helper.make_tensor("", TensorProto.INT64, [1], [0]), first)
-    steps = (
-        ("Cast", (), {"to": TensorProto.FLOAT}),
-        ("Reshape", (flat,), {}),
-        ("Gather", (first,), {}),
-        ("ArgMax", (), {"axis": 0, "keepdims": 0}),
-    )
-    nodes = []
-    for operator, more, attributes in steps:
-        gives = supply.fresh(f"held_index_{operator}")
-        nodes.append(helper.make_node(operator, [fed, *more], [gives], name=gives, **attributes))
-        fed = gives
-    return nodes, fed
+    number, row, one, index = (supply.fresh(f"held_{name}") for name in ("number", "row", "one", "index"))
+    nodes = [
+        helper.make_node("Cast", [fed], [number], name=number, to=TensorProto.FLOAT),
+        helper.make_node("Reshape", [number, flat], [row], name=row),
+        helper.make_node("Gather", [row, first], [one], name=one),
+        helper.make_node("ArgMax", [one], [index], name=index, axis=0, keepdims=0),
+    ]
+    return nodes, index
 
 
 def _is_number(value: ValueInfoProto) -> bool:
@@ -104,5 +100,5 @@ def _declare(model: ModelProto, graph: Graph, own: set[str]) -> None:
         (model.graph.output, _own(source.output, graph.outputs)),
     ):
         kept = [copy_of(value) for value in values]
-        del field[:]  # type: ignore[attr-defined]
+        del field[:]
         field.extend(kept)
