@@ -107,6 +107,8 @@ class Controls:
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
                 return Judged(judge, also, said)
             self._repeat(judge, 1)
+            if not self.fed and why.outcome is Outcome.UNRESOLVED:  # it fits the whole model, and finds it wrong
+                raise CannotJudge(f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}")
             raise CannotJudge(
                 f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
                 f"{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"

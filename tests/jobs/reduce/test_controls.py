@@ -159,7 +159,7 @@ def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
     if code == 0:
         assert (found.result["culprits"], found.result["cause"]["status"]) == (["Neg"], "proven"), found.output
     else:
-        assert "give the input that it feeds (inputs=files inputs.path=...)" in found.result["message"]
+        assert "the check feeds an input of its own" in found.result["message"]
         assert found.result["checks"]["search"] == 0
 
 
