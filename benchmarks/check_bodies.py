@@ -74,8 +74,8 @@ class Script:
 
     ``body``: the text of check.py. ``command``: what is called, with {python} for the interpreter; None: it is a
     function (checker=python). ``options``: more of the command line. ``files``: other files beside it. ``judges``:
-    the failing models that it can judge, cut or with good values inside; of the others exit 3 is right. ``control``: that it cannot
-    judge cuts shows only where the check is tried on models that pass.
+    the failing models that it can judge, cut or with good values inside; of the others exit 3 is right. ``control``:
+    that it cannot judge cuts shows only where the check is tried on models that pass.
     """
 
     body: str

@@ -166,14 +166,21 @@ class InPlace(Subgraph):
     """Subject `subgraph` for a check that takes the whole model only: nodes fail in their place, none is cut out.
 
     A trial's candidate is the whole model, in which these nodes and what depends on them are computed, behind a fence;
-    all else has good values, which the candidate holds. So it has the model's own inputs and outputs.
+    all else has good values, which the candidate holds. So it has the model's own inputs and outputs. ``fences``: there
+    is one, which keeps apart a wrong fusion and a part of it.
     """
+
+    fences: bool = True
 
     @staticmethod
     def of(base: Subgraph) -> InPlace:
         """Return one for the same model."""
         known = {one.name: getattr(base, one.name) for one in fields(base) if one.init}
         return InPlace(**{**known, "closure": Closure.PLACE})
+
+    def identity(self) -> dict[str, str]:
+        """Return the graph, and what a candidate holds besides the nodes of a trial."""
+        return {**super().identity(), "fences": str(self.fences)}
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate of ``trial``; that of the empty one hands out good values."""
@@ -195,4 +202,4 @@ class InPlace(Subgraph):
     def _splices(self, trial: Trial) -> tuple[Trial, Spliced]:
         """Return what is computed, and what makes the candidate of it."""
         computed = Trial(depends_on(self.graph, trial.elements))
-        return computed, Spliced(self, parts=() if computed == trial else (trial,), held=True)
+        return computed, Spliced(self, parts=(trial,) if self.fences and computed != trial else (), held=True)
