@@ -62,6 +62,8 @@ class TestModel(unittest.TestCase):
 unittest.main(argv=[sys.argv[0]])
 """
 ALL_THREE = ("mismatch", "nan", "crash")
+VALUES = ("mismatch", "nan")
+"""The models whose good values are known: a check that fits the whole model only judges these with them inside."""
 GIVEN = "{python} check.py {model} {inputs} {references}"
 OWN = "{python} check.py {model}"
 
@@ -72,8 +74,8 @@ class Script:
 
     ``body``: the text of check.py. ``command``: what is called, with {python} for the interpreter; None: it is a
     function (checker=python). ``options``: more of the command line. ``files``: other files beside it. ``judges``:
-    the failing models that it can judge when they are cut; of the others exit 3 is right. ``control``: that it cannot
-    judge cuts shows only where the check is tried on models that pass.
+    the failing models that it can judge, cut or with good values inside; of the others exit 3 is right. ``control``:
+    that it cannot judge cuts shows only where the check is tried on models that pass.
     """
 
     body: str
@@ -89,7 +91,7 @@ def _reads(body: str, command: str | None = GIVEN, *options: str, **files: str) 
 
 
 def _owns(body: str, command: str | None = OWN, *options: str, control: bool = False) -> Script:
-    return Script(FEED + body, command, options, control=control)
+    return Script(FEED + body, command, options, judges=VALUES, control=control)
 
 
 SCRIPTS: Mapping[str, Script] = {
@@ -174,7 +176,10 @@ SCRIPTS: Mapping[str, Script] = {
     ),
     # the key of the whole model's output, looked for in what belongs to a cut one
     "references by key": Script(
-        READ + "assert np.allclose(sess.run(None, feeds)[0], good['logits'], atol=1e-3)\n", GIVEN, control=True
+        READ + "assert np.allclose(sess.run(None, feeds)[0], good['logits'], atol=1e-3)\n",
+        GIVEN,
+        judges=VALUES,
+        control=True,
     ),
     "own feed, assert": _owns(RUN + EXPECTED + "assert np.abs(out - want).max() < 1e-3\n"),
     "own feed, assert_allclose": _owns(RUN + EXPECTED + "np.testing.assert_allclose(out, want, atol=1e-3)\n"),
@@ -200,11 +205,13 @@ SCRIPTS: Mapping[str, Script] = {
         "    out = ort.InferenceSession(os.environ['WINNOW_MODEL']).run(None, {'img': X})[0]\n"
         "    assert np.abs(out - want).max() < 1e-3\n",
         "{python} -m pytest -q check.py",
+        judges=VALUES,
     ),
     "own feed, set -e": Script(
         FEED + RUN + EXPECTED + "assert np.abs(out - want).max() < 1e-3\n",
         "bash check.sh {python} {model}",
         files={"check.sh": "set -e\necho checking $2\n$1 check.py $2 > result.txt\necho fine\n"},
+        judges=VALUES,
     ),
     "own feed, grep for OK": _owns(
         RUN + EXPECTED + "print('OK' if np.abs(out - want).max() < 1e-3 else 'BAD')\n",
@@ -228,6 +235,7 @@ SCRIPTS: Mapping[str, Script] = {
         "    out = ort.InferenceSession(model).run(None, {'img': x})[0]\n"
         "    return bool(np.abs(out - np.load('expected.npy')).max() < 1e-3)\n",
         None,
+        judges=VALUES,
     ),
     "random data, own parent": Script(
         "import sys\nimport numpy as np\nimport onnxruntime as ort\n"
@@ -239,7 +247,7 @@ SCRIPTS: Mapping[str, Script] = {
     "given inputs, own expected": Script(
         READ + EXPECTED + "np.testing.assert_allclose(sess.run(None, feeds)[0], want, atol=1e-3)\n",
         GIVEN,
-        judges=("crash",),
+        judges=ALL_THREE,
         control=True,
     ),
     "a module that goes missing": Script(

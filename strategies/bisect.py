@@ -109,9 +109,9 @@ def window_trial(space: Space, window: Window) -> Trial:
 
 def find_window(space: Space, then: Callable[[Window], Step], first: First = First.END) -> Step:
     """Find the window and go on with ``then``. A closure that keeps one end of the model leaves only the other open."""
-    if space.closure is not Closure.FREE:
+    if space.closure not in (Closure.FREE, Closure.PLACE):
         return find_end(space, then, first)
-    second = _end if first is First.START else _start
+    second = _end if first_end(space, first) is First.START else _start
     return find_end(space, lambda window: second(space, window, then, near=True), first)
 
 
@@ -127,7 +127,7 @@ def first_end(space: Space, first: First) -> First:
     """Return which end can be looked for first: a closure that keeps one end leaves only the other."""
     if space.closure is Closure.FREE:
         return first
-    return First.START if space.closure is Closure.DESCENDANTS else First.END
+    return First.END if space.closure is Closure.ANCESTORS else First.START
 
 
 def _end(space: Space, window: Window, then: Callable[[Window], Step], *, near: bool = False) -> Step:

@@ -22,6 +22,8 @@ class Closure(str, Enum):
     """A set holds whatever its elements depend on (the inputs of a model stay)."""
     DESCENDANTS = "descendants"
     """A set holds whatever depends on its elements (the outputs of a model stay)."""
+    PLACE = "place"
+    """Any set, and what depends on it is there in any case: where a failure begins only the latest start tells."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,18 @@ class Space:
         return tuple(tuple(children) for children in found)
 
     @property
+    def any_set(self) -> bool:
+        """Whether any set may be tried."""
+        return self.closure in (Closure.FREE, Closure.PLACE) or not self.parents
+
+    @property
     def whole(self) -> Trial:
         """All elements."""
         return Trial.of(self.order)
 
     def close(self, elements: Iterable[int]) -> Trial:
         """The smallest allowed trial that holds ``elements``."""
-        if self.closure is Closure.FREE or not self.parents:
+        if self.any_set:
             return Trial.of(elements)
         edges = self.parents if self.closure is Closure.ANCESTORS else self.children
         seen = set(elements)
@@ -73,7 +80,7 @@ class Space:
         """The elements whose single removal leaves an allowed trial, last in the order first."""
         inside = trial.elements
         elements = sorted(inside, key=self.position.__getitem__, reverse=True)
-        if self.closure is Closure.FREE or not self.parents:
+        if self.any_set:
             return tuple(elements)
         edges = self.children if self.closure is Closure.ANCESTORS else self.parents
         return tuple(e for e in elements if not any(other in inside for other in edges[e]))

@@ -69,3 +69,20 @@ def test_it_computes_what_the_model_does_whatever_the_condition_is(dag, data, co
     made = run_ort(candidate.model, given_values)
     for name in set(graph.outputs) & set(graph.producers):
         np.testing.assert_allclose(made[name], values[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_constant_crosses_no_fence() -> None:
+    """Behind one the weight of a quantized MatMul would be no constant, and its kernel another one."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "scale"], ["w"], name="w"),
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="m"),
+        helper.make_node("Neg", ["m"], ["y"], name="y"),
+    ]
+    floats = {name: helper.make_tensor_value_info(name, 1, [2, 2]) for name in ("x", "w", "m", "y")}
+    made = helper.make_graph(nodes, "g", [floats["x"]], [floats["y"]])
+    made.initializer.append(helper.make_tensor("q", 3, [2, 2], [1, 2, 3, 4]))
+    made.initializer.append(helper.make_tensor("scale", 1, [], [0.5]))
+    graph = Graph.of(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    candidate = fenced(whole(graph), graph, [[1]], {name: one.type for name, one in floats.items()}).model
+    assert [node.op_type for node in candidate.graph.node] == ["DequantizeLinear", "MatMul", "If", "Neg"]
+    assert [*candidate.graph.node[1].input] == ["x", "w"]

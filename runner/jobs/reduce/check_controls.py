@@ -2,8 +2,9 @@
 
 Asked early, right after the user's file failed: a check that fails whatever it is given would make a search end with an
 arbitrary node. A check that feeds the model's own inputs by name, or has expected values of the model's own outputs,
-passes only models that still have these. It can judge what keeps them (``strategy.reduce_inputs=false``,
-``strategy.reduce_outputs=false``), and nothing else.
+passes only models that still have these. One that knows the outputs is asked about the whole model, in which all but
+some nodes have good values that the model holds itself (`InPlace`). Where that cannot be, it can judge what keeps the
+inputs or the outputs (``strategy.reduce_inputs=false``, ``strategy.reduce_outputs=false``), and nothing else.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from runner.checkers.checker import Checker
 from runner.checkers.command.command import CommandCheck
 from runner.checkers.python import PythonCheck
 from runner.errors import CannotJudge
-from runner.jobs.reduce.closure import fallbacks
-from runner.jobs.reduce.question import FIT, NEEDS, WHOLE_ONLY
+from runner.jobs.reduce.cause.spliced_subject import InPlace
+from runner.jobs.reduce.closure import KEPT, fallbacks
+from runner.jobs.reduce.question import FIT, NEEDS, OWN_SAMPLE, QUESTION, WHOLE_ONLY
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.control_model import Form
 from runner.schema.checker import Flaky
@@ -105,6 +107,8 @@ class Controls:
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
                 return Judged(judge, also, said)
             self._repeat(judge, 1)
+            if not self.fed and why.outcome is Outcome.UNRESOLVED:  # it fits the whole model, and finds it wrong
+                raise CannotJudge(f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}")
             raise CannotJudge(
                 f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
                 f"{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"
@@ -112,8 +116,14 @@ class Controls:
         self._repeat(judge, REPEATS)
         able = self._able(judge) if subject.closure is Closure.FREE else {}
         chosen = next((closure for closure in able if closure in self.fallbacks), None)
+        refused = ""
+        if chosen is not Closure.ANCESTORS and self.fallbacks == set(KEPT.values()):
+            placed = self._in_place(judge, why)
+            if isinstance(placed, Judged):
+                return placed
+            refused = placed
         if chosen is None:
-            raise CannotJudge(self._no_cuts(judge, why, tuple(able)))
+            raise CannotJudge(refused or self._no_cuts(judge, why, tuple(able)))
         setting = SETTINGS[chosen]
         subject, verdict = able[chosen]
         kept = replace(subject, closure=chosen)
@@ -129,6 +139,27 @@ class Controls:
         """Return who judges the first control that is asked for, and what that is called."""
         form = FORMS[_subgraph(judge).closure][0]
         return self._with(judge, form, declared=False), str(form)
+
+    def _in_place(self, judge: Judge, why: Verdict) -> Judged | str:
+        """Return who judges nodes in their place; else why that cannot be.
+
+        The recorded values are right for the sample that the check feeds where it passes them and nothing else, and
+        fails the whole model when that computes with them.
+        """
+        subject = _subgraph(judge)
+        placed = judge.stage("in place", InPlace.of(subject))
+        passing = placed.sure(NOTHING, "control", "the whole model, good values in place of all nodes")
+        if passing.outcome is Outcome.UNRESOLVED:
+            return f"{self._no_cuts(judge, why, ())}\nGood values were not put into the whole model: {passing.reason}"
+        right = passing.outcome is Outcome.PASS
+        if not right or placed.sure(subject.space.whole, "pre-flight", QUESTION.whole).outcome is not Outcome.FAIL:
+            return f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}"
+        said = (
+            f"the check cannot judge cuts: it does not pass {FORMS[Closure.FREE][0]} ({why.said}); it was asked about "
+            "the whole model, with good values in place of some nodes, which the model holds itself. So reduced.onnx "
+            "has all of the model's inputs and outputs, and nodes that are there to carry the failure to them"
+        )
+        return Judged(placed, passing, said)
 
     def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
         """The closures whose candidates the check can judge, with a subject whose control shows it, and its verdict."""

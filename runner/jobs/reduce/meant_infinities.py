@@ -18,6 +18,7 @@ from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.text import listed
 from strategies.outcome import Outcome
+from strategies.search_space import Closure
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ def hidden(judge: Judge) -> Judge:
     """Return a judge whose candidates do not hand out what is meant to be infinite, if the check fails for that."""
     subject, failure = judge.subject, judge.studied.signature
     if not isinstance(subject, Subgraph) or not subject.fed or failure is None or not failure.about_values:
+        return judge
+    if subject.closure is Closure.PLACE:  # it hands out no inner tensor
         return judge
     meant = meant_infinities(subject)
     for name in sorted(meant, key=lambda one: subject.graph.producers[one])[:1]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from runner.jobs.reduce.carried_constants import freezings
+from runner.jobs.reduce.cause.spliced_subject import InPlace
 from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.shrink.passes import Shrinking
 from runner.jobs.reduce.shrink.shrunk_subject import Shrunk
@@ -42,6 +44,9 @@ class Refinements:
         return next(self._left, None)
 
     def _stages(self, standing: Standing) -> Iterator[Stage]:
+        if isinstance(standing.judge.subject, InPlace):  # all others make models with other inputs and outputs
+            yield from self._without_fence(standing, standing.judge.subject)
+            return
         yield from freezings(standing)
         yield from self._sinks(standing)
         if self.nested:
@@ -70,6 +75,13 @@ class Refinements:
             standing.trial,
             purpose="refine",
         )
+
+    def _without_fence(self, standing: Standing, subject: InPlace) -> Iterator[Stage]:
+        if subject.fences:
+            judge = standing.judge.stage("no fence", replace(subject, fences=False))
+            done, whole = claim(standing.trial, 0), standing.trial
+            start = partial(Search, subject.space, done)
+            yield Stage("no fence", "without a fence", judge, start, standing.origin, whole, purpose="refine")
 
     def _trim(self, standing: Standing) -> Iterator[Stage]:
         subject = standing.judge.subject

@@ -186,7 +186,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
 
     make_elements(session, compares=checker.name in ("auto", "compare") and settings.target.holds_inner_values)
     strategy = chosen(settings.strategy, ReduceSettings)
-    free = closure(settings) is Closure.FREE
+    free = closure(settings) is Closure.FREE and session.judge.subject.space.closure is not Closure.PLACE
     if strategy.look_inside and free and "look_inside" in SEARCHES[strategy.search].reads:
         look.take(session, checker, shows_inside=settings.target.holds_inner_values)
     return session.reduce()

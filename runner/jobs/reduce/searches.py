@@ -14,7 +14,7 @@ from runner.verdict import Signature
 from strategies.bisect import First
 from strategies.procedure import Options
 from strategies.search import Step
-from strategies.search_space import Space
+from strategies.search_space import Closure, Space
 
 
 def searching(
@@ -29,7 +29,9 @@ def searching(
         named = look.nodes if look and look.nodes and set(space.order).issuperset(look.nodes) else ()
         first = first_end(wanted, judge.studied.signature, partial(_good, subject))
         options = Options(extra_checks=strategy.extra_checks, first=first, named=named)
-        return SEARCHES[strategy.search].begin(space, options)
+        # what follows a node is computed with it, so that a set fails for what follows: the latest start comes first
+        by_place = space.closure is Closure.PLACE and "first" not in SEARCHES[strategy.search].reads
+        return SEARCHES["reduce" if by_place else strategy.search].begin(space, options)
 
     return search
 

@@ -23,8 +23,8 @@ CONDITION = "fence"
 def fenced(made: Cut, graph: Graph, parts: Sequence[Collection[int]], types: Mapping[str, TypeProto]) -> Cut:
     """Return a candidate with a fence around each of some parts; its last input is the condition, any bool.
 
-    ``types``: of tensors. Raises CutError where a value that crosses a fence has no type that can be handed on, or is
-    read inside a body.
+    A constant crosses none: with one in front of a weight its reader would be another kernel. ``types``: of tensors.
+    Raises CutError where a value that crosses a fence has no type that can be handed on, or is read inside a body.
     """
     part_of = {index: at for at, part in enumerate(parts, 1) for index in part}
     supply, nodes = NameSupply({*names_of(graph.model), *made.inputs}), list(made.model.graph.node)
@@ -36,10 +36,14 @@ def fenced(made: Cut, graph: Graph, parts: Sequence[Collection[int]], types: Map
     made_in = {name: part(node) for node in nodes for name in node.output if name in graph.producers}
     for node in nodes:
         own = part(node)
-        crossing = {name for name in node.input if made_in.get(name, own) != own}
+        crossing = {
+            name
+            for name in node.input
+            if made_in.get(name, own) != own and graph.producers.get(name) not in graph.constants
+        }
         index = next((graph.producers[name] for name in node.output if name in graph.producers), None)
         read = graph.nodes[index].inputs if index is not None else ()
-        if any(made_in.get(name, own) != own and name not in crossing for name in read):
+        if any(made_in.get(name, own) != own and name not in node.input for name in read):
             raise CutError("a value that crosses a fence is read inside a body")
         for name in crossing:
             behind.setdefault(name, supply.fresh(f"{name}_behind_fence"))

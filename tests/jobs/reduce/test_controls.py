@@ -126,7 +126,7 @@ def test_what_the_user_rules_out_is_advised(tmp_path: Path, option: str) -> None
 EXPECTED = "assert out.shape == (2, 3) and np.abs(out - np.load(sys.argv[3])).max() < 0.5\n"
 
 
-def test_a_check_with_expected_values_of_its_own_keeps_the_outputs(tmp_path: Path) -> None:
+def test_a_check_with_expected_values_of_its_own_is_asked_about_the_whole_model(tmp_path: Path) -> None:
     """The operator that is wrong is a Neg in the place of an Abs; the reference of the check knows better."""
     np.save(tmp_path / "expected.npy", np.tanh(np.exp(X)))
     words = ("{model}", "{inputs}", str(tmp_path / "expected.npy"))
@@ -137,19 +137,30 @@ def test_a_check_with_expected_values_of_its_own_keeps_the_outputs(tmp_path: Pat
     bad = "out = out + 9 * (b'Neg' in open(sys.argv[1], 'rb').read())\n"
     (tmp_path / "more").mkdir()
     found = run(tmp_path / "more", GIVEN + VALUES + bad + EXPECTED, words=words)
+    assert (found.code, found.result["culprits"]) == (0, ["Neg"]), found.output
+    assert "good values in place of some nodes" in found.output
+    # as the user says, all that follows is kept
+    (tmp_path / "kept").mkdir()
+    found = run(tmp_path / "kept", GIVEN + VALUES + bad + EXPECTED, "strategy.reduce_outputs=false", words=words)
     assert (found.code, found.result["culprits"]) == (0, ["Neg", "Add", "Tanh"]), found.output
-    assert "strategy.reduce_outputs=false" in warned(found)
 
 
-def test_a_check_that_needs_both_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("near", "code"), [(0.5, 0), (0.001, 3)])
+def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
+    tmp_path: Path, near: float, code: int
+) -> None:
+    """What is recorded is for another input than the check feeds, and differs from what that expects by 0.4."""
     np.save(tmp_path / "expected.npy", np.tanh(-np.exp(np.full((2, 3), 0.5))))
     bad = "out = out + 9 * (b'Neg' in open(sys.argv[1], 'rb').read())\n"
-    text = OWN_FEED + VALUES + bad + EXPECTED.replace("argv[3]", "argv[2]")
+    text = OWN_FEED + VALUES + bad + EXPECTED.replace("argv[3]", "argv[2]").replace("0.5", str(near))
     words = ("{model}", str(tmp_path / "expected.npy"))
     found = run(tmp_path, text, words=words, x=(2, 3))
-    assert found.code == 3, found.output
-    assert "{inputs}" in found.result["message"]
-    assert found.result["checks"]["search"] == 0
+    assert found.code == code, found.output
+    if code == 0:
+        assert (found.result["culprits"], found.result["cause"]["status"]) == (["Neg"], "proven"), found.output
+    else:
+        assert "the check feeds an input of its own" in found.result["message"]
+        assert found.result["checks"]["search"] == 0
 
 
 @pytest.mark.parametrize(

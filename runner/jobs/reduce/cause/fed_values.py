@@ -21,14 +21,15 @@ from runner.session.cause import Cause
 from runner.session.question import NOTHING
 from runner.session.session import Session
 from strategies.outcome import Outcome
-from strategies.search_space import Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 
 def unless_fed(session: Session, cause: Cause, answer: Trial) -> Cause:
     """Return what is known about the cause: nothing, where the check that was asked feeds values of its own."""
     checker, studied = inner(session.judge.checker), session.judge.studied.signature
-    asked = cause.status is not CauseStatus.UNTESTED and studied is not None and studied.about_values
+    held = session.judge.subject.space.closure is Closure.PLACE  # the good values are in the model
+    asked = cause.status is not CauseStatus.UNTESTED and studied is not None and studied.about_values and not held
     if not asked or not isinstance(checker, CommandCheck | PythonCheck):
         return cause
     given = isinstance(checker, PythonCheck) or checker.takes_inputs

@@ -20,7 +20,7 @@ from runner.text import counted
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done, Step
-from strategies.search_space import Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 
@@ -42,7 +42,9 @@ class SessionModel:
         signature = judge.studied.signature
         self.compares = signature is not None and signature.stage == "compare"
         self.about_values = signature is not None and signature.about_values
-        self._splices = Spliced(self._base, signature is not None and not signature.about_values)
+        held = self.space.closure is Closure.PLACE
+        alive = signature is not None and not signature.about_values and not held
+        self._splices = Spliced(self._base, alive, held=held)
         self._spliced = judge.stage("cause", self._splices)
         self._good: list[float] = []
 

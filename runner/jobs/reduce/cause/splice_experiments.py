@@ -14,7 +14,7 @@ from runner.model.graph.splice_good_values import depends_on
 from runner.session.cause import Tested
 from runner.text import counted
 from strategies.outcome import Outcome
-from strategies.search_space import Closure, Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 REACHED = "the budget was reached"
@@ -152,7 +152,7 @@ class Experiments:
     def following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
         # a closure forbids searching among some of the nodes only
-        if not order or self.exhausted or self.model.space.closure is not Closure.FREE:
+        if not order or self.exhausted or not self.model.space.any_set:
             return None
         self.left -= 1
         found, asked = self.model.another(order, self.left)

@@ -6,7 +6,8 @@ failure arise in the nodes that stay?
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -17,13 +18,14 @@ from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.control_model import takes_identity
 from runner.model.graph.cut import Cut, CutError, cut
 from runner.model.graph.fences import CONDITION, fenced
+from runner.model.graph.hold_values import holding
 from runner.model.graph.protobuf_edits import copy_of
-from runner.model.graph.splice_good_values import Splice, splice
+from runner.model.graph.splice_good_values import Splice, depends_on, splice
 from runner.model.values.recorded import TensorFile, seeded
 from runner.report.sections.cause_section import REFERENCE_TOO
 from runner.schema.cut import CutPolicy
 from runner.session.subject import Kept
-from strategies.search_space import Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 
@@ -32,11 +34,14 @@ class Spliced:
     """Splices good values into one model.
 
     ``base``: cuts the same model. ``alive``: see `splice_good_values`. ``parts``: have fences around them (`fences`).
+    ``held``: the good values of the first sample are in the candidate, whose inputs and outputs are the model's own
+    (`hold_values`).
     """
 
     base: Subgraph
     alive: bool = False
     parts: tuple[Trial, ...] = ()
+    held: bool = False
     _made: dict[Trial, Splice] = field(default_factory=dict)
 
     @cached_property
@@ -47,7 +52,8 @@ class Spliced:
     def identity(self) -> dict[str, str]:
         """Return all that decides what a trial is: how the model is cut, and what is shown besides its outputs."""
         fences = {"fences": " | ".join(part.ranges for part in self.parts)} if self.parts else {}
-        return {**self.base.identity(), "kind": "spliced", "alive": str(self.alive), **fences}
+        held = {"held": "True"} if self.held else {}
+        return {**self.base.identity(), "kind": "spliced", "alive": str(self.alive), **fences, **held}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the nodes that stay."""
@@ -74,7 +80,7 @@ class Spliced:
         given = self.splice(trial).given
         try:
             made = self.cut(trial)
-            read = made.inputs[:-1] if self.parts else made.inputs
+            read = made.inputs[:-1] if self.parts and not self.held else made.inputs
             for name in (*read, *made.constants):
                 if why := self._unusable(given.get(name, name)):
                     return Invalid(why)
@@ -108,18 +114,33 @@ class Spliced:
             shown=made.shown,
             carried=self.base.carried,
         )
-        return fenced(candidate, self.base.graph, self.parts, self.base.types_of_all) if self.parts else candidate
+        if self.parts:
+            candidate = fenced(candidate, self.base.graph, self.parts, self.base.types_of_all)
+        return self._holding(candidate, made.given) if self.held else candidate
+
+    def _holding(self, made: Cut, given: Mapping[str, str]) -> Cut:
+        condition, values = made.inputs[-1] if self.parts else "", {}
+        for alias in made.inputs[: -1 if self.parts else None]:
+            name = given.get(alias, alias)
+            if why := self._unusable(name):
+                raise CutError(why)
+            known = self.base.recorded.values[0].get(name) if self.base.recorded.values else None
+            if known is None or known.structure is not None:
+                raise CutError(f"{name!r} has no value that a model can hold")
+            values[alias] = self.base.store.hold({name: TensorProto.FromString(known.content())})[name]
+        return holding(made, self.base.graph, values, condition)
 
     def samples(self, made: Cut, trial: Trial) -> tuple[Sample, ...]:
         """Return, for each input sample, what a candidate is fed and what its outputs should be."""
         given = self.splice(trial).given
-        more = {made.inputs[-1]: self._condition(made.inputs[-1])} if self.parts else {}
+        fenced_off = self.parts and not self.held
+        more = {made.inputs[-1]: self._condition(made.inputs[-1])} if fenced_off else {}
         return tuple(
             Sample(
                 {name: values[tensor] for name in made.inputs if (tensor := given.get(name, name)) in values} | more,
                 {name: values[name] for name in made.outputs if name in values and self.base.has_reference(name)},
             )
-            for values in self.base.recorded.values
+            for values in self.base.recorded.values[: 1 if self.held else None]
         )
 
     def _condition(self, name: str) -> TensorFile:
@@ -143,3 +164,47 @@ class Spliced:
             if self.base.is_bad_feed(name)
             else ""
         )
+
+
+@dataclass
+class InPlace(Subgraph):
+    """Subject `subgraph` for a check that takes the whole model only: nodes fail in their place, none is cut out.
+
+    A trial's candidate is the whole model, in which these nodes and what depends on them are computed, behind a fence;
+    all else has good values, which the candidate holds. So it has the model's own inputs and outputs. ``fences``: there
+    is one, which keeps apart a wrong fusion and a part of it.
+    """
+
+    fences: bool = True
+
+    @staticmethod
+    def of(base: Subgraph) -> InPlace:
+        """Return one for the same model."""
+        known = {one.name: getattr(base, one.name) for one in fields(base) if one.init}
+        return InPlace(**{**known, "closure": Closure.PLACE})
+
+    def identity(self) -> dict[str, str]:
+        """Return the graph, and what a candidate holds besides the nodes of a trial."""
+        return {**super().identity(), "fences": str(self.fences)}
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the candidate of ``trial``; that of the empty one hands out good values."""
+        if self.as_file and trial == self.space.whole:
+            return self.original(folder)
+        computed, splices = self._splices(trial)
+        made = splices.make(computed, folder)
+        return made if isinstance(made, Invalid) else replace(made, trial=trial, nodes=self.names(trial))
+
+    def cut(self, trial: Trial) -> Cut:
+        """Return the candidate's model. Raises CutError."""
+        computed, splices = self._splices(trial)
+        return splices.cut(computed)
+
+    def samples(self, made: Cut) -> tuple[Sample, ...]:
+        """Return what a candidate is fed, and what its outputs should be: the same for each."""
+        return Spliced(self, held=True).samples(made, self.space.whole)
+
+    def _splices(self, trial: Trial) -> tuple[Trial, Spliced]:
+        """Return what is computed, and what makes the candidate of it."""
+        computed = Trial(depends_on(self.graph, trial.elements))
+        return computed, Spliced(self, parts=(trial,) if self.fences and computed != trial else (), held=True)

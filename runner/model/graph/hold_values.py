@@ -1,0 +1,104 @@
+"""Values that a model holds itself, in place of some of its tensors, in a form that no optimizer folds.
+
+A check that feeds the model's own inputs, and compares its own outputs, takes no other model: good values cannot be
+fed to it. As initializers they would be constants, which runtimes fold and fuse what reads them. So each is gathered
+from its initializer by an index that is computed of an input when the model runs: the place of the largest among one
+element, which is always 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.protobuf_edits import add_initializer, copy_of
+from runner.model.graph.rename import NameSupply, names_of, rename_node
+from runner.model.nested.bodies import opset_of
+
+_LEAST_OPSET, _BFLOAT16_OPSET = 5, 13
+_NUMBERS = frozenset({*range(1, 8), *range(9, 14)})
+"""Dtypes that Cast makes a float of: numbers and bools, no texts."""
+
+
+def holding(made: Cut, graph: Graph, values: Mapping[str, TensorProto], condition: str = "") -> Cut:
+    """Return a candidate with the inputs and outputs of its model, that holds what it would be fed.
+
+    ``values``: of its inputs, those of the model's own as well: what the model is fed makes no difference.
+    ``condition``: an input that may be any bool. Raises CutError where the candidate lacks an output of the model, or a
+    value or an operator for that.
+    """
+    if missing := [name for name in graph.outputs if name not in made.outputs]:
+        raise CutError(f"the model's output {missing[0]!r} has no good value")
+    model, supply, own = made.model, NameSupply({*names_of(graph.model), *names_of(made.model)}), set(graph.inputs)
+    front, index = _index(graph, model, supply)
+    renamed = {name: supply.fresh(f"{name}_good") for name in made.inputs if name in own}
+    for node in model.graph.node if renamed else ():
+        rename_node(node, renamed, supply)
+    for name in made.inputs:
+        if name == condition:
+            front.append(helper.make_node("Cast", [index], [name], name=name, to=TensorProto.BOOL))
+            continue
+        value, held = values[name], supply.fresh(f"{name}_values")
+        if not _gathers(value.data_type, opset_of(graph) or 0):
+            raise CutError(f"{name!r} is of a type that no Gather takes")
+        stacked = copy_of(value)
+        stacked.dims.insert(0, 1)
+        add_initializer(model, stacked, held)
+        given = renamed.get(name, name)
+        front.append(helper.make_node("Gather", [held, index], [given], name=supply.fresh(f"{name}_held")))
+    nodes = [*front, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    _declare(model, graph, own)
+    return replace(made, inputs=graph.inputs, outputs=graph.outputs)
+
+
+def _index(graph: Graph, model: ModelProto, supply: NameSupply) -> tuple[list[NodeProto], str]:
+    """Return nodes that compute 0 of an input of the model, and what that is called."""
+    fed = next((value.name for value in _own(graph.model.graph.input, graph.inputs) if _is_number(value)), None)
+    if fed is None or (opset_of(graph) or 0) < _LEAST_OPSET:
+        raise CutError("no input holds numbers" if fed is None else f"the opset is older than {_LEAST_OPSET}")
+    flat, first = (supply.fresh(name) for name in ("held_flat", "held_first"))
+    add_initializer(model, helper.make_tensor("", TensorProto.INT64, [1], [-1]), flat)
+    add_initializer(model, helper.make_tensor("", TensorProto.INT64, [1], [0]), first)
+    number, row, one, index = (supply.fresh(f"held_{name}") for name in ("number", "row", "one", "index"))
+    nodes = [
+        helper.make_node("Cast", [fed], [number], name=number, to=TensorProto.FLOAT),
+        helper.make_node("Reshape", [number, flat], [row], name=row),
+        helper.make_node("Gather", [row, first], [one], name=one),
+        helper.make_node("ArgMax", [one], [index], name=index, axis=0, keepdims=0),
+    ]
+    return nodes, index
+
+
+def _is_number(value: ValueInfoProto) -> bool:
+    tensor = value.type.tensor_type
+    empty = any(dim.HasField("dim_value") and dim.dim_value == 0 for dim in tensor.shape.dim)
+    return tensor.elem_type in _NUMBERS and not empty
+
+
+def _gathers(dtype: int, opset: int) -> bool:
+    return 1 <= dtype < TensorProto.BFLOAT16 or (dtype == TensorProto.BFLOAT16 and opset >= _BFLOAT16_OPSET)
+
+
+def _own(values: Iterable[ValueInfoProto], names: Iterable[str]) -> list[ValueInfoProto]:
+    declared = {value.name: value for value in values}
+    return [declared[name] for name in names]
+
+
+def _declare(model: ModelProto, graph: Graph, own: set[str]) -> None:
+    """Declare inputs and outputs as the model does."""
+    initializers = {one.name for one in model.graph.initializer}
+    others = [value for value in model.graph.input if value.name in initializers - own]
+    source = graph.model.graph
+    for field, values in (
+        (model.graph.input, [*_own(source.input, graph.inputs), *others]),
+        (model.graph.output, _own(source.output, graph.outputs)),
+    ):
+        kept = [copy_of(value) for value in values]
+        del field[:]
+        field.extend(kept)

@@ -1,0 +1,127 @@
+"""Checks that take the whole model only: they feed an input of their own, or compare with their own golden file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from tests.harness import Run, winnow
+from tests.jobs.reduce.test_hard_failures import saved
+from tests.model.models import model_of
+
+X = np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
+OPERATORS = ("Tanh", "Abs", "HardSwish", "Sqrt", "Exp", "Sigmoid", "Neg", "Softsign")
+RUNTIME = """
+import os, sys
+import numpy as np, onnx, onnxruntime
+from onnx import helper
+def session(wrong=(), fused=()):
+    model = onnx.load(sys.argv[1])
+    nodes = []
+    for node in model.graph.node:
+        pair = fused and node.op_type == fused[1] and nodes and nodes[-1].op_type == fused[0]
+        bad = node.op_type in wrong or (pair and nodes[-1].output[0] == node.input[0])
+        nodes.append(node)
+        if bad:
+            given, node.output[0] = node.output[0], node.output[0] + '_right'
+            nodes.append(helper.make_node('Sum', [node.output[0]] * 9, [given]))
+    kept = [helper.make_node(one.op_type, one.input, one.output) if not one.attribute else one for one in nodes]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=['CPUExecutionProvider'])
+good = np.load('golden.npz')
+"""
+"""A runtime in which some operators, or some that follow each other, give nine times what they should."""
+OWN = "fed = {'x': np.load('own.npz')['x']}\n"
+GIVEN = "data = np.load(sys.argv[2])\nfed = {one.name: data[one.name] for one in ran.get_inputs()}\n"
+COMPARE = "sys.exit(int(not np.allclose(ran.run(['y'], fed)[0], good['y'], rtol=1e-2, atol=1e-4)))\n"
+
+
+def chain() -> ModelProto:
+    """Operators in a row, and one beside them."""
+    names = ["x", *(f"t{place}" for place in range(len(OPERATORS)))]
+    nodes = [
+        helper.make_node(operator, [names[place]], [names[place + 1]], name=operator)
+        for place, operator in enumerate(OPERATORS)
+    ]
+    nodes += [
+        helper.make_node("Cos", ["x"], ["c"], name="Cos"),
+        helper.make_node("Add", [names[-1], "c"], ["y"], name="Add"),
+    ]
+    value = helper.make_tensor_value_info
+    return model_of(nodes, [value("x", 1, ["N", 8])], [value("y", 1, ["N", 8])])
+
+
+def run(folder: Path, wrong: str, *more: str, feeds: str = OWN, recorded: np.ndarray = X, judge: str = COMPARE) -> Run:
+    """Reduce the chain by a script with a golden file beside it; ``wrong``: what its runtime gets wrong."""
+    (folder / "check.py").write_text(f"{RUNTIME}ran = session({wrong})\n{feeds}{judge}")
+    np.savez(folder / "own.npz", x=X)
+    np.savez(folder / "golden.npz", y=ReferenceEvaluator(chain()).run(None, {"x": X})[0])
+    words = ["{model}", "{inputs}"] if feeds == GIVEN else ["{model}"]
+    argv = f"checker.command={json.dumps([sys.executable, 'check.py', *words])}"
+    given = saved(chain(), folder, x=recorded)
+    return winnow(*given, "checker=command", argv, "checker.flaky=never", *more, folder=folder / "run", cwd=folder)
+
+
+@pytest.mark.parametrize("feeds", [OWN, GIVEN])
+def test_one_wrong_kernel_is_named_alone(tmp_path: Path, feeds: str) -> None:
+    found = run(tmp_path, "{'HardSwish'}", feeds=feeds)
+    assert (found.code, found.result["culprits"]) == (0, ["HardSwish"]), found.output
+    assert found.result["cause"]["status"] == "proven"
+    made, own = found.model(), chain()
+    assert [*made.graph.input] == [*own.graph.input]
+    assert [*made.graph.output] == [*own.graph.output]
+    # of the user's nodes the fault is there, and what carries it to the output
+    assert [one.op_type for one in made.graph.node if one.op_type in OPERATORS] == [*OPERATORS[2:]]
+    argv = [sys.executable, "check.py", "run/reduced.onnx", "own.npz" if feeds == OWN else "inputs.npz"]
+    np.savez(tmp_path / "inputs.npz", x=X)
+    assert subprocess.run(argv, cwd=tmp_path, check=False).returncode == 1
+
+
+def test_a_wrong_fusion_is_named_with_all_of_it(tmp_path: Path) -> None:
+    """Good values for its first node heal the model, and with these for what that reads it fails: a fence tells."""
+    found = run(tmp_path, "(), ('Exp', 'Sigmoid')")
+    assert (found.code, found.result["culprits"]) == (0, ["Exp", "Sigmoid"]), found.output
+    assert found.result["cause"]["status"] == "proven"
+
+
+def test_of_two_wrong_kernels_both_are_found(tmp_path: Path) -> None:
+    found = run(tmp_path, "{'HardSwish', 'Cos'}", "strategy.cause_checks=40")
+    assert found.code == 0, found.output
+    named = {name for one in found.result["cause"]["answers"] if one["is_cause"] for name in one["culprits"]}
+    assert named == {"HardSwish", "Cos"}, found.output
+    assert found.result["cause"]["status"] == "joint"
+
+
+def test_a_crash_is_named_too(tmp_path: Path) -> None:
+    crash = "if b'HardSwish' in open(sys.argv[1], 'rb').read(): os.kill(os.getpid(), 6)\n"
+    found = run(tmp_path, "()", judge=crash + COMPARE)
+    assert (found.code, found.result["culprits"]) == (0, ["HardSwish"]), found.output
+
+
+def test_another_sample_than_the_check_feeds_is_asked_for(tmp_path: Path) -> None:
+    """With its own values nothing is known of the golden ones; without these the failure does not show."""
+    found = run(tmp_path, "{'HardSwish'}", recorded=X / 2)
+    assert found.code == 3, found.output
+    assert found.result["message"].startswith("the check feeds an input of its own")
+    (tmp_path / "large").mkdir()
+    too_low = "sys.exit(int((ran.run(['y'], fed)[0] < good['y'].min() - 0.01).any()))\n"
+    found = run(tmp_path / "large", "{'HardSwish'}", recorded=X * 0, judge=too_low)
+    assert found.code == 3, found.output
+    assert "give that input (inputs=files inputs.path=...)" in found.result["message"]
+    assert found.result["checks"]["search"] == 0
+
+
+def test_what_cannot_be_put_into_the_model_is_said(tmp_path: Path) -> None:
+    found = run(tmp_path, "{'HardSwish'}", "cut.policy=seeded")
+    assert found.code == 3, found.output
+    assert "Good values were not put into the whole model: cut.policy=seeded" in found.result["message"]

@@ -1,0 +1,125 @@
+"""Values that a candidate holds: it computes what it did, has the model's own interface, and nothing is folded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from runner.model.graph.cut import CutError, cut
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.hold_values import holding
+from runner.model.graph.splice_good_values import splice
+from runner.model.passes.lift_constants import lower_constants
+from tests.model.models import dags, model_of, recorded, types_of
+from tests.model.nested import run_ort
+
+onnxruntime = pytest.importorskip("onnxruntime")
+INDEX = ["ArgMax", "Gather", "Reshape"]
+"""What computes the index; each value takes a Gather more."""
+
+
+def held(model: ModelProto, feeds: dict[str, np.ndarray], gone: set[int]) -> ModelProto:
+    """The model without some nodes; what it would be fed is in it."""
+    graph, values = Graph.of(model), recorded(model, feeds)
+    made = splice(graph, gone)
+    types = types_of(values)
+    types |= {alias: types[name] for alias, name in made.given.items()}
+    part = cut(graph, made.keep, types=types, constants={}, expose="own", front=made.front)
+    found = {name: numpy_helper.from_array(np.asarray(values[made.given.get(name, name)])) for name in part.inputs}
+    return holding(part, graph, found).model
+
+
+def optimized(model: ModelProto, folder: Path) -> list[str]:
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return sorted(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
+
+
+def fusing(opset: int = 17) -> ModelProto:
+    """MatMul-Add, Sigmoid-Mul, LayerNormalization and Softmax: most are fused, or folded where their input is known."""
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"], name="m"),
+        node("Add", ["m", "b"], ["a"], name="a"),
+        node("Sigmoid", ["a"], ["s"], name="s"),
+        node("Mul", ["a", "s"], ["g"], name="g"),
+        node("MatMul", ["g", "w"], ["n"], name="n"),
+        node("Add", ["n", "x"], ["r"], name="r"),
+        node("Softmax", ["r"], ["y"], name="y", axis=-1),
+    ]
+    value = helper.make_tensor_value_info
+    weights = {"w": np.eye(4, dtype=np.float32), "b": np.ones(4, np.float32)}
+    made = model_of(nodes, [value("x", 1, ["N", 4])], [value("y", 1, ["N", 4])])
+    made.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in weights.items())
+    made.opset_import[0].version = opset
+    return made
+
+
+def test_the_fusions_are_those_of_the_model_and_nothing_is_folded(tmp_path: Path) -> None:
+    model, feeds = fusing(), {"x": np.ones((2, 4), np.float32)}
+    own = optimized(model, tmp_path)
+    assert own == ["Gemm", "Gemm", "QuickGelu", "Softmax"]  # else it would show nothing
+    assert optimized(held(model, feeds, set()), tmp_path) == sorted([*own, *INDEX, "Gather"])
+    # from the gate on, which reads one value, and the sum that reads the input as well
+    rest = ["Gemm", "QuickGelu", "Softmax"]
+    assert optimized(held(model, feeds, {0, 1}), tmp_path) == sorted([*rest, *INDEX, "Gather", "Gather"])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.uint16, np.bool_, np.float64, np.int64])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1, 2)])
+def test_any_input_of_numbers_gives_the_index(dtype: type, shape: tuple[int, ...]) -> None:
+    """NaN or not, the largest of one is the first."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [helper.make_node("Cast", ["x"], ["c"], name="c", to=1), helper.make_node("Neg", ["c"], ["y"], name="y")]
+    value = helper.make_tensor_value_info
+    model = model_of(nodes, [value("t", TensorProto.STRING, [1]), value("x", kind, shape)], [value("y", 1, shape)])
+    given_values = {"t": np.array(["text"], object), "x": np.ones(shape, dtype)}
+    made = held(model, given_values, {0})
+    onnx.checker.check_model(made, full_check=True)
+    bad = np.full(shape, np.nan).astype(dtype) if np.issubdtype(dtype, np.floating) else np.zeros(shape, dtype)
+    np.testing.assert_array_equal(run_ort(made, {**given_values, "x": bad})["y"], -np.ones(shape, np.float32))
+
+
+def test_what_has_no_numbers_to_compute_an_index_of_is_refused() -> None:
+    value = helper.make_tensor_value_info
+    nodes = [helper.make_node("Identity", ["t"], ["y"], name="y")]
+    model = model_of(nodes, [value("t", TensorProto.STRING, [1])], [value("y", TensorProto.STRING, [1])])
+    with pytest.raises(CutError, match="no input holds numbers"):
+        held(model, {"t": np.array(["text"], object)}, set())
+    with pytest.raises(CutError, match="opset"):
+        held(fusing(opset=4), {"x": np.ones((2, 4), np.float32)}, set())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(dags(), st.data())
+def test_it_computes_what_the_model_does_whatever_it_is_fed(dag, data) -> None:
+    model, feeds = dag
+    lower_constants(model.graph, model.ir_version)
+    graph = Graph.of(model)
+    if not graph.nodes:
+        return
+    gone = data.draw(st.sets(st.sampled_from(range(len(graph.nodes)))))
+    try:
+        made = held(model, feeds, gone)
+    except CutError:  # an input that is an output, a type that no Gather takes
+        return
+    onnx.checker.check_model(made, full_check=True)
+    assert [one.name for one in made.graph.output] == [*graph.outputs]
+    initializers = {one.name for one in made.graph.initializer}
+    assert [one for one in made.graph.input if one.name not in initializers] == [
+        one for one in model.graph.input if one.name in graph.inputs
+    ]
+    for node in made.graph.node:
+        node.name = ""  # ONNX Runtime refuses two nodes of one name, which the random models have
+    values = recorded(model, feeds)
+    outputs = run_ort(made, {name: np.zeros_like(feeds[name]) for name in graph.inputs})
+    for name in graph.outputs:
+        np.testing.assert_allclose(outputs[name], values[name], rtol=1e-5, atol=1e-6)
