@@ -164,12 +164,14 @@ class Prover:
         then there is none. Only a measure tells these apart. A check that looks for nodes is misled by no value.
         """
         parts = [Trial.of([index]) for index in fault.answer]
+        measured = fault.good_inputs is not None and fault.good_inputs.measure is not None
         if not self._model.about_values or len(parts) < 2:
             return fault
-        fenced = self._made.fenced(fault.answer, parts)
-        if not self._made.as_bad(fenced) or (fenced.measure is None and self._model.looks_at_nodes(fault.answer)):
+        if not measured and self._model.looks_at_nodes(fault.answer):
             return fault
-        for part in parts if fenced.measure is not None else ():
+        if not self._made.as_bad(self._made.fenced(fault.answer, parts)):
+            return fault
+        for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
             if alone.outcome is Outcome.UNRESOLVED:  # there is no good value between them
                 return fault
