@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
 from runner.judgment import Status
 from runner.model.values.dtype_ranges import range_of
@@ -48,8 +48,7 @@ def title(summary: Summary, model: ModelProto | None) -> str:
     signature = summary.signature or {}
     what = signature.get("raised") or _words(signature)[0] + quoted(summary)
     where = runtime(summary, "target")
-    named = [node for node in model.graph.node if node.name in summary.culprits] if model else []
-    about = some(operators(named or model.graph.node) if model and len(model.graph.node) else summary.culprits)
+    about = some(operators(model)) if model and len(model.graph.node) else some(summary.culprits)
     if summary.nested:
         about += f" ({with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))})"
     doubts = reservation(summary.cause), NOT_THE_TARGET.get(summary.whose or "", "")
@@ -66,9 +65,9 @@ def quoted(summary: Summary) -> str:
     return f': "{said}"' if said else ""
 
 
-def operators(nodes: Iterable[NodeProto]) -> list[str]:
-    """Return the operators of nodes, each once."""
-    return list(dict.fromkeys(map(operator_of, nodes)))
+def operators(model: ModelProto) -> list[str]:
+    """Return the operators of a model, each once."""
+    return list(dict.fromkeys(operator_of(node) for node in model.graph.node))
 
 
 def called(failure: str) -> str:
@@ -81,7 +80,7 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     """Return a sentence: what the reduced model does where, and what it does elsewhere. ``tensors``: values in it."""
     signature, told = summary.signature or {}, summary.evidence
     size = len(model.graph.node) if model else summary.nodes_after or len(summary.culprits)
-    of = listed([code(one) for one in operators(model.graph.node)], 6) if model else ""
+    of = listed([code(one) for one in operators(model)], 6) if model else ""
     subject = of if of and size == 1 else f"A model of {counted(size, 'node')}{f' ({of})' if of else ''}"
     where, reference = (runtime(summary, side, told_apart=True) for side in ("target", "reference"))
     named = f" in {code(str(told['output']))}" if told.get("output") else ""

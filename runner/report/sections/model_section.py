@@ -31,8 +31,6 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     if summary.nodes_after is None:
         return ""
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
-    if proto and len(proto.graph.node) > summary.nodes_after:
-        size = f"{size[:-1]}; the model has {len(proto.graph.node)} nodes with what they need."
     nested = f"Nested nodes kept:\n\n{_bulleted(summary.nested)}" if summary.nested else ""
     if proto is None:
         return section("The reduced model", _joined(size, _bulleted(summary.culprits), nested))
