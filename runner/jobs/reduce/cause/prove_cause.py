@@ -120,7 +120,9 @@ class Prover:
             self._made.left += self._more
             following = self._following(tested[-1])
             if following is None or any(following == one.answer for one in tested):
-                if repeated := next(filter(None, map(self._repeated, tested)), None):
+                harm = [one.harm(self._model.whole, self._model.scale) or 0.0 for one in tested]
+                strongest = [tested[at] for at in sorted(range(len(tested)), key=lambda at: (-harm[at], at))]
+                if repeated := next(filter(None, map(self._repeated, strongest)), None):
                     tested = [*(one for one in tested if one.answer != repeated.answer), repeated]
                     break
                 main = self._strongest(tested)
@@ -149,7 +151,7 @@ class Prover:
         found = replace(found, good_inputs=inputs)
         if not made.as_bad(inputs):
             return found
-        if found.heals and made.harmless(outputs, beside=inputs):
+        if found.heals and made.harmless(outputs, beside=inputs) and not made.slight(inputs):
             return replace(found, proven=True)
         if made.exhausted:
             return found
@@ -170,7 +172,7 @@ class Prover:
         if not measured and self._model.looks_at_nodes(fault.answer):
             return fault
         if not self._made.as_bad(self._made.fenced(fault.answer, parts)):
-            return fault
+            return self._fused(fault) if fault.good_inputs and self._made.slight(fault.good_inputs) else fault
         for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
             if alone.outcome is Outcome.UNRESOLVED:  # there is no good value between them
@@ -179,6 +181,16 @@ class Prover:
                 found = self._test(part)
                 return found if found.proven else fault if found.unanswered else None
         return None
+
+    def _fused(self, fault: Tested) -> Tested:
+        """Return the nodes of a fault that are in a wrong fusion: with a fence around another one it still fails."""
+        right: list[Trial] = []
+        for index in fault.answer:
+            fences = [*right, Trial.of([index])]
+            if not self._made.exhausted and self._made.as_bad(self._made.fenced(fault.answer, fences)):
+                right = fences
+        rest = Trial(fault.answer.elements.difference(*(one.elements for one in right)))
+        return self._test(rest) if right and rest else fault
 
     def _following(self, last: Tested) -> Trial | None:
         """Return another answer: from the place that the experiments lead to, the smallest part that fails alone."""
@@ -252,7 +264,12 @@ class Prover:
         if every in (fault.answer, self._model.space.whole) or not shared:
             return None
         outputs = self._made.without(every)
-        return replace(fault, instances=places, good_outputs=outputs, proven=True) if outputs.heals else None
+        if not outputs.heals:
+            return None
+        if not fault.proven and self._made.slight(fault.good_inputs):  # another place may be enough by itself
+            others = (Trial(place) for place in places if place != fault.answer.elements and not self._made.exhausted)
+            fault = next((one for one in map(self._test, others) if one.proven), fault)
+        return replace(fault, instances=places, good_outputs=outputs, proven=True)
 
     def _end(
         self,
