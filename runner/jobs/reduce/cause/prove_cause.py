@@ -117,6 +117,10 @@ class Prover:
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
         while not tested[-1].proven:
+            # what stops a runtime does so wherever it stands, and no value carries it on
+            if not self._model.about_values and (repeated := self._repeated(tested[-1])):
+                tested[-1] = repeated
+                break
             self._made.left += self._more
             following = self._following(tested[-1])
             if following is None or any(following == one.answer for one in tested):
