@@ -1,8 +1,9 @@
 """Whether a check was fed the good values; of one that feeds values of its own the experiments say nothing.
 
-Three controls tell. A check that fails a harmless model for which it gets no values reads them. So does one that makes
-up what it does not get, where it fails a Gather that is fed an index beyond its data. One that fails the answer's nodes
-beside outputs that are right, whatever these nodes compute, looks at nodes: no value misleads it.
+Three controls tell. A check that fails a Gather that is fed an index beyond its data reads it, also one that makes up
+what it does not get. Where a runtime minds no index, one that fails a harmless model for which it gets no values does.
+One that fails the answer's nodes beside outputs that are right, whatever these compute, looks at nodes: no value
+misleads it.
 """
 
 from __future__ import annotations
@@ -70,8 +71,8 @@ def looks_at_nodes(session: Session, answer: Trial) -> bool:
 
 
 _UNREAD = {
-    "a lone Identity, and nothing to feed it": Values.UNFED,
     "a lone Gather, fed an index beyond its data": Values.BEYOND,
+    "a lone Identity, and nothing to feed it": Values.UNFED,
 }
 """Harmless models that a check passes only if it reads no values."""
 

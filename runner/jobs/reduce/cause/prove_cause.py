@@ -117,10 +117,6 @@ class Prover:
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
         while not tested[-1].proven:
-            # what stops a runtime does so wherever it stands, and no value carries it on
-            if not self._model.about_values and (repeated := self._repeated(tested[-1])):
-                tested[-1] = repeated
-                break
             self._made.left += self._more
             following = self._following(tested[-1])
             if following is None or any(following == one.answer for one in tested):
@@ -155,6 +151,9 @@ class Prover:
             return found
         if found.heals and made.harmless(outputs, beside=inputs):
             return replace(found, proven=True)
+        # what stops a runtime does so wherever it stands, and no value carries it on
+        if not self._model.about_values and (repeated := self._repeated(found)):
+            return repeated
         if made.exhausted:
             return found
         below = made.below(answer)
@@ -171,9 +170,9 @@ class Prover:
         measured = fault.good_inputs is not None and fault.good_inputs.measure is not None
         if not self._model.about_values or len(parts) < 2:
             return fault
-        if not measured and self._model.looks_at_nodes(fault.answer):
-            return fault
         if not self._made.as_bad(self._made.fenced(fault.answer, parts)):
+            return fault
+        if not measured and self._model.looks_at_nodes(fault.answer):
             return fault
         for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
