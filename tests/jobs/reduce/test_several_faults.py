@@ -246,3 +246,20 @@ def test_a_pattern_that_stops_the_runtime_at_each_place_is_told_in_three_experim
     held = next(one for one in run.result["cause"]["answers"] if one["is_cause"])
     assert held["instances"] == [["one"], ["two"], ["three"]], run.output
     assert run.result["checks"]["cause"] == 3
+
+
+def test_noise_beside_two_faults_hides_neither(tmp_path: Path) -> None:
+    """The first look finds the noise before the second fault, and what is left of the failure is not there."""
+    steps = [
+        ("Mul", "x", "noise", 1.0),
+        ("Abs", "noise", "on"),
+        ("Neg", "on", "past"),
+        ("Div", "past", "two", 1.0),
+        ("Mul", "x", "one", 1.0),
+        ("Add", "one two", "y"),
+        ("Neg", "y", "z"),
+    ]
+    given = pair(tmp_path, steps, ["z"], {"noise": 1.014, "two": 0.8, "one": 1.3})
+    run = winnow(*given, *COMPARE, "strategy.cause_checks=30", folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "joint", run.output
+    assert {tuple(names) for names, is_cause in answers(run) if is_cause} == {("one",), ("two",)}

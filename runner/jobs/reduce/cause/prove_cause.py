@@ -217,6 +217,9 @@ class Prover:
                 following = self._made.following(place) if place else self._following(last)
             known = next((at for at, one in enumerate(tested) if one.answer == following), len(tested))
             found = self._test(following) if following and not self._made.exhausted else None
+            if place and found and not found.proven:  # what is wrong there may be noise: the model is halved
+                following = self._following(found)
+                found = self._test(following) if following and not self._made.exhausted else None
             if found is None or not found.proven:
                 break
             tested[known:] = [found, *tested[known + 1 :]]
