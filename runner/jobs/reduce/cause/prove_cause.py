@@ -153,6 +153,9 @@ class Prover:
             return found
         if found.heals and made.harmless(outputs, beside=inputs) and not made.slight(inputs):
             return replace(found, proven=True)
+        # what stops a runtime does so wherever it stands, and no value carries it on
+        if not self._model.about_values and (repeated := self._repeated(found)):
+            return repeated
         if made.exhausted:
             return found
         below = made.below(answer)
@@ -169,10 +172,10 @@ class Prover:
         measured = fault.good_inputs is not None and fault.good_inputs.measure is not None
         if not self._model.about_values or len(parts) < 2:
             return fault
-        if not measured and self._model.looks_at_nodes(fault.answer):
-            return fault
         if not self._made.as_bad(self._made.fenced(fault.answer, parts)):
             return self._fused(fault) if fault.good_inputs and self._made.slight(fault.good_inputs) else fault
+        if not measured and self._model.looks_at_nodes(fault.answer):
+            return fault
         for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
             if alone.outcome is Outcome.UNRESOLVED:  # there is no good value between them
@@ -226,6 +229,9 @@ class Prover:
                 following = self._made.following(place) if place else self._following(last)
             known = next((at for at, one in enumerate(tested) if one.answer == following), len(tested))
             found = self._test(following) if following and not self._made.exhausted else None
+            if place and found and not found.proven:  # what is wrong there may be noise: the model is halved
+                following = self._following(found)
+                found = self._test(following) if following and not self._made.exhausted else None
             if found is None or not found.proven:
                 break
             tested[known:] = [found, *tested[known + 1 :]]
