@@ -48,7 +48,6 @@ class Options(TypedDict, total=False):
     journal: Keys | JournalSettings
     sanitize: Keys | SanitizeSettings
     result: Keys | ResultSettings
-    audit: bool
     plan: bool
     resume: str | PathLike[str]
     folder: str | PathLike[str]
