@@ -25,7 +25,13 @@ KEYS: Mapping[str, str] = MappingProxyType(
     }
 )
 """A key's name today by the one that it had."""
-GONE: Mapping[str, str] = MappingProxyType({"audit": "as it tested Winnow's own cuts, which Winnow's tests do"})
+GONE: Mapping[str, str] = MappingProxyType(
+    {
+        "audit": "as it tested Winnow's own cuts, which Winnow's tests do",
+        "in_process": "as a check runs in a worker; to debug it, call it on what was found: "
+        "check(str(found.model_path), found.inputs, found.expected)",
+    }
+)
 """Why a key is no more."""
 CHOICES: Mapping[str, str] = MappingProxyType(
     {
