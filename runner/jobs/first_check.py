@@ -68,7 +68,7 @@ def _alone(settings: Settings, tools: Tools) -> bool:
     """
     checker, reference = settings.checker, settings.reference
     check = isinstance(checker, CommandChecker) and not (checker.place or checker.iteration_info or checker.measure)
-    first = settings.strategy.implementation == ReduceSettings.implementation and not settings.audit
+    first = settings.strategy.implementation == ReduceSettings.implementation
     as_it_is = settings.sanitize == SanitizeSettings(fold_limit_mb=settings.sanitize.fold_limit_mb)
     shared = settings.journal.share and (tools.run_folder.parent / "multirun.yaml").exists()
     fresh = not settings.journal.reuse and not shared and _THERE.issuperset(run_folder.present(tools.run_folder))

@@ -158,8 +158,8 @@ class Job:
 
     @property
     def onward(self) -> str:
-        """How a run goes on that was stopped, behind what is said of it; nothing where only its caller can judge."""
-        return "" if self.settings.checker.needs_caller else f"; go on with resume={self.folder}"
+        """How a run goes on that was stopped, behind what is said of it."""
+        return f"; go on with resume={self.folder}"
 
     def drop_stale_results(self) -> None:
         """Remove what an earlier run left in the folder, but for what this one reads."""

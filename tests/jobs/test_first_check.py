@@ -67,7 +67,6 @@ OTHERWISE: dict[str, Callable[[Settings], Settings]] = {
     "it may measure time": lambda one: calling(one, measure="took (.*)"),
     "another check": lambda one: replace(one, checker=RunsChecker()),
     "another question": lambda one: replace(one, strategy=PrecisionSettings()),
-    "the check is audited": lambda one: replace(one, audit=True),
     "the model is made another first": lambda one: replace(one, sanitize=SanitizeSettings(fold=True)),
     "verdicts are known": lambda one: replace(one, journal=JournalSettings(reuse=["elsewhere"])),
     "a lease is needed": lambda one: replace(one, workers=replace(one.workers, lease=LeaseMode.gpu)),

@@ -16,7 +16,6 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from runner.checkers.backend_run import Side
-from runner.checkers.candidate_audit import Audited
 from runner.checkers.wrapping_checker import inner
 from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
@@ -97,10 +96,6 @@ def _reduce(job: Job) -> Summary:
     carries = subject.carries and kept is Closure.FREE
     subject = replace(subject, carried=loaded.graph.constants if carries else frozenset())
 
-    audited: Audited | None = None
-    if settings.audit:
-        audited = Audited(job.checker, settings, job.tools, loaded.store.structure, drawing=bool(loaded.graph.drawing))
-        job = replace(job, checker=audited)
     # min_good may be as large as the model, and its check needs memory as well
     let_go = loaded.recorded.let_go
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, before_good=let_go)
@@ -109,11 +104,10 @@ def _reduce(job: Job) -> Summary:
             names_of(loaded.graph.model).union(intern(node.name) for node in all_nodes(loaded.graph.model.graph.node))
         )
         job.drop_stale_results()
-        checker = audited.checker if audited else job.checker
         look = FirstLook()
         unknown: list[str] = []
         refined = cache(lambda: refinements(job, loaded, subject, judge, unknown))
-        opening = Preflight(Controls.of(checker, settings), begun=job.begun)
+        opening = Preflight(Controls.of(job.checker, settings), begun=job.begun)
         session = Session(
             judge,
             searching(strategy, strategy.first, subject, judge, look),
@@ -129,8 +123,6 @@ def _reduce(job: Job) -> Summary:
         ending = job.ended(session, lambda: _question(job, session, judge, loaded, look))
         loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
         ending = job.stopped(ending, handed, REDUCED)
-        if audited:
-            loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
 
         def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
             summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
