@@ -12,7 +12,7 @@ from runner import machine
 from runner.artifacts.most_left import MostLeft
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
-from runner.jobs.course import course
+from runner.jobs.expected_checks import checks_after
 from runner.judgment import CauseStatus, Experiment, Status
 from runner.loading.load import Loaded
 from runner.model.values.dtype_ranges import range_of
@@ -281,7 +281,7 @@ def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None
     """
     paid = max(sum(judge.tally.paid.values()), 1)
     each = judge.tally.seconds / paid
-    trust = round(course(settings, ending.remaining, 1, step=False).follows(ending.remaining))
+    trust = checks_after(settings, ending.remaining)
     checks = ending.remaining + trust
     held = sum(path.lstat().st_blocks * 512 for path in judge.folder.parent.rglob("*"))
     left = MostLeft.of(loaded.store, settings.artifacts, checks, _given(settings, loaded)) if loaded else MostLeft(0)
