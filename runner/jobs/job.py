@@ -22,7 +22,7 @@ from runner.checkers.command.begun_check import BegunCheck
 from runner.checkers.registry import build as build_checker
 from runner.errors import UsageError, WinnowError
 from runner.jobs import context as contexts
-from runner.jobs.course import course
+from runner.jobs.expected_checks import checks_after
 from runner.jobs.listener import CheckEvent, listener
 from runner.jobs.processes import processes
 from runner.jobs.registry import implementation
@@ -35,10 +35,12 @@ from runner.report.live.checked import Checked
 from runner.report.live.getting_ready import getting_ready
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.observer import observer
+from runner.report.live.progress import Outline
 from runner.report.summary import MistakeError, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
+from runner.schema.strategy import PrecisionSettings, RepeatSettings, TacticRepeatSettings
 from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge, Studied
@@ -197,11 +199,16 @@ class Job:
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
         self.ready.close()
         strategy, tell = settings.strategy.name, listener()
-        ahead = course(
-            settings, tries or len(subject.space.order), self._at_once, step=self.folder.parent.name == run_folder.STEPS
+        outline = Outline(
+            tries or len(subject.space.order),
+            Outcome.PASS if isinstance(settings.strategy, PrecisionSettings) else Outcome.FAIL,
+            self._at_once,
+            repeats=isinstance(settings.strategy, RepeatSettings | TacticRepeatSettings),
+            step=self.folder.parent.name == run_folder.STEPS,
+            follow=partial(checks_after, settings, workers=self._at_once),
         )
         # a panel would swallow the question that is put to a person, and the terminal of a program is its own
-        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun, ahead)
+        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun, outline)
 
         def report(told: Checked) -> None:
             watcher.checked(told, size(told.nodes))

@@ -262,17 +262,15 @@ class Judge:
         return tuple(reason for reason in unknown if reason.startswith(UNFIT))
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
-        left, following, subject = None, "", self.subject
+        left, subject = None, self.subject
         if phase in TRUST_PHASES:
             left = self.tally.due
         elif self.estimate and phase not in NOT_SEARCHING:
             step = self.estimate(trial, verdict)
-            left, following = (step.left, step.phase) if isinstance(step, Ask) else (0, "")
-            left = step if isinstance(step, int) else left
+            left = step if isinstance(step, int) else step.left if isinstance(step, Ask) else 0
         nodes = nodes_of(subject, trial)
         names = partial(subject.names, trial)
-        repeats = self.tally.repeats
-        self.report(Checked(iteration, phase, label, verdict, nodes, left, following, names, subject, repeats))
+        self.report(Checked(iteration, phase, label, verdict, nodes, left, names, subject))
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
