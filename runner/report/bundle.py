@@ -26,9 +26,9 @@ from runner.report import bundle_zip, check_files, mixed_bundle
 from runner.report.markdown import REPORT_NAME, Shown, present, write_report
 from runner.report.page.collect.run_material import RunMaterial
 from runner.report.replay import REPLAY_NAME, configuration, write_replay
-from runner.report.repro.backends import rounds
-from runner.report.repro.stand_alone_script import NotAlone
-from runner.report.repro.write import REPRO_NAME, ROUNDED, Beside, Repro, repro, write_repro
+from runner.report.repro.backends import ROUNDED, rounds
+from runner.report.repro.stand_alone import NotAlone
+from runner.report.repro.write import REPRO_NAME, Beside, Repro, repro, write_repro
 from runner.report.result import write_result
 from runner.report.sections.model_section import tensor_type
 from runner.report.summary import Summary

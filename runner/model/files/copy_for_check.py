@@ -42,7 +42,7 @@ def _reads_others(file: Path, content: mmap.mmap) -> bool:
         # a first check of a small model begins before these are loaded
         from runner.model.files.external_data import OWN_FILE  # noqa: PLC0415
         from runner.model.files.parse_without_weights import parse_without_weights  # noqa: PLC0415
-        from runner.model.values.tensor_bytes import delimited  # noqa: PLC0415
+        from runner.model.values.wire import delimited  # noqa: PLC0415
 
         model = parse_without_weights(file)
         if model is not None:

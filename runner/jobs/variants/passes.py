@@ -7,23 +7,25 @@ these passes, something else fails as well, and the smallest set to turn off is 
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from runner.candidate import Candidate, Variant
 from runner.errors import UsageError
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
-from runner.jobs.passes.subject import Passes
-from runner.jobs.passes.switch import Switch, builder_switches, changes, overrides, session_switches
+from runner.jobs.variants.switches import Switch, builder_switches, changes, overrides, session_switches
+from runner.jobs.variants.whole_model import WholeModel
 from runner.judgment import Status
 from runner.loading.load import Loaded
 from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
-from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import PassesSettings
 from runner.schema.installed_choices import SEARCHES
@@ -55,7 +57,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     _refuse(settings)
     with Job.opened(settings, folder, command) as job:
         loaded = load_whole(job, job.folder)
-        subject = Passes(loaded.path, _switches(job), job.settings.target, loaded.samples)
+        subject = Passes(loaded.path, _switches(job), loaded.samples, job.settings.target)
         with job.judge(subject, loaded, "settings") as judge:
             return _Search(job, loaded, subject, judge).summary()
 
@@ -104,6 +106,25 @@ def _switches(job: Job) -> tuple[Switch, ...]:
 
 
 @dataclass(frozen=True)
+class Passes(WholeModel[Switch]):
+    """A trial is the switches that are on, or (``off``) those that are off. ``target``: its settings with all on."""
+
+    target: BackendSettings
+    off: bool = False
+
+    def identity(self) -> dict[str, str]:
+        """Return the names of all switches: a trial counts them."""
+        kind = "passes off" if self.off else "passes on"
+        return {"kind": kind, "switches": json.dumps([one.name for one in self.choices])}
+
+    def make(self, trial: Trial, folder: Path) -> Candidate:
+        """Return the model, with the settings of the target, or the words of the command, that the trial means."""
+        off = [one for number, one in enumerate(self.choices) if (number in trial.elements) is self.off]
+        words = tuple(one.name for one in self.choices if not one.key and one not in off)
+        return self.under(Variant(changes(self.target, off), words), trial, folder)
+
+
+@dataclass(frozen=True)
 class _Search:
     """The searches of one run. ``subject``: a trial is the switches that are on."""
 
@@ -130,7 +151,7 @@ class _Search:
             culprits = self.subject.names(ending.trial)
             off = self._off_settings(healing[0]) if healing else {}
             passes = {
-                "asked": len(self.subject.switches),
+                "asked": len(self.subject.choices),
                 "needed": list(culprits),
                 "heals": [list(self.subject.names(one)) for one in healing],
                 "alone_off": alone,
@@ -158,7 +179,7 @@ class _Search:
         verdict = session.judge.sure(NOTHING, "control", ALL_OFF)
         if verdict.outcome is Outcome.PASS or session.reliability.rates is not None:
             return None
-        what = counted(len(self.subject.switches), "switch")
+        what = counted(len(self.subject.choices), "switch")
         if verdict.outcome is Outcome.FAIL:
             return Ending(
                 Status.nothing_to_find, f"with all of {what} off the whole model fails as well: none of them is needed"
@@ -226,7 +247,7 @@ class _Search:
         )
 
     def _off_settings(self, off: Trial) -> dict[str, Any]:
-        return changes(self.subject.target, (self.subject.switches[number] for number in off))
+        return changes(self.subject.target, (self.subject.choices[number] for number in off))
 
 
 class SameModel(HandOver):
@@ -234,7 +255,7 @@ class SameModel(HandOver):
 
     def write(self, subject: Subject, trial: Trial, name: str) -> Path:
         """Return the user's file."""
-        assert isinstance(subject, Passes)
+        assert isinstance(subject, Passes) and subject.model
         return subject.model
 
     def label(self, name: str) -> str:
@@ -273,7 +294,7 @@ def _told(subject: Passes, ending: Ending, healing: Sequence[Sequence[str]]) -> 
     """
     assert ending.trial is not None
     needed = subject.names(ending.trial)
-    some, many = listed(needed), counted(len(subject.switches), "switch")
+    some, many = listed(needed), counted(len(subject.choices), "switch")
     if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
         said = f"{some} {'is' if len(needed) == 1 else 'are'} needed for the failure with all others of {many} off"
     else:

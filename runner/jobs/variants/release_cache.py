@@ -26,12 +26,18 @@ from packaging.version import InvalidVersion, Version
 
 from runner.artifacts.disk_space import FULL
 from runner.errors import UsageError
-from runner.jobs.versions.installed_packages import import_names
+from runner.workers.interpreter import environment_for
 
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _AVAILABLE = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
+_LIST = """
+import sys
+from importlib import metadata
+print(sys.version)
+print(sorted({(str(one.metadata["Name"]), one.version) for one in metadata.distributions()}))
+"""
 #: where the base's packages are, its version, and its NumPy's major one
 _SITE = """import sysconfig; from importlib import metadata
 print(sysconfig.get_path("purelib"), sysconfig.get_python_version(), sep="\\n")
@@ -298,3 +304,28 @@ def _refuse_numbers(asked: Sequence[object], setting: str) -> None:
 def _last(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in (done.stderr or done.stdout).strip().splitlines() if not line.startswith("WARNING")]
     return lines[-1].removeprefix("ERROR: ") if lines else f"exit {done.returncode}"
+
+
+def installed_under(python: str) -> str:
+    """Return a digest of an interpreter's version and packages. Raises UsageError where it does not run."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _LIST], capture_output=True, env=environment_for(python), timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"{python} cannot say what is installed there: {error}") from error
+    return hashlib.sha256(done.stdout).hexdigest()
+
+
+def import_names(site: Path) -> tuple[str, ...]:
+    """Return by what names the packages in a folder are imported, as their metadata say; "sys" where they do not."""
+    told = [name for path in site.glob("*.dist-info/top_level.txt") for name in path.read_text("utf-8").split()]
+    if not told:
+        files = [line.partition(",")[0] for path in site.glob("*.dist-info/RECORD") for line in _lines(path)]
+        told = [name.removesuffix("/__init__.py") for name in files if name.endswith("/__init__.py")]
+        told += [name.removesuffix(".py") for name in files if name.endswith(".py")]
+    return tuple(sorted({name for name in told if name.isidentifier()})) or ("sys",)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text("utf-8", errors="replace").splitlines()

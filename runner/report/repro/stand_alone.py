@@ -1,8 +1,7 @@
 """repro.py that stands alone: it holds the model as ONNX text, and weights and inputs as lines that make them.
 
-So it can be pasted into a report whole. It is for what a reader takes in: a small model whose tensors have recipes, run
-by one runtime as it comes, judged by a rule of a few lines. Whatever else there is, `NotAlone` says why it is not for
-that, and the script with files beside it is written.
+So it can be pasted into a report whole. It is for what a reader takes in: a small model whose tensors have recipes, and
+no more lines than a few pages. Of whatever else there is `NotAlone` says why, and the script reads the files beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
-from runner.checkers.command.exit_rules import REFUSALS
 from runner.model.files.external_data import locations
 from runner.model.files.onnx_text import ModelText
 from runner.model.files.parse_without_weights import LARGE_FILE, parse
@@ -28,143 +26,82 @@ from runner.report.repro import backends
 from runner.report.repro.compose import compose
 from runner.report.repro.literal import inline
 from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend
-from runner.schema.checker import Metric
+from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
 
 Printed = Callable[[ModelProto], ModelText]
 """Returns a model as ONNX text that says all of it. Raises NotAlone where none does."""
 
 MOST_LINES, MOST_COLUMNS, MOST_CHARACTERS = 200, 100, 200
-_JUDGES = ("command", "finite", "runs", "compare")
-_VERSIONS = ("python", "numpy", "onnx", "onnxruntime")
-_TEMPLATES = Path(__file__).with_name("templates") / "stand_alone"
 
 
 class NotAlone(Exception):  # noqa: N818 - it is no error
     """The script cannot stand alone; why, in words."""
 
 
-def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: str, cwd: Path, printed: Printed) -> str:
+def source(
+    folder: Path,
+    given: Mapping[str, Any],
+    settings: Settings,
+    ran: Mapping[str, BackendSettings],
+    sources: Sequence[str],
+    printed: Printed,
+) -> str:
     """Return the source of the script. Raises NotAlone, and OSError.
 
-    ``folder``: where the model and its test data sets lie. ``given``: what the other script is made of.
+    ``folder``: where the model and its test data sets lie. ``given``, ``sources``: values and templates of the script.
+    ``ran``: what it runs by itself, by its part.
     """
-    if why := next(_obstacles(folder, given, settings, judge), ""):
+    if why := next(_obstacles(folder, given, settings, ran), ""):
         raise NotAlone(why)
-    command, ran = judge == "command", _ran(given, settings)
     (data,) = given["data"]
     model = parse(folder / given["model"])
     weights = {tensor.name: _made(tensor) for tensor in model.graph.initializer}
     del model.graph.initializer[:]
-    text = printed(model)
-    if command:
+    text, needs, values = printed(model), list[str](), dict(given)
+    if isinstance(settings.checker, CommandChecker):
         inputs = _recorded(folder / data, "input") if given.get("inputs") else None
         if inputs and {"file", "allow_pickle"} & inputs.keys():
             raise NotAlone("an input with the name of an argument of numpy.savez")
-        sources = [_write(text, weights, inputs), _template("command")]
+        held = _write(text, weights, inputs)
+        # the parser of an older one takes no name in quotes, such as a path of scopes
+        release = "" if all(map(str.isidentifier, _names(model))) else " >= 1.18"
+        needs = [f"onnx{release} (which needs numpy)", "the command with what that needs"]
+        values["files"] = _files(given)
     else:
-        stems = ["input", *(["output"] if judge == "compare" and len(ran) == 1 else [])]
-        made = [_recorded(folder / data, stem) for stem in stems]
-        sources = [_load(text, weights, made), *(_run(*one, cwd) for one in ran.items())]
-        sources += [_template(judge), _template("child_process")]
-    kept = {name: given["versions"][name] for name in _VERSIONS if name in given["versions"]}
-    cpu = ["CPUExecutionProvider"]
-    values: dict[str, Any] = {
-        **given,
-        "detail": given["detail"][: 180 if given["error"] else 60],
-        "then": ", ".join(f"{name} {version}" for name, version in kept.items()),
-        "whole": any(value.type.tensor_type.elem_type in tensor_file.INTEGERS for value in model.graph.output),
-        "ends": given["watched"] and not command,
-        "accelerated": any(getattr(one, "providers", cpu) != cpu for one in ran.values()),
-    }
-    if command:
-        values |= _rules(given)
-    # the parser of an older one takes no name in quotes, such as a path of scopes
-    release = "" if all(map(str.isidentifier, _names(model))) else " >= 1.18"
-    needs = [f"onnx{release} (which needs numpy)", "the command with what that needs"] if command else []
-    return _glance(compose([*sources, _template("program")], values, needs, alone=True))
+        good = _recorded(folder / data, "output") if given["recorded"] else None
+        held = _load(text, weights, _recorded(folder / data, "input"), good)
+    return _glance(compose([held, *sources], values, needs))
 
 
-def _ran(given: Mapping[str, Any], settings: Settings) -> dict[str, BackendSettings]:
-    """Return what a script runs by itself, by its part."""
-    return {"target": settings.target, **({"reference": settings.reference} if given["reference"] else {})}
-
-
-def _rules(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which lines a command's exit status and output are judged by."""
-    codes, regex, kind = bool(given["fail_codes"]), bool(given["fail_regex"]), given["kind"]
-    exits, dies = not (codes or regex), kind.startswith("death")
-    # of which exit codes it is of account whether the command ran at all: another one is another failure anyhow
-    looked = (
-        {int(kind[5:])} & {*REFUSALS} if exits and kind.startswith("exit ") else {*REFUSALS} if not exits else set()
-    )
-    looked -= {*given["listed"]}
-    return {
-        "files": _files(given),
-        "no_answer": sorted({*given["invalid_codes"], *given["different_codes"]}),
-        "unlisted": looked - {64},
-        "of_module": 1 in looked,
-        "of_options": 2 in looked,
-        "of_tests": looked & {4, 5},
-        "dies": dies,
-        "both_dies": dies and regex,
-        "only_dies": dies and not regex,
-        "both": codes and regex,
-        "only_regex": regex and not codes,
-        "exits": exits,
-    }
-
-
-def _files(given: Mapping[str, Any]) -> list[str]:
+def _files(given: Mapping[str, Any]) -> dict[str, str]:
     """Return the files whose absence neither the system nor the interpreter of a script tells of."""
     program, *words = given["command"]
     script = words[:1] if Path(program).name.startswith("python") else []
     told = {Path(given["cwd"]) / Path(word).expanduser() for word in (program, *script)}
-    return [path for path in given["files"] if Path(path) not in told]
+    return {path: digest for path, digest in given["files"].items() if Path(path) not in told}
 
 
-def _template(name: str) -> str:
-    return (_TEMPLATES / f"{name}.txt").read_text(encoding="utf-8")
-
-
-def _run(name: str, settings: BackendSettings, cwd: Path) -> str:
-    """Return the source of a function of that name which runs a model."""
-    text = _template(settings.name).replace("def run(", f"def {name}(").replace("ROLE", name)
-    if isinstance(settings, OnnxRuntimeBackend):
-        text = text.replace("OPTIONS", "\n    ".join(backends.session_options(settings, cwd)))
-        text = text.replace("PROVIDERS", inline(backends.providers(settings)))
-    return text
-
-
-def _obstacles(folder: Path, given: Mapping[str, Any], settings: Settings, judge: str) -> Iterator[str]:
+def _obstacles(
+    folder: Path, given: Mapping[str, Any], settings: Settings, ran: Mapping[str, BackendSettings]
+) -> Iterator[str]:
     """Yield why a script cannot stand alone, as far as that is seen before values are looked at."""
-    path = folder / given["model"]
-    if judge not in _JUDGES:
-        yield f"a check of the kind {judge}"
-    elif judge == "command" and (given["beside"] or any("{{" in word for word in given["command"])):
+    path, runtimes = folder / given["model"], [*ran.values()]
+    if not ran and not isinstance(settings.checker, CommandChecker):
+        yield "a check that is no command"
+    elif given.get("reads_more"):
         yield "a command that reads more than a model and its inputs"
-    elif judge != "command" and not all(map(_is_plain, _ran(given, settings).values())):
-        yield "a runtime with more settings than a few lines say"
-    elif judge == "compare" and not _by_largest(given):
-        yield "a comparison by another rule than the largest error"
-    elif settings.checker.memory_mb or given["kind"] == "memory":
-        yield "memory is watched"
+    elif not all(map(_is_plain, runtimes)):
+        yield "a runtime that needs more than a model"
     elif len(given["data"]) != 1 or given["containers"] or given["narrow"]:
         yield "several samples, or inputs that numpy has no arrays for"
     elif path.stat().st_size > LARGE_FILE or locations(parse(path)):
         yield "a large model"
 
 
-def _by_largest(given: Mapping[str, Any]) -> bool:
-    """Whether two outputs are compared as they are by default: by the largest error as a part of the scale."""
-    metrics = [metric.value for metric in Metric if given.get(f"by_{metric.value}")]
-    return (metrics, given["statistic"], given["nan"], given["inf"]) == (["scale"], "max", "compare", "compare")
-
-
 def _is_plain(settings: BackendSettings) -> bool:
     if isinstance(settings, OnnxRuntimeBackend):
-        more = settings.session_options or settings.custom_ops or settings.provider_libraries
-        return not (more or settings.disabled_optimizers or backends.rounds(settings))
+        return not (settings.custom_ops or settings.provider_libraries or backends.rounds(settings))
     return isinstance(settings, OnnxReferenceBackend)
 
 
@@ -196,12 +133,15 @@ def _expression(recipe: Recipe, shape: list[int], dtype: str) -> str:
     return f"{drawn}.integers(0, {int(recipe.scale)}, {shape}).astype({dtype!r})"
 
 
-def _load(printed: ModelText, weights: Mapping[str, str], values: Sequence[Mapping[str, str]]) -> str:
-    """Return the source of a function that makes the model, its inputs, and the good outputs where they are known."""
+def _load(
+    printed: ModelText, weights: Mapping[str, str], inputs: Mapping[str, str], good: Mapping[str, str] | None
+) -> str:
+    """Return the source of a function that makes the model, its inputs, and the good outputs where they are asked."""
     text = ["def load():", '    """Make the model, and what it is fed."""', *_model(printed, weights)]
-    *first, last = values
-    text += [line for one in first for line in _dictionary("inputs = ", one, "")]
-    return "\n".join([*text, *_dictionary("return model, inputs, " if first else "return model, ", last, ""), ""])
+    if good is None:
+        return "\n".join([*text, *_dictionary("return [(model, ", inputs, ", None)]"), ""])
+    text += _dictionary("inputs = ", inputs, "")
+    return "\n".join([*text, *_dictionary("return [(model, inputs, ", good, ")]"), ""])
 
 
 def _write(printed: ModelText, weights: Mapping[str, str], inputs: Mapping[str, str] | None) -> str:
@@ -209,14 +149,15 @@ def _write(printed: ModelText, weights: Mapping[str, str], inputs: Mapping[str, 
 
     It imports what it needs itself: the process that calls it is the one that answers.
     """
-    names = "path" if inputs is None else "path, npz"
     modules = "onnx, numpy as np" if weights or inputs is not None else "onnx"
-    text = [f"def write({names}):", '    """Write the model, and what it is fed."""', f"    import {modules}"]
-    text += [*_model(printed, weights), "    onnx.save(model, path)"]
+    text = ["def write(folder):", '    """Write the model, and what it is fed."""', f"    import {modules}"]
+    text += [*_model(printed, weights), '    onnx.save(model, folder + "/reduced.onnx")']
+    known = ['"model": folder + "/reduced.onnx"']
     if inputs is not None:
         held = {name: made for name, made in inputs.items() if fits_npz(name, inputs)}
-        text += _dictionary("np.savez(npz, **", held, ")")
-    return "\n".join([*text, ""])
+        text += _dictionary('np.savez(folder + "/inputs.npz", **', held, ")")
+        known += ['"inputs": folder + "/inputs.npz"']
+    return "\n".join([*text, f"    return {{{', '.join(known)}}}", ""])
 
 
 def _model(printed: ModelText, weights: Mapping[str, str]) -> list[str]:

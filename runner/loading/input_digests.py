@@ -1,16 +1,18 @@
-"""What a job reads of the files of the user, by content: whether its result still holds when the sweep goes on."""
+"""What a run reads of the user's files, by content: whether a job of a sweep, or a step of a triage, still holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from runner.cli.overwrite_guard import files_read
+from runner.checkers.command.template import Template
+from runner.errors import UsageError
 from runner.files import sha256_of, stamp
 from runner.model.files.list_weights_files import weights_beside
 from runner.schema.root import Settings
-from runner.schema.settings import PathUse
+from runner.schema.settings import PathUse, path_values
 
 #: what is read of a folder: names that end so
 _VALUES, _RECORDINGS = frozenset({".npz", ".npy", ".pb"}), frozenset({".json", ".log", ".txt"})
@@ -39,6 +41,20 @@ def unchanged(before: Mapping[str, str | None], now: Mapping[str, str | None]) -
     return all(key.startswith(_COMMAND) for key in more) and all(now.get(key) == before[key] for key in before)
 
 
+def files_read(settings: Settings) -> Iterator[tuple[str, PathUse, str]]:
+    """Yield the files and folders that a run reads: keys, what they are for, and paths."""
+    yield from ((key, use, path) for key, use, path in path_values(settings) if PathUse.READ in use)
+    yield from (("checker.command", PathUse.READ, str(path)) for path in files_of_command(settings).values())
+
+
+def files_of_command(settings: Settings) -> Mapping[str, Path]:
+    """Return the files that the check's command names, by the words of the command."""
+    command = getattr(settings.checker, "command", None)
+    with suppress(UsageError):  # the checker says so
+        return Template(command, Path(settings.cwd or "."), {}).files() if command else {}
+    return {}
+
+
 def _files(key: str, use: PathUse, path: Path) -> Iterator[Path]:
     """Yield the files that are read for ``path``; itself, where it is no folder."""
     if PathUse.MODEL in use:
@@ -63,5 +79,5 @@ def _digest(path: Path) -> str | None:
 
 @lru_cache(maxsize=1024)
 def _read(path: Path, _stamp: tuple[int, ...] | None) -> str:
-    """Read a file once for all jobs of a sweep, as long as its stamp is the same."""
+    """Read a file once for all jobs and steps, as long as its stamp is the same."""
     return sha256_of(path)

@@ -20,7 +20,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.files.onnx_text import bare, text_of
-from runner.report.repro import stand_alone_script
+from runner.report.repro import stand_alone
 from runner.report.repro.literal import set_together
 from runner.report.repro.write import REPRO_NAME
 from runner.schema import checker as checkers
@@ -206,13 +206,13 @@ def test_names_never_become_code_and_all_of_the_model_is_there(tmp_path: Path) -
     assert script and ".replace('@', '/encoder/layer.0/attention/')" in script.read_text()
     space: dict[str, Any] = {"onnx": onnx, "np": np, "__name__": "it", "__file__": str(script)}
     exec(compile(script.read_text(), str(script), "exec"), space)
-    model, inputs = space["load"]()
+    ((model, inputs, _),) = space["load"]()
     assert bare(model) == bare(onnx.load(str(tmp_path / "run" / "reduced.onnx")))
     assert [(name, value.dtype, value.shape, value.tobytes()) for name, value in inputs.items()] == [
         (name, value.dtype, value.shape, value.tobytes()) for name, value in feeds.items()
     ]
     for array in (weight, weight.astype(np.float16), np.random.default_rng(0).integers(0, 8, (4, 9))):
-        made = stand_alone_script._made(numpy_helper.from_array(np.ascontiguousarray(array), "w"))
+        made = stand_alone._made(numpy_helper.from_array(np.ascontiguousarray(array), "w"))
         assert eval(made, {"np": np}).tobytes() == array.tobytes()
 
 

@@ -32,6 +32,9 @@ class Switch:
     entry: str = ""
     off: Any = None
 
+    def __str__(self) -> str:
+        return self.name
+
 
 #: what a session does besides its optimizers: name, setting, its key, what turns it off
 _OF_A_SESSION = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from pathlib import Path
@@ -12,13 +13,13 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from runner.candidate import Candidate, Invalid, Variant
 from runner.errors import CannotJudge, UsageError
+from runner.files import read_plain
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
-from runner.jobs.versions.installed_packages import installed_under
-from runner.jobs.versions.question import NEITHER, VersionsQuestion, unreadable, word_of
-from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
-from runner.jobs.versions.subject import Release, Releases
+from runner.jobs.variants.release_cache import Installed, ReleaseCache, chosen_versions, installed_under, last_patches
+from runner.jobs.variants.whole_model import WholeModel
 from runner.judgment import Status
 from runner.loading.load import Loaded
 from runner.loading.sanitize import own_file_only
@@ -29,14 +30,14 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import chosen
 from runner.session.judge import Judge
-from runner.session.question import study
+from runner.session.question import Question, study
 from runner.session.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.text import listed
 from runner.verdict import Verdict
 from runner.workers.interpreter import find_python
-from strategies.outcome import Outcome
+from strategies.outcome import Answer, Outcome
 from strategies.procedure import Options
 from strategies.trial import Trial
 
@@ -44,6 +45,62 @@ log = logging.getLogger(__name__)
 
 AGAIN = 3
 """How often the releases on which the answer rests are checked, in all."""
+NEITHER = FAILS_OTHERWISE, CANNOT_TELL, NOT_KNOWN = "fails otherwise", "cannot tell", "not known"
+"""What a release is called that is neither broken nor good.
+
+It fails, but not as the first one; or it cannot read the file; or it was not judged.
+"""
+CANNOT_READ = "it cannot read the file"
+_LONGEST = 300
+_UNREADABLE = re.compile(
+    "|".join(
+        (
+            r"Unsupported model IR version[^\n]*|ir_version \d+ is higher than[^\n]*",
+            r"Opset \d+ is under development[^\n]*|[Uu]nsupported opset[^\n]*",
+            r"No Op registered for [^\n]*|[^\n]* is not a registered function/op[^\n]*",
+            r"No schema registered for [^\n]*|No importer registered for op[^\n]*|Unrecognized attribute: [^\n]*",
+        )
+    )
+)
+"""What ONNX Runtime, onnx and TensorRT say of a file that is newer than they are."""
+_WORDS = {Outcome.FAIL: "broken", Outcome.PASS: "good", Outcome.DIFFERENT: FAILS_OTHERWISE}
+
+
+@dataclass(frozen=True)
+class Release:
+    """``python``: an interpreter that has it; None: it is installed when it is asked."""
+
+    package: str
+    version: Version
+    python: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.package} {self.version}"
+
+
+@dataclass(frozen=True)
+class Releases(WholeModel[Release]):
+    """A trial is one release; the choices are the oldest first. ``install``: gives one of them an interpreter."""
+
+    install: Callable[[Version], Installed]
+    environment: str
+
+    def identity(self) -> dict[str, str]:
+        """Return which releases a trial counts, and what they run in."""
+        releases = json.dumps([(str(one), str(one.python or "")) for one in self.choices])
+        return {"kind": "versions", "releases": releases, "environment": self.environment}
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Return the model, to be run by a release; Invalid where that cannot be installed."""
+        (number,) = trial
+        release = self.choices[number]
+        python, why = release.python, ""
+        if python is None:
+            installed = self.install(release.version)
+            python, why = installed.python, installed.why_not
+        if python is None:
+            return Invalid(f"{release}: {why}")
+        return self.under(Variant(python=str(python)), trial, folder)
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -63,7 +120,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         given = {str(one.python) for one in releases if one.python}
         environment = {python: installed_under(python) for python in sorted({cache.base, *given})}
         told = json.dumps({"besides": sorted(strategy.besides), "packages": environment})
-        subject = Releases(loaded.path if loaded else None, releases, cache.install, samples, told)
+        subject = Releases(loaded.path if loaded else None, releases, samples, cache.install, told)
         with job.judge(subject, loaded, "releases") as judge:
             return _History(job, loaded, subject, judge, bad, tuple(sorted(first)), cache).summary()
 
@@ -133,6 +190,21 @@ def _named(job: Job, package: str, python: str | None) -> Release:
 
 
 @dataclass(frozen=True)
+class VersionsQuestion(Question):
+    """A release that fails otherwise is neither broken nor good: that other failure may hide the one under study.
+
+    ``cannot_read``: says why a release cannot read the file, "" where it can.
+    """
+
+    cannot_read: Callable[[Verdict], str] = lambda _: ""
+
+    def answer(self, verdict: Verdict) -> Answer:
+        """Return what one verdict says."""
+        unknown = verdict.outcome is Outcome.DIFFERENT or self.cannot_read(verdict)
+        return Answer.UNKNOWN if unknown else super().answer(verdict)
+
+
+@dataclass(frozen=True)
 class _History:
     """The search of one run. ``bad``: the release to start from; ``first``: those that are searched before others."""
 
@@ -152,12 +224,12 @@ class _History:
             start=self.bad,
             exhaustive=strategy.exhaustive,
             coarse=self.first,
-            label=lambda at: str(self.subject.releases[at]),
+            label=lambda at: str(self.subject.choices[at]),
         )
         session = Session(
             self.judge,
             lambda space: SEARCHES[strategy.search].begin(space, told),
-            question=VersionsQuestion(whole=str(self.subject.releases[self.bad]), cannot_read=self._cannot_read),
+            question=VersionsQuestion(whole=str(self.subject.choices[self.bad]), cannot_read=self._cannot_read),
             means=replace(job.means, workers=1),
             reliability=reliability,
             find_min_good=False,
@@ -171,7 +243,7 @@ class _History:
         return summary
 
     def _asked(self, session: Session, reliability: Reliability) -> Ending:
-        start, name = Trial.of([self.bad]), str(self.subject.releases[self.bad])
+        start, name = Trial.of([self.bad]), str(self.subject.choices[self.bad])
         verdict = self.judge.sure(start, "pre-flight", name)
         if verdict.outcome is Outcome.PASS:
             self._sure(reliability, start, name, HEALTHY, failing=False)
@@ -183,7 +255,7 @@ class _History:
         log.info("%s fails (%s); this is the failure under study", name, self.judge.studied.signature)
         self._sure(reliability, start, name, WHOLE, failing=True)
         if self.job.settings.plan:
-            others = [str(one.version) for number, one in enumerate(self.subject.releases) if number != self.bad]
+            others = [str(one.version) for number, one in enumerate(self.subject.choices) if number != self.bad]
             planned = session.planned()
             return replace(planned, message=f"{planned.message}; the releases to ask from: {', '.join(others)}")
         done = session.inquiry.run()
@@ -197,7 +269,7 @@ class _History:
         """
         outcomes = {number: one.outcome for number, one in self._known() if one}
         neighbors = []
-        for line in (range(self.bad - 1, -1, -1), range(self.bad + 1, len(self.subject.releases))):
+        for line in (range(self.bad - 1, -1, -1), range(self.bad + 1, len(self.subject.choices))):
             good = next((number for number in line if outcomes.get(number) is Outcome.PASS), None)
             if good is not None:
                 broken = [at for at in (self.bad, *line[: line.index(good)]) if outcomes.get(at) is Outcome.FAIL]
@@ -205,7 +277,7 @@ class _History:
         for times in range(2, AGAIN + 1):
             for number, failing in neighbors:
                 seconds = reliability.allowance(self.judge)
-                name = str(self.subject.releases[number])
+                name = str(self.subject.choices[number])
                 self._sure(reliability, Trial.of([number]), name, times, seconds, failing=failing)
 
     def _sure(
@@ -221,7 +293,7 @@ class _History:
         return "; the budget was reached before the search ended" if session.inquiry.stopped else ""
 
     def _releases(self) -> dict[str, Any]:
-        known = [(self.subject.releases[number], verdict) for number, verdict in self._known()]
+        known = [(self.subject.choices[number], verdict) for number, verdict in self._known()]
         asked = [
             {"version": str(one.version), "outcome": word_of(verdict), "reason": self._reason(one, verdict)}
             for one, verdict in known
@@ -231,9 +303,9 @@ class _History:
         before, after = [n for n in good if n < self.bad], [n for n in good if n > self.bad]
         return {
             "package": self.cache.package,
-            "bad": str(self.subject.releases[self.bad].version),
-            "good_before": str(self.subject.releases[before[-1]].version) if before else None,
-            "good_after": str(self.subject.releases[after[0]].version) if after else None,
+            "bad": str(self.subject.choices[self.bad].version),
+            "good_before": str(self.subject.choices[before[-1]].version) if before else None,
+            "good_after": str(self.subject.choices[after[0]].version) if after else None,
             "asked": asked,
             "not_asked": [str(one.version) for one, verdict in known if not verdict],
             "installed": self.cache.installs,
@@ -244,7 +316,7 @@ class _History:
         return "; ".join(filter(None, (verdict.reason, beside and f"{beside} is installed beside it")))
 
     def _known(self) -> list[tuple[int, Verdict | None]]:
-        return [(number, self._verdict(number, one)) for number, one in enumerate(self.subject.releases)]
+        return [(number, self._verdict(number, one)) for number, one in enumerate(self.subject.choices)]
 
     def _verdict(self, number: int, release: Release) -> Verdict | None:
         """Return the verdict on a release; one that could not be installed is not known."""
@@ -283,3 +355,19 @@ def _outcome(one: dict[str, Any]) -> str:
 
 def _span(versions: Sequence[str]) -> str:
     return versions[0] if len(versions) == 1 else f"{versions[0]} ... {versions[-1]}"
+
+
+def word_of(verdict: Verdict) -> str:
+    """Return what a release with this verdict is called."""
+    if verdict.outcome is Outcome.UNRESOLVED and verdict.reason.startswith(CANNOT_READ):
+        return CANNOT_TELL
+    return _WORDS.get(verdict.outcome, NOT_KNOWN)
+
+
+def unreadable(verdict: Verdict, folder: Path) -> str:
+    """Return what a check that did not pass says of a file that is newer than its reader; ``folder``: the run's."""
+    if verdict.outcome is Outcome.PASS:
+        return ""
+    log = read_plain(folder / verdict.log).decode("utf-8", "replace") if verdict.log else ""
+    found = _UNREADABLE.search(f"{verdict.reason}\n{log}")
+    return f"{CANNOT_READ}: {found[0].strip()[:_LONGEST]}" if found else ""

@@ -12,7 +12,7 @@ import pytest
 from packaging.version import Version
 
 from runner.errors import UsageError
-from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
+from runner.jobs.variants.release_cache import ReleaseCache, chosen_versions, last_patches
 from tests.harness import Run, winnow
 
 CHECK = """
