@@ -63,7 +63,8 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any], 
         silent = {*checker.invalid_codes, *checker.different_codes}
         given |= {"no_answer": sorted(silent), "listed": sorted({*checker.pass_codes, *checker.fail_codes} | silent)}
         codes, regex = bool(checker.fail_codes), bool(checker.fail_regex)
-        given |= {"deaths": codes or regex or kind.startswith("death"), "only_codes": codes and not regex}
+        deaths = codes or regex or not kind.startswith("exit ")
+        given |= {"deaths": deaths, "no_regex_deaths": deaths and not regex}
         given |= {"exits": not (codes or regex), "only_regex": regex and not codes, "both": codes and regex}
         return given | {"refusals": _refusals(kind, given), "no_script": NO_SCRIPT.pattern}
     if isinstance(checker, PythonChecker):
@@ -105,9 +106,10 @@ def placed(checker: CheckerSettings, model: str, weights: Sequence[str]) -> dict
 def _refusals(kind: str, given: Mapping[str, Any]) -> dict[int, list[str]]:
     """Return which words of an output say that nothing was checked, by the exit code.
 
-    Where every code is a failure of its own, those of other codes are another failure anyhow.
+    Where every code is a failure of its own, those of other codes are another failure anyhow. Where codes are listed,
+    that of a wrong usage (64) is no answer, whatever was said.
     """
-    codes = {*REFUSALS} - {*given["listed"]}
+    codes = {*REFUSALS} - {*given["listed"], *([] if given["exits"] or given["fail_regex"] else [64])}
     if given["exits"]:
         codes &= {int(kind.removeprefix("exit "))} if kind.startswith("exit ") else set()
     return {code: [REFUSALS[code].pattern] for code in sorted(codes)}
