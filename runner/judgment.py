@@ -28,11 +28,12 @@ class Scale:
     """How a measure is read. ``good``: what a passing model reaches, from which harm is counted.
 
     None: no model is known to pass, so no harm is known. ``higher_is_better``: an accuracy, say, whose harm is how far
-    it drops.
+    it drops. ``limit``: the harm up to which a model passes; None: only the check knows it.
     """
 
     good: float | None = 0.0
     higher_is_better: bool = False
+    limit: float | None = None
 
     def harm(self, measure: float) -> float:
         """Return how bad a measure is: larger is worse, 0 is what a passing model reaches."""
@@ -43,6 +44,8 @@ class Scale:
 
 ERROR = Scale()
 """An error: 0 is right, larger is worse."""
+TOLERANCES = Scale(limit=1.0)
+"""The same, counted in tolerances."""
 
 
 def measured(metrics: Mapping[str, Any]) -> float | None:

@@ -16,7 +16,7 @@ from benchmarks.random_faults.target import Judged, Samples, Target
 from runner.jobs.reduce.cause.prove_cause import Prover
 from runner.jobs.reduce.refinements import hidden_by
 from runner.jobs.reduce.searches import first_end
-from runner.judgment import ERROR, CauseStatus, Experiment, Scale
+from runner.judgment import ERROR, TOLERANCES, CauseStatus, Experiment, Scale
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.strategy import ReduceSettings
 from runner.session.cause import Cause
@@ -35,16 +35,20 @@ DEFAULTS = ReduceSettings(name="reduce", search="reduce", subject="subgraph")
 
 @dataclass(frozen=True)
 class Judging:
-    """What a check tells. ``measures``: how bad a failure is, too. ``samples``: of which of several samples."""
+    """What a check tells. ``measures``: how bad a failure is, too. ``samples``: of which of several samples.
+
+    ``known``: it counts in tolerances, as comparisons of Winnow's own do.
+    """
 
     name: str
     measures: bool
     samples: Samples = "worst"
+    known: bool = False
 
 
 VERDICTS = Judging("verdict only", measures=False)
 COMMAND = Judging("with a measure, of the first sample that fails", measures=True, samples="first")
-MEASURES = Judging("with a measure, of the worst sample", measures=True)
+MEASURES = Judging("with a measure in tolerances, of the worst sample", measures=True, known=True)
 JUDGINGS = (VERDICTS, COMMAND, MEASURES)
 
 
@@ -60,7 +64,6 @@ class Simulation:
     checks: dict[str, int] = field(default_factory=lambda: {"search": 0, "refine": 0, "cause": 0, "trust": 0})
     compares: bool = False
     about_values: bool = True
-    scale: Scale = ERROR
     _known: dict[tuple[str, Trial], Judged] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -69,6 +72,11 @@ class Simulation:
         self.space = Space(tuple(range(len(self.graph.nodes))), self.graph.parents)
         self._known["cut", self.space.whole] = self._target.cut(self.space.order)  # the pre-flight pays for it
         self.whole = self._experiment(self._known["cut", self.space.whole])
+
+    @property
+    def scale(self) -> Scale:
+        """How measures are read: of our own comparison it is known where a model passes."""
+        return TOLERANCES if self.judging.known else ERROR
 
     def types(self) -> Mapping[str, TypeProto]:
         """Return the types of all tensors."""

@@ -53,6 +53,8 @@ class RuntimeCheck:
     """See the module. Raises UsageError for a backend's own ``model`` where candidates are cut from another one."""
 
     wants_feeds = True
+    in_tolerances = True
+    """How bad a failure is: the error as a multiple of what is allowed."""
 
     def __init__(self, checker: RuntimeSettings, tools: Tools, settings: Settings) -> None:
         self.name = checker.name

@@ -13,7 +13,7 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.artifacts.disk_space import FULL
-from runner.cli.config.renamed import KEYS
+from runner.cli.config.renamed import GONE, KEYS
 from runner.errors import WinnowError
 from runner.judgment import Status
 from runner.program_name import install, program_name
@@ -138,6 +138,8 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
     """Say that ``key`` (dotted) is no key of the settings class ``where``."""
     if key in KEYS:
         return f"{f'{given}: ' if given else ''}{key} is {KEYS[key]} now."
+    if key in GONE:
+        return f"{given or key}: {key} is gone, {GONE[key]}. Leave it out."
     parent, _, name = key.rpartition(".")
     options = [item.name for item in fields(where)] if where is not None and is_dataclass(where) else []
     if not parent:

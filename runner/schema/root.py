@@ -33,7 +33,6 @@ class Settings:
     reference: BackendSettings = MISSING
     inputs: InputsSettings = MISSING
     cut: CutSettings = field(default_factory=CutSettings)
-    audit: bool = False
     artifacts: ArtifactSettings = field(default_factory=ArtifactSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.checkers.wrapping_checker import inner
-from runner.judgment import ERROR, Scale, measured, milder
+from runner.judgment import ERROR, TOLERANCES, Scale, measured, milder
 from runner.report.unresolved import kept_for_the_check
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
@@ -211,8 +211,9 @@ class Refining:
 
 def scale_of(judge: Judge, good: Iterable[float] = ()) -> Scale:
     """Return how a measure is read: an accuracy from the best in ``good``, or else of a harmless model that passed."""
-    if not getattr(inner(judge.checker), "higher_is_better", False):
-        return ERROR
+    checker = inner(judge.checker)
+    if not getattr(checker, "higher_is_better", False):
+        return TOLERANCES if getattr(checker, "in_tolerances", False) else ERROR
     harmless = _sizes(one for one in judge.counted(NOTHING) if one.outcome is Outcome.PASS)
     return Scale(max(good, default=max(harmless, default=None)), higher_is_better=True)
 

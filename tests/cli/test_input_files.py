@@ -19,7 +19,7 @@ from runner.cli.config.compose import to_settings
 from runner.cli.config.loader import CONF
 from runner.cli.config.paths import rooted
 from runner.cli.finished_jobs import settings_digest
-from runner.cli.input_digests import digests, unchanged
+from runner.loading.input_digests import digests, unchanged
 from runner.schema.register import register
 
 

@@ -92,6 +92,13 @@ def test_an_old_key_that_nothing_can_be_taken_for_is_explained() -> None:
     assert "inputs.cut is cut.policy now" in explain(ValueError("Could not delete: 'inputs.cut' does not exist."))
 
 
+def test_a_key_that_is_gone_is_said_to_be_gone_and_a_replay_may_have_it_off() -> None:
+    assert unknown_key("audit", Settings, "audit=true").startswith("audit=true: audit is gone, as it tested Winnow's")
+    replay = {"strategy": {"name": "reduce"}, "recorded": {"context": {}}}
+    assert "audit" not in content({**replay, "audit": False}, "replay.yaml")
+    assert "audit" in content({**replay, "audit": True}, "replay.yaml")
+
+
 def test_a_replay_of_an_earlier_version_has_keys_that_nobody_read() -> None:
     strategy = {"defaults": ["repeat", "_self_"], "name": "repeat", "subject": "command", "until": "3", "find": "cause"}
     replay = {"strategy": strategy, "recorded": {"context": {}}}

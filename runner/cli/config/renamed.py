@@ -25,6 +25,14 @@ KEYS: Mapping[str, str] = MappingProxyType(
     }
 )
 """A key's name today by the one that it had."""
+GONE: Mapping[str, str] = MappingProxyType(
+    {
+        "audit": "as it tested Winnow's own cuts, which Winnow's tests do",
+        "in_process": "as a check runs in a worker; to debug it, call it on what was found: "
+        "check(str(found.model_path), found.inputs, found.expected)",
+    }
+)
+"""Why a key is no more."""
 CHOICES: Mapping[str, str] = MappingProxyType(
     {
         "experiment/quantised": "experiment/quantized",
@@ -86,10 +94,11 @@ def choice(config_path: str, told: set[str] | None = None) -> str:
 
 
 def _without_unread(plain: dict[str, Any]) -> dict[str, Any]:
-    """Leave out of the strategy in a replay what strategies of earlier versions had and did not read."""
+    """Leave out of a replay what is off and gone, and what strategies of earlier versions had and did not read."""
     strategy = plain.get("strategy")
     if not plain.get("recorded") or not isinstance(strategy, dict):
         return plain
+    plain = {key: value for key, value in plain.items() if key not in GONE or value}
     schemas = SCHEMAS["strategy"]
     known = {item.name for schema in schemas.values() for item in fields(schema)}
     # two strategies may have one subject; a name may be the user's own, or an earlier version's

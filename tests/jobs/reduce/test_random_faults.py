@@ -149,6 +149,18 @@ def test_one_fault_that_stands_once_without_noise_is_found_exactly_and_proven(ju
     assert seen > 0.1 * CASES
 
 
+@pytest.mark.parametrize("seed", [204, 217, 484, 2104, 2365, 2665, 2797])
+def test_what_is_not_enough_by_itself_is_not_called_the_cause(seed: int) -> None:
+    """Nodes that fail with the share of others below them, and nodes that only stand between wrong fusions."""
+    (case,) = cases([seed])
+    found = solve(case, MEASURES)
+    assert found.right or not found.proven
+
+
+def test_where_the_check_counts_in_tolerances_no_wrong_answer_is_proven() -> None:
+    assert not [found.case.seed for found in solved(MEASURES) if found.proven and not found.right]
+
+
 @pytest.mark.parametrize("judging", JUDGINGS, ids=str)
 def test_checks_are_bounded(judging: Judging) -> None:
     for found in solved(judging):

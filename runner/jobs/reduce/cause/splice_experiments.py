@@ -88,11 +88,19 @@ class Experiments:
         return one.as_bad_as(self._failure, among, self.model.scale)
 
     def harmless(self, one: Experiment, beside: Experiment) -> bool:
-        """Whether it is much milder than another experiment; where that is not measured, whether it passes."""
+        """Whether it is much milder than another experiment, which fails without it too; not measured: it passes."""
+        scale = self.model.scale
         known = one.measure is not None and beside.measure is not None and one.outcome in (Outcome.PASS, Outcome.FAIL)
-        if not known or self.model.scale.harm(beside.measure or 0.0) <= 0:
+        if not known or scale.harm(beside.measure or 0.0) <= 0:
             return one.heals
-        return milder(one.measure or 0.0, beside.measure or 0.0, self.model.scale)
+        now, before = one.measure or 0.0, beside.measure or 0.0
+        enough = scale.limit is None or scale.harm(before) - scale.harm(now) > scale.limit
+        return enough and milder(now, before, scale)
+
+    def slight(self, one: Experiment) -> bool:
+        """Whether it fails by so little that what it would do without a share of others may pass."""
+        limit = self.model.scale.limit
+        return limit is not None and one.measure is not None and self.model.scale.harm(one.measure) <= 2 * limit
 
     @property
     def exhausted(self) -> bool:
