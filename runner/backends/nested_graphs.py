@@ -4,7 +4,7 @@
 # ruff: noqa: UP006, UP035
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Iterator, List, Set, Tuple
 
 
 def bodies(node: Any) -> Iterator[Tuple[str, Any]]:
@@ -47,7 +47,8 @@ def _order(graph: Any) -> List[int]:
     maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
     needs = [{maker[name] for name in _reads(node) if name in maker} for node in graph.node]
     order: List[int] = []
-    placed, open_ones = set(), set()
+    placed: Set[int] = set()
+    open_ones: Set[int] = set()
     waiting = list(range(len(needs)))[::-1]
     while waiting:
         at = waiting[-1]

@@ -165,7 +165,7 @@ def test_names_that_the_model_has_are_not_made_again(strict: bool) -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_nodes_that_stand_in_no_executable_order(strict: bool) -> None:
-    """ONNX Runtime's converter to float16 puts the Cast of an input behind what reads it, and ONNX Runtime takes that."""
+    """ONNX Runtime's converter to float16 puts the Cast of an input last, and ONNX Runtime takes that."""
     nodes = [
         helper.make_node("Mul", ["half", "half"], ["square"]),
         helper.make_node("Cast", ["square"], ["y"], to=TensorProto.FLOAT),
