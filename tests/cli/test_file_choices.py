@@ -40,15 +40,13 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_files_are_the_choices(pattern: str, names: list[str]) -> None:
     wanted = [f"failures/{name}.onnx" for name in names]
     assert seen(rewrite(["-m", f"model=glob({pattern})"]).argv[1]) == wanted
-    assert (
-        seen(f"model={parameters_from_file({'model': f'glob({pattern})'}, Path('my.yaml'), set())['model']}") == wanted
-    )
+    assert seen(f"model={parameters_from_file({'model': f'glob({pattern})'}, Path('my.yaml'))['model']}") == wanted
 
 
 def test_only_of_keys_that_hold_paths() -> None:
     assert rewrite(["-m", "strategy=glob(reduce*)"]).argv[1] == "strategy=glob(reduce*)"
     given = {"strategy": "glob(*)", "model": "a.onnx"}
-    assert parameters_from_file(given, Path("my.yaml"), set()) == given
+    assert parameters_from_file(given, Path("my.yaml")) == given
 
 
 def test_no_match_is_one_error() -> None:

@@ -32,13 +32,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import fast_yaml, invalid, read_yaml
 from runner.cli.config.compose import merged, referred_choices
 from runner.cli.config.file_paths import from_file, parameters_from_file
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
-from runner.schema.checker import FiniteChecker, NonFiniteOutput
 from runner.schema.installed_choices import CONF, added
 
 #: what a file of a user's may set of Hydra's own; a launcher's keys are those that begin with no underscore
@@ -74,12 +72,10 @@ class Loader(ConfigLoaderImpl):
             if path not in there:  # a sweep's job gets the sweep's own search path
                 config_search_path.prepend("winnow-plugin", path, anchor="schema")
         super().__init__(config_search_path)
-        # a file is read more than once; of an old name in it a line is said once
-        self._told: set[str] = set()
         # from the question for the mode to the next: what that will be, and the answer
         self._prepared: dict[tuple[Any, ...], DictConfig] | None = None
         self._begins = begins
-        self.repository = _Repository(config_search_path, self._told)
+        self.repository = _Repository(config_search_path)
 
     def load_configuration(
         self,
@@ -123,9 +119,6 @@ class Loader(ConfigLoaderImpl):
         self, config_name: str | None, overrides: list[str], run_mode: RunMode, from_shell: bool
     ) -> DictConfig:
         config = super().load_configuration(config_name, overrides, run_mode, from_shell)
-        if "checker" in config and OmegaConf.select(config, "checker.name") == FiniteChecker.name:
-            for key in ("nan", "inf"):
-                NonFiniteOutput.of(f"checker.{key}", OmegaConf.select(config, f"checker.{key}"))
         for section in ("launcher", "sweeper"):
             _refuse_borrowed(OmegaConf.select(config, f"hydra.{section}"), f"hydra.{section}")
         return config
@@ -142,13 +135,12 @@ class Loader(ConfigLoaderImpl):
             _check(result.config, file)
             plain = OmegaConf.to_container(result.config, resolve=False)
             if isinstance(plain, dict):
-                named = {str(key): plain[key] for key in plain}
-                held = renamed.content(named, file, self._told)
+                held: dict[Any, Any] = {str(key): plain[key] for key in plain}
                 if not (result.path or "").startswith("structured"):  # else it was read by `user_file`
-                    held = from_file(held, "", Path(file), self._told)
-                sweeper = renamed.at(held, "hydra.sweeper")
+                    held = from_file(held, "", Path(file))
+                sweeper = (held.get("hydra") or {}).get("sweeper") or {}
                 if isinstance(params := sweeper.get("params"), dict):
-                    sweeper["params"] = parameters_from_file(params, Path(file), self._told)
+                    sweeper["params"] = parameters_from_file(params, Path(file))
                 result.config = OmegaConf.create(held)
         return result
 
@@ -179,10 +171,6 @@ def loading(begins: Callable[[RunMode, DictConfig], None]) -> Iterator[None]:
 
 
 class _Repository(ConfigRepository):
-    def __init__(self, config_search_path: ConfigSearchPath, told: set[str]) -> None:
-        super().__init__(config_search_path)
-        self._told = told
-
     def __deepcopy__(self, _memo: dict[int, Any]) -> _Repository:
         """Return a repository whose sources can be replaced; what they hold, all schemas among it, need no copy."""
         return copy(self)
@@ -192,7 +180,6 @@ class _Repository(ConfigRepository):
         return [name for name in super().get_group_options(group_name, results_filter) if name != NAME]
 
     def load_config(self, config_path: str) -> ConfigResult | None:
-        config_path = renamed.choice(config_path, self._told)
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         path = _path(source, config_path) if source is not None else None
         if path is not None:
