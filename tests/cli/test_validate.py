@@ -13,14 +13,14 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from runner.checkers.backend_run import digests_of
-from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
+from runner.cli.config.sources import register
 from runner.cli.overwrite_guard import spare_inputs
 from runner.cli.validate import check_given
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
-from runner.schema.register import register
+from runner.schema.installed_choices import CONF
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings, ResultSettings
 

@@ -13,7 +13,7 @@ from typing import Any
 from hydra.core.override_parser.types import ChoiceSweep, QuotedString
 
 from runner.cli.config import file_choices
-from runner.cli.config.paths import climbed, exists, is_by_name, use_of
+from runner.cli.config.paths import ANY_SECTION, SECTIONS, climbed, exists, is_by_name, use_of
 from runner.cli.config.quoting import means_itself, parse, quote
 from runner.cli.terminal import say
 from runner.schema.option_files import escape_interpolation
@@ -23,20 +23,29 @@ from runner.schema.settings import PathUse
 _OF_COMMANDS = PathUse.PATTERN | PathUse.FOR_CHECK
 
 
+def content_from_file(content: Mapping[str, Any], file: Path, place: str = "") -> dict[str, Any]:
+    """Return all that ``file`` holds with its paths absolute.
+
+    ``place``: the section that it becomes; of a file outside the groups that is known only where it is included.
+    """
+    known = not place or place.partition(".")[0] in SECTIONS
+    keys = {name: f"{place}.{name}".lstrip(".") if known else f"{ANY_SECTION}.{name}" for name in content}
+    whole = {name for name, value in content.items() if not known and name in SECTIONS and isinstance(value, Mapping)}
+    return {name: from_file(value, name if name in whole else keys[name], file) for name, value in content.items()}
+
+
 def from_file(value: Any, key: str, file: Path) -> Any:
     """Return what ``file`` holds at ``key`` with its paths absolute; nothing changes where the user stands beside it.
 
-    ``${`` in the path of something that exists is no interpolation.
+    Of a sweep over files, patterns are what is there. ``${`` in the path of something that exists is no interpolation.
     """
     folder = file.parent.resolve()
-    return _mapped(value, key, folder)
-
-
-def _mapped(value: Any, key: str, folder: Path) -> Any:
     if isinstance(value, Mapping):
-        return {name: _mapped(part, f"{key}.{name}" if key else str(name), folder) for name, part in value.items()}
+        if key == "hydra.sweeper.params":
+            return parameters_from_file(value, file)
+        return {name: from_file(part, f"{key}.{name}" if key else str(name), file) for name, part in value.items()}
     if isinstance(value, list):
-        return [_mapped(part, key, folder) for part in value]
+        return [from_file(part, key, file) for part in value]
     use = use_of(key)
     if not isinstance(value, str) or not use or not value or file_choices.is_glob(key, value):  # that is refused
         return value

@@ -17,8 +17,8 @@ from typing import Any
 from runner import run_folder
 from runner.cli.config import argv as arguments
 from runner.cli.config import verbs
+from runner.cli.config.allowed import refuse_parameters
 from runner.cli.config.bounded_yaml import read_yaml
-from runner.cli.config.loader import refuse_parameters
 from runner.cli.config.paths import is_by_name, use_of
 from runner.cli.config.quoting import quote
 from runner.cli.config.user_file import read_settings, store_content
