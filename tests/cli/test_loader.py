@@ -110,13 +110,13 @@ def test_a_file_outside_the_groups_has_its_paths_from_its_folder(tmp_path: Path)
     for name, text in (
         ("common/judge", "file: judge.py\n"),
         ("checker/ours", "defaults: [python, /common/judge@_here_, _self_]\n"),
-        ("bugs/one", "# @package _global_\nmodel: net.onnx\ninputs: {path: a.npz}\n"),
+        ("hydra-bugs/one", "# @package _global_\nmodel: net.onnx\ninputs: {path: a.npz}\n"),
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.yaml").write_text(text)
-    config = composed("config", ["checker=ours", "+bugs=one", "inputs=files"], tmp_path)
+    config = composed("config", ["checker=ours", "+hydra-bugs=one", "inputs=files"], tmp_path)
     assert config.checker.file == str(tmp_path / "common" / "judge.py")
-    assert config.model == str(tmp_path / "bugs" / "net.onnx")
+    assert config.model == str(tmp_path / "hydra-bugs" / "net.onnx")
 
 
 def test_the_users_own_file_is_nothing_to_choose(tmp_path: Path) -> None:

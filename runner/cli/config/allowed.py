@@ -44,12 +44,16 @@ def check(content: Mapping[Any, Any], place: str, file: str) -> None:
     ``place``: the section that its content becomes unless whoever includes it names another, which no file may do of
     Hydra's own section.
     """
-    of_hydra = "hydra" in place
+    of_hydra = _names_hydra(place)
     defaults = content.get("defaults")
     for entry in defaults if isinstance(defaults, list) else ():
         word = " ".join(map(str, entry)) if isinstance(entry, Mapping) else str(entry)
         package = word.partition("@")[2]
-        if "hydra" in package or "$" in package or (of_hydra and (isinstance(entry, Mapping) or set(word) & {*"/@"})):
+        if (
+            _names_hydra(package)
+            or "$" in package
+            or (of_hydra and (isinstance(entry, Mapping) or set(word) & {*"/@"}))
+        ):
             raise _error(f"defaults: {word}", file)
     if of_hydra:
         if not _PLACE.fullmatch(place):
@@ -59,6 +63,10 @@ def check(content: Mapping[Any, Any], place: str, file: str) -> None:
             content = {part: content}
     for key in _refused(content["hydra"], "hydra", file) if "hydra" in content else ():
         raise _error(key, file)
+
+
+def _names_hydra(package: str) -> bool:
+    return "hydra" in re.split(r"[./\[\]:@\s]+", package)
 
 
 def _error(key: str, file: str) -> UsageError:
