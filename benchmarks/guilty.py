@@ -33,7 +33,7 @@ from onnx import numpy_helper
 from packaging.version import Version
 
 from benchmarks.cases import VENVS, judged_by_auto
-from runner.jobs.versions.release_cache import ReleaseCache
+from runner.jobs.variants.release_cache import ReleaseCache
 
 RELEASES = (
     *("1.16.3", "1.17.3", "1.18.1", "1.19.2", "1.20.1", "1.21.1", "1.22.1", "1.23.2"),

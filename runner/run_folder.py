@@ -43,7 +43,7 @@ OF_A_RUN = (
     *("result.json", "ended.json", "REPORT.md", "report.html", "bundle.zip", "repro.py"),
     *("replay.yaml", "layers.json", "layers.svg", "curve.svg"),
     *("layerwise.csv", "layerwise.json"),
-    *("audit.jsonl", "placed.json", ".hydra", "winnow.log", STEPS, "kept", "bugs.md"),
+    *("placed.json", ".hydra", "winnow.log", STEPS, "kept", "bugs.md"),
 )
 #: those of a sweep; its jobs are runs in folders of their own
 OF_A_SWEEP = (

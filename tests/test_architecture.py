@@ -21,7 +21,7 @@ FLOORS = (
     ("runner.session", "runner.loading", "runner.reference"),
     (
         *("runner.jobs", "runner.jobs.reduce", "runner.jobs.precision", "runner.jobs.tactics", "runner.jobs.repeat"),
-        *("runner.jobs.passes", "runner.jobs.versions", "runner.jobs.extract", "runner.jobs.inspect"),
+        *("runner.jobs.variants", "runner.jobs.extract", "runner.jobs.inspect"),
         *("runner.jobs.triage", "runner.jobs.layerwise", "runner.jobs.workaround"),
     ),
     ("runner.cli", "runner.sweeps", "runner.api", "runner.pytest_plugin", "runner.__main__"),

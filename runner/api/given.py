@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
-from runner.api.in_process_check import FILE
 from runner.api.pickled_functions import PATHS, confirm_parameters, file_of, name_of, paths
 from runner.errors import UsageError
 from runner.model.graph.scopes import initializers, inline_tensors
@@ -98,10 +96,8 @@ class Given:
         own = _UNFIT.sub("_", model.graph.name)[:_LONGEST_NAME].strip("_.-")
         self.keys["model"] = self._file(own or "model", ".onnx", model.SerializeToString(), "model")
 
-    def add_check(self, check: Check, checker: Any, *, in_process: bool) -> None:
+    def add_check(self, check: Check, checker: Any) -> None:
         """Take ``check`` and what was given of the ``checker`` besides. Raises UsageError where they do not fit."""
-        if in_process and not callable(check):
-            raise UsageError("in_process=True: only a function can be called in this process. Give check=FUNCTION")
         if check is None:
             self.keys["checker"] = checker
             return
@@ -109,22 +105,17 @@ class Given:
             raise UsageError("check and checker: both say what judges. Give one, or keys only: checker={'timeout': 60}")
         if callable(check):
             confirm_parameters(check, "check")
-            if in_process:
-                file = self._file("check", ".py", FILE.format(number=secrets.token_hex(8)), "check")
-                own: dict[str, Any] = {"name": "python", "file": file, "function": "check"}
-            else:
-                own = self._function(check, "check")
+            own = self._function(check, "check")
         elif isinstance(check, str) or (isinstance(check, Sequence) and all(isinstance(word, str) for word in check)):
             own = {"name": "command", "command": check}
         else:
             raise UsageError(f"check: {type(check).__name__} is neither a function nor a command")
         self.keys["checker"] = {**(checker or {}), **own}
 
-    def add_inputs(self, inputs: Inputs, *, in_process: bool) -> None:
+    def add_inputs(self, inputs: Inputs) -> None:
         """Take ``inputs``. Raises UsageError for what is none."""
         if callable(inputs):
             confirm_parameters(inputs, "inputs")
-            inputs = inputs() if in_process else inputs
         if inputs is None or isinstance(inputs, InputsSettings):
             self.keys["inputs"] = inputs
         elif callable(inputs):

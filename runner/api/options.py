@@ -26,14 +26,12 @@ Keys: TypeAlias = Mapping[str, Any]
 
 
 class Options(TypedDict, total=False):
-    """The keys of `conf/`, with the same defaults, and three that only a program has.
+    """The keys of `conf/`, with the same defaults, and two that only a program has.
 
     A group (strategy, checker, target, reference, artifacts, workers) is the name of an option, a dict of its keys
     (``name``: the option) or settings; a section is a dict of its keys or settings. ``inputs``: files, arrays by name,
     a list of such samples, a function, or settings. ``folder``: where the run writes, ``outputs/DATE/TIME`` if not
     given. ``resume``: the folder of a run to go on with. ``progress``: is called with a `CheckEvent` each time.
-    ``in_process``:
-    the check is called in this process, with all that this costs (docs/python.md).
     """
 
     inputs: Inputs
@@ -48,9 +46,7 @@ class Options(TypedDict, total=False):
     journal: Keys | JournalSettings
     sanitize: Keys | SanitizeSettings
     result: Keys | ResultSettings
-    audit: bool
     plan: bool
     resume: str | PathLike[str]
     folder: str | PathLike[str]
     progress: Callable[[CheckEvent], Any]
-    in_process: bool

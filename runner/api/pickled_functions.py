@@ -157,7 +157,7 @@ def file_of(function: Callable[..., Any], key: str) -> FunctionFile:
     except Exception as error:
         raise UsageError(
             f"{key}: the function cannot be sent to a worker ({type(error).__name__}: {error}). Let it make inside "
-            "what it needs (a session, a file, a lock), or run the check in this process: in_process=True"
+            "what it needs (a session, a file, a lock)"
         ) from error
     pickled = written.getvalue()
     content = zlib.compress(pickled, 1)

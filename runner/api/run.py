@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from runner.api.given import Check, Given, Model
-from runner.api.in_process_check import giving, without_worker
 from runner.api.options import Options
 from runner.api.result import Result
 from runner.cli.claim_folder import KEYS, FolderTakenError, check_resumed, holding
@@ -25,11 +24,11 @@ from runner.report.result import RESULT_NAME, write_result
 from runner.report.summary import MistakeError, Summary
 from runner.schema.installed_choices import SCHEMAS
 from runner.schema.option_files import compose
-from runner.schema.root import Settings
+from runner.schema.root import GONE, Settings
 from runner.text import close
 
 #: what is no key of the configuration
-_OWN_KEYS = ("folder", "progress", "in_process")
+_OWN_KEYS = ("folder", "progress")
 
 
 def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -> Result:
@@ -39,26 +38,25 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     what ``progress`` raises.
     """
     for key in options:
+        if key in GONE:
+            raise UsageError(f"{key}: {key} is gone, {GONE[key]}. Leave it out")
         if key not in (known := Options.__annotations__):
             raise UsageError(
                 f"{key}: winnow.{strategy} takes no such argument{close(key, known)}. Others: {', '.join(known)}"
             )
     asked = {key: value for key, value in options.items() if key not in _OWN_KEYS}
-    here = bool(options.get("in_process"))
     progress = options.get("progress")
     if progress is not None and not callable(progress):
         raise UsageError(f"progress: {type(progress).__name__} is no function. It is called with each check as it ends")
     folder = _folder(options.get("folder"), asked.get("resume"))
     given = Given(folder)
     given.add_model(model)
-    given.add_check(check, asked.pop("checker", None), in_process=here)
-    given.add_inputs(asked.pop("inputs", None), in_process=here)
+    given.add_check(check, asked.pop("checker", None))
+    given.add_inputs(asked.pop("inputs", None))
     settings = compose({**asked, **given.keys, "strategy": _strategy(strategy, asked.pop("strategy", None))})
     if not isinstance(settings.strategy, SCHEMAS["strategy"][strategy]):
         raise UsageError(f"strategy={settings.strategy.name}: this is no choice of winnow.{strategy}")
     _confirm_model(settings, strategy)
-    if here:
-        settings = without_worker(settings, given.keys["checker"])
     if settings.resume is not None:
         if not folder.is_dir():
             raise UsageError(f"resume={settings.resume}: no such folder. Give the folder of an interrupted run")
@@ -68,7 +66,7 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
         given.write()
         check_given(settings, foreign)
         settings = rooted(expand_home(settings), Path.cwd())
-        with listening(told), giving(check if here and callable(check) else None):
+        with listening(told):
             summary = _ended(settings, folder)
     if told.error is not None:
         raise told.error

@@ -71,14 +71,6 @@ def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
     Raises TypeError if it returns anything else.
     """
     function = _function(args["file"], args["function"])
-    return judged(function, args, silent=not _returns(args["file"], args["function"]))
-
-
-def judged(function: Callable[..., Any], args: Dict[str, Any], silent: bool, told: bool = True) -> Dict[str, Any]:
-    """Call ``function`` as in `user_check`.
-
-    ``silent``: it has no statement that returns anything. ``told``: what it raises is written to stderr, a check's log.
-    """
     structures = args.get("structures") or {}
     inputs = [_arrays(sample, structures) for sample in args["samples"]]
     expected = [_arrays(sample, structures) for sample in args.get("expected") or []]
@@ -87,10 +79,9 @@ def judged(function: Callable[..., Any], args: Dict[str, Any], silent: bool, tol
     except (Exception, SystemExit) as error:  # noqa: BLE001 - what it means is not for this process to say
         trace = error.__traceback__.tb_next if error.__traceback__ else None
         raised = "".join(traceback.format_exception(type(error), error.with_traceback(trace), trace))
-        if told:
-            sys.stderr.write(raised)
+        sys.stderr.write(raised)  # a check's log
         return {"raised": raised}
-    if result is None and silent:
+    if result is None and not _returns(args["file"], args["function"]):
         return {"result": None}
     return {"result": _result(result, args["function"])}
 

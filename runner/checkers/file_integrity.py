@@ -11,9 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import ModelProto
+
 from runner.candidate import Candidate
 from runner.errors import CannotJudge
 from runner.files import read_plain
+from runner.model.files.external_data import locations
+from runner.model.files.read_model import STRUCTURE
+from runner.model.files.weights_file import WEIGHTS
 
 DIGESTED = 4 << 20
 """Bytes up to which a file is read; of a larger one inode, size and time of the last change are compared."""
@@ -39,11 +45,6 @@ class Seal:
         given = [path for path in (candidate.model, candidate.engine) if path]
         weights = _weights(candidate.model) if candidate.model else []
         return Seal({path: _stamp(path) for path in (*given, *weights)})
-
-    @staticmethod
-    def of_file(path: Path) -> Seal:
-        """Look at one file, which refers to no others."""
-        return Seal({path: _stamp(path)})
 
     def confirm(self) -> None:
         """Raise Tampered where one of them is not as it was."""
@@ -71,14 +72,6 @@ def _stamp(path: Path) -> _Stamp | None:
 
 def _weights(model: Path) -> list[Path]:
     """The files that hold a model's weights: those of the store that it lies in, or those that it names."""
-    # ruff: noqa: PLC0415 - a first check begins before these are loaded
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    from onnx import ModelProto
-
-    from runner.model.files.external_data import locations
-    from runner.model.files.read_model import STRUCTURE
-    from runner.model.files.weights_file import WEIGHTS
-
     if (model.parent / STRUCTURE).exists():
         return list(model.parent.glob(f"{Path(WEIGHTS).stem}*.bin"))
     try:

@@ -112,7 +112,17 @@ class PythonCheck(Checker):
             "expected": [paths(held) for held in every[1::2]],
             "structures": {name: one.structure for held in every for name, one in held.items() if one.structure},
         }
-        reply = self._called(arguments, fresh=candidate.draws)
+        settings = self._settings
+        reply = self._tools.pool.call(
+            "user_check",
+            arguments,
+            python=settings.python,
+            timeout=settings.timeout,
+            memory_mb=settings.memory_mb,
+            fresh=candidate.draws,
+            keep_log=True,
+            lease=self._tools.pool.user_kind,
+        )
         outcome, signature, reason, numbers = self._read(reply)
         self._watched.confirm(outcome)
         printed = read_plain(reply.log).decode("utf-8", "replace") if reply.log else ""
@@ -121,20 +131,6 @@ class PythonCheck(Checker):
         self._loaded = True
         log = self._write_log(candidate, reply, printed)
         return Verdict(outcome, signature, reason, numbers, reply.seconds, log, None, reply.peak_rss_mb)
-
-    def _called(self, arguments: Mapping[str, Any], *, fresh: bool) -> Reply:
-        """Have a worker call the function."""
-        settings = self._settings
-        return self._tools.pool.call(
-            "user_check",
-            arguments,
-            python=settings.python,
-            timeout=settings.timeout,
-            memory_mb=settings.memory_mb,
-            fresh=fresh,
-            keep_log=True,
-            lease=self._tools.pool.user_kind,
-        )
 
     def settle(self, verdict: Verdict) -> None:
         """Learn the baseline."""

@@ -18,7 +18,7 @@ from runner.judgment import Status
 from runner.program_name import install, program_name
 from runner.schema.documentation.type_words import type_words
 from runner.schema.installed_choices import SCHEMAS, added
-from runner.schema.root import Settings
+from runner.schema.root import GONE, Settings
 from runner.text import close, one_line
 
 #: how much of a path a message shows
@@ -134,6 +134,8 @@ def whose_bug(error: BaseException, config: Mapping[str, Any]) -> str:
 
 def unknown_key(key: str, where: type | None, given: str = "") -> str:
     """Say that ``key`` (dotted) is no key of the settings class ``where``."""
+    if key in GONE:
+        return f"{given or key}: {key} is gone, {GONE[key]}. Leave it out."
     parent, _, name = key.rpartition(".")
     options = [item.name for item in fields(where)] if where is not None and is_dataclass(where) else []
     if not parent:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
 
 from runner.checkers.command.template import Template
 from runner.errors import UsageError
+from runner.loading.input_digests import files_of_command, files_read
 from runner.model.files.list_weights_files import weights_beside
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP
@@ -100,7 +100,7 @@ def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
             )
     # a log that the command names is what it leaves; a program is not
     written_by_check = {
-        path.resolve() for word, path in _named(settings).items() if word in Template.data({word: path})
+        path.resolve() for word, path in files_of_command(settings).items() if word in Template.data({word: path})
     }
     _check_leftovers(settings, {path: name for path, name in read.items() if path not in written_by_check})
 
@@ -138,20 +138,6 @@ def _writable(folder: Path) -> bool:
             return True
     except OSError:
         return False
-
-
-def files_read(settings: Settings) -> Iterator[tuple[str, PathUse, str]]:
-    """Yield the files and folders that a run reads: keys, what they are for, and paths."""
-    yield from ((key, use, path) for key, use, path in path_values(settings) if PathUse.READ in use)
-    yield from (("checker.command", PathUse.READ, str(path)) for path in _named(settings).values())
-
-
-def _named(settings: Settings) -> Mapping[str, Path]:
-    """The files that the check's command names, by the words of the command."""
-    command = getattr(settings.checker, "command", None)
-    with suppress(UsageError):  # the checker says so
-        return Template(command, Path(settings.cwd or "."), {}).files() if command else {}
-    return {}
 
 
 def _written(settings: Settings) -> Iterator[tuple[str, PathUse, str, Path]]:

@@ -24,13 +24,13 @@ from runner.cli.config.hydra_record import HydraRecord
 from runner.cli.config.paths import rooted
 from runner.cli.config.sources import register
 from runner.cli.explain_errors import whose_bug
-from runner.cli.input_digests import digests
 from runner.cli.screen import latest_link
 from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, say
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
 from runner.judgment import ENDED_WELL, TERMINATED, Status
+from runner.loading.input_digests import digests
 from runner.report.result import read_result
 from runner.report.summary import MistakeError, Summary
 from runner.schema.root import Settings

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -18,11 +17,10 @@ from runner.artifacts import stale_results
 from runner.artifacts.disk_space import FULL, Room
 from runner.artifacts.sort import Artifacts, place_of
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command.begun_check import BegunCheck
 from runner.checkers.registry import build as build_checker
 from runner.errors import UsageError, WinnowError
 from runner.jobs import context as contexts
-from runner.jobs.course import course
+from runner.jobs.expected_checks import checks_after
 from runner.jobs.listener import CheckEvent, listener
 from runner.jobs.processes import processes
 from runner.jobs.registry import implementation
@@ -35,10 +33,12 @@ from runner.report.live.checked import Checked
 from runner.report.live.getting_ready import getting_ready
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.observer import observer
+from runner.report.live.progress import Outline
 from runner.report.summary import MistakeError, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
+from runner.schema.strategy import PrecisionSettings, RepeatSettings, TacticRepeatSettings
 from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge, Studied
@@ -57,13 +57,6 @@ log = logging.getLogger(__name__)
 
 BEST = "interrupted; "
 """How the message of a session begins that somebody stopped."""
-
-_WRITES_RESULTS = (
-    "runner.jobs.page_material",
-    "runner.report.bundle",
-    "runner.report.page.collect.run_page",
-    "runner.report.page.html",
-)
 
 E = TypeVar("E", bound="Ending | None")
 
@@ -90,8 +83,7 @@ class Job:
     """What all steps of a job share.
 
     ``command``: what the user typed; ``started``: monotonic seconds; ``ready``: is closed before the first check;
-    ``judges``: those so far, each with its model and what its trials are made of. ``begun``: the first check, where
-    that runs already.
+    ``judges``: those so far, each with its model and what its trials are made of.
     """
 
     settings: Settings
@@ -102,14 +94,12 @@ class Job:
     started: float
     ready: ExitStack
     judges: list[tuple[Judge, Loaded | None, str]] = field(default_factory=list, compare=False)
-    begun: BegunCheck | None = None
 
     @classmethod
     @contextmanager
     def opened(cls, settings: Settings, folder: Path, command: Sequence[str]) -> Iterator[Job]:
         """Start what checks need, and end it again. Raises UsageError for settings that the checker cannot follow."""
         started = time.monotonic()
-        given = settings
         settings = replace(settings, target=settings.target.settled())
         with ExitStack() as stack:
             # the terminal of a program is its own
@@ -118,11 +108,10 @@ class Job:
             if settings.budget.seconds is not None:
                 running.pool.deadline = started + settings.budget.seconds
             tools = Tools(running.pool, running.guardian, folder, Path.cwd(), stack)
-            begun = running.begun_of(given)
-            checker = begun.checker if begun else build_checker(settings, tools)
+            checker = build_checker(settings, tools)
             kept = settings.artifacts
             stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)
-            job = cls(settings, folder, tuple(command), tools, checker, started, ready, begun=begun)
+            job = cls(settings, folder, tuple(command), tools, checker, started, ready)
             try:
                 yield job
             except (WinnowError, MistakeError):
@@ -158,8 +147,8 @@ class Job:
 
     @property
     def onward(self) -> str:
-        """How a run goes on that was stopped, behind what is said of it; nothing where only its caller can judge."""
-        return "" if self.settings.checker.needs_caller else f"; go on with resume={self.folder}"
+        """How a run goes on that was stopped, behind what is said of it."""
+        return f"; go on with resume={self.folder}"
 
     def drop_stale_results(self) -> None:
         """Remove what an earlier run left in the folder, but for what this one reads."""
@@ -197,19 +186,23 @@ class Job:
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
         self.ready.close()
         strategy, tell = settings.strategy.name, listener()
-        ahead = course(
-            settings, tries or len(subject.space.order), self._at_once, step=self.folder.parent.name == run_folder.STEPS
+        outline = Outline(
+            tries or len(subject.space.order),
+            Outcome.PASS if isinstance(settings.strategy, PrecisionSettings) else Outcome.FAIL,
+            self._at_once,
+            repeats=isinstance(settings.strategy, RepeatSettings | TacticRepeatSettings),
+            step=self.folder.parent.name == run_folder.STEPS,
+            follow=partial(checks_after, settings, workers=self._at_once),
         )
         # a panel would swallow the question that is put to a person, and the terminal of a program is its own
-        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun, ahead)
+        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun, outline)
 
         def report(told: Checked) -> None:
             watcher.checked(told, size(told.nodes))
             if tell:
                 tell(CheckEvent.of(strategy, told, size(told.nodes)))
-            if first.acquire(blocking=False):
-                steps = [meanwhile] if told.verdict.outcome is Outcome.FAIL else []
-                threads.append(threading.Thread(target=_prepare, args=(steps,), name="meanwhile", daemon=True))
+            if first.acquire(blocking=False) and told.verdict.outcome is Outcome.FAIL:
+                threads.append(threading.Thread(target=_prepare, args=(meanwhile,), name="meanwhile", daemon=True))
                 threads[-1].start()
 
         first, threads = threading.Lock(), list[threading.Thread]()
@@ -270,9 +263,7 @@ class Job:
         write_bundle(settings, folder or self.folder, summary, cwd, self.command, answer, self.pool, material)
 
 
-def _prepare(steps: Sequence[Callable[[], object]]) -> None:
-    """Take these steps, and import what writes results, while checks run: this process only waits for them."""
-    imports: list[Callable[[], object]] = [partial(import_module, name) for name in _WRITES_RESULTS]
-    for step in [*steps, *imports]:
-        with suppress(Exception):  # whoever needs it says what is wrong
-            step()
+def _prepare(step: Callable[[], None]) -> None:
+    """Take this step while checks run: this process only waits for them."""
+    with suppress(Exception):  # whoever needs it says what is wrong
+        step()

@@ -1,17 +1,14 @@
-"""The processes of a run, opened before the rest of a job is imported: the first check and a worker start meanwhile."""
+"""The processes of a run, opened before the rest of a job is imported: the first worker starts meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.checkers.checker import Tools
-from runner.checkers.command.begun_check import BegunCheck
-from runner.jobs.first_check import begun_check
 from runner.schema.root import Settings
 from runner.workers.guardian import Guardian
 from runner.workers.leases.lease import Leases
@@ -21,19 +18,10 @@ from runner.workers.pool import Pool
 
 @dataclass(frozen=True)
 class Processes:
-    """What starts processes: ``pool``: workers; ``guardian``: ends all that is left.
-
-    ``begun``: the first check of the run with these ``settings``, where that runs already.
-    """
+    """What starts processes: ``pool``: workers; ``guardian``: ends all that is left."""
 
     guardian: Guardian
     pool: Pool
-    settings: Settings | None = None
-    begun: BegunCheck | None = None
-
-    def begun_of(self, settings: Settings) -> BegunCheck | None:
-        """Return the check of a run that runs already: a step of another run has settings of its own."""
-        return self.begun if settings is self.settings else None
 
 
 # a strategy is called with its settings and its folder alone, and opens its job itself
@@ -63,23 +51,11 @@ def processes(settings: Settings, folder: Path) -> Iterator[Processes]:
 
 @contextmanager
 def started(settings: Settings, folder: Path) -> Iterator[None]:
-    """Open the processes of a run, and begin its first check where that can be.
-
-    Where its model will be read, a worker starts, which the first call then finds.
-    """
-    with processes(settings, folder) as opened, ExitStack() as ending:
-        tools = Tools(opened.pool, opened.guardian, folder.absolute(), Path.cwd(), ending)
-        begun = begun_check(settings, tools, small=True)
+    """Open the processes of a run; where its model will be read, a worker starts, which the first call then finds."""
+    with processes(settings, folder) as opened:
         if settings.strategy.needs_model and settings.model and Path(settings.model).expanduser().is_file():
             opened.pool.start_ahead(*_first_calls(settings, opened.pool))
-        begun = begun or begun_check(settings, tools, small=False)  # the worker's imports need not wait for the copy
-        before = _RUNNING.set(replace(opened, settings=settings, begun=begun))
-        try:
-            yield
-        finally:
-            _RUNNING.reset(before)
-            if begun:
-                begun.close()
+        yield
 
 
 def _first_calls(settings: Settings, pool: Pool) -> Iterator[Mapping[str, Any]]:

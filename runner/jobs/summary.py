@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from runner import machine
-from runner.artifacts.most_left import MostLeft
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
-from runner.jobs.course import course
+from runner.jobs.expected_checks import checks_after
 from runner.judgment import CauseStatus, Experiment, Status
 from runner.loading.load import Loaded
 from runner.model.values.dtype_ranges import range_of
@@ -20,6 +19,7 @@ from runner.model.values.dtypes import BY_NUMBER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
+from runner.schema.run import Keep
 from runner.session.cause import Cause
 from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, Reliability
@@ -281,25 +281,31 @@ def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None
     """
     paid = max(sum(judge.tally.paid.values()), 1)
     each = judge.tally.seconds / paid
-    trust = round(course(settings, ending.remaining, 1, step=False).follows(ending.remaining))
+    trust = checks_after(settings, ending.remaining)
     checks = ending.remaining + trust
     held = sum(path.lstat().st_blocks * 512 for path in judge.folder.parent.rglob("*"))
-    left = MostLeft.of(loaded.store, settings.artifacts, checks, _given(settings, loaded)) if loaded else MostLeft(0)
+    left = _left_at_most(settings, loaded, checks) if loaded else 0
     return {
         "search_checks": ending.remaining,
         "trust_checks": trust,
         "seconds_each": round(each, 3),
         "seconds": round(each * checks, 1),
-        "disk_mb": round((held + left.handed_over + left.copies) / 2**20, 1),
-        "disk_left_mb": round((left.handed_over + left.copies + left.shared) / 2**20, 1),
+        "disk_mb": round((held + left) / 2**20, 1),
+        "disk_left_mb": round(left / 2**20, 1),
     }
 
 
-def _given(settings: Settings, loaded: Loaded) -> int:
-    """Return the bytes of values that a command is given at most: all that were recorded, as an npz and a data set."""
-    if not isinstance(settings.checker, CommandChecker):
-        return 0
-    return 2 * sum(value.size for sample in loaded.recorded.values for value in sample.values())
+def _left_at_most(settings: Settings, loaded: Loaded, checks: int) -> int:
+    """Return the bytes that a run leaves at most: answers as large as the model, and what is kept of its candidates.
+
+    A command is given all recorded values at most, as an npz and a data set; they lie beside a kept candidate.
+    """
+    kept, files = settings.artifacts, (loaded.store.weights, loaded.store.structure)
+    model = sum(file.stat().st_size for file in files if file.exists())
+    recorded = sum(value.size for sample in loaded.recorded.values for value in sample.values())
+    values = 2 * recorded if isinstance(settings.checker, CommandChecker) else 0
+    copies = {Keep.none: 0, Keep.best: values}.get(kept.keep, checks * (model + values))
+    return model + min(kept.disk_budget_mb << 20, copies)
 
 
 def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:

@@ -26,14 +26,13 @@ from runner.report import bundle_zip, check_files, mixed_bundle
 from runner.report.markdown import REPORT_NAME, Shown, present, write_report
 from runner.report.page.collect.run_material import RunMaterial
 from runner.report.replay import REPLAY_NAME, configuration, write_replay
-from runner.report.repro.backends import rounds
-from runner.report.repro.stand_alone_script import NotAlone
-from runner.report.repro.write import REPRO_NAME, ROUNDED, Beside, Repro, repro, write_repro
+from runner.report.repro.backends import ROUNDED, rounds
+from runner.report.repro.stand_alone import NotAlone
+from runner.report.repro.write import REPRO_NAME, Beside, Repro, repro, write_repro
 from runner.report.result import write_result
 from runner.report.sections.model_section import tensor_type
 from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, Rounding
-from runner.schema.checker import CheckerSettings
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
 from runner.workers.pool import Pool
@@ -97,11 +96,10 @@ def write_bundle(
     told: Any = None
     if found:
         attempt("test_data_set_0", lambda: _write_data(folder, found))
-        script = Repro()
-        if not settings.checker.needs_caller:
-            script = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool)) or script
+        written = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool))
+        script = written or Repro()
         told = attempt(bundle_zip.BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
-    elif isinstance(settings.strategy, PrecisionSettings) and summary.precision and not settings.checker.needs_caller:
+    elif isinstance(settings.strategy, PrecisionSettings) and summary.precision:
         told = attempt(bundle_zip.BUNDLE_NAME, lambda: _mixed(settings, folder, summary, cwd))
     if told:
         shown, held = told
@@ -218,9 +216,8 @@ def _handed_on(
     settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel, script: Repro
 ) -> tuple[Shown, bundle_zip.Contents]:
     """Return what the report shows of an answer, and what bundle.zip holds; say what it does not."""
-    own = settings.checker.needs_caller  # what stands in its place judges nothing
     models = [summary.model or "", *([ROUNDED] if rounds(settings.target) else [])]
-    held = bundle_zip.contents(folder, models, CheckerSettings() if own else settings.checker, cwd)
+    held = bundle_zip.contents(folder, models, settings.checker, cwd)
     _say(settings, folder, held)
     files = present(folder, summary, script, held.told)
     if settings.checker.runs_own_code and script.source:
@@ -229,7 +226,7 @@ def _handed_on(
         copies = {path: name for path, name in named if f"{check_files.FOLDER}/{name}" in held.files}
         script = repro(folder, summary, settings, cwd, _beside(summary, answer, copies))
     said = _near(_printed_by_check(settings, folder, summary), cwd)
-    check = {} if own else check_files.texts_of(settings.checker, cwd)
+    check = check_files.texts_of(settings.checker, cwd)
     return Shown(answer.model, (), script, said, check, bundle_zip.BUNDLE_NAME, files, held.told), held
 
 

@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from runner.checkers.command.template import Template
 from runner.program_name import SCRIPTS
 from runner.report import bundle_zip, check_files
 from runner.report.replay import GROUPS, replay_text
@@ -78,7 +79,6 @@ def configuration(settings: Settings, summary: Summary, cwd: Path, held: bundle_
 
 
 def _words(checker: CommandChecker) -> list[str]:
-    from runner.checkers.command.template import Template  # noqa: PLC0415 - most checks are no commands
 
     return list(Template(checker.command, Path(), {}).words)
 

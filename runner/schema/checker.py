@@ -115,8 +115,6 @@ class CheckerSettings:
     # runs the target on the samples, and looks at what comes out
     runs_samples: ClassVar[bool] = False
     looks_at_values: ClassVar[bool] = False
-    # judges in the process that asked, by what nothing that is written down can call again
-    needs_caller: ClassVar[bool] = False
     # can judge an engine that was built for it
     takes_engine: ClassVar[bool] = True
 

@@ -15,7 +15,7 @@ RELEASES = "~/.cache/winnow/releases"
 class PassesSettings(StrategySettings):
     """A search for the optimizations, or other switches, that a failure needs; the model stays whole."""
 
-    implementation = "runner.jobs.passes.run:run"
+    implementation = "runner.jobs.variants.passes:run"
     tasks = frozenset({Task.SUBSET})
 
     name: str = "passes"
@@ -63,7 +63,7 @@ class Patches(str, Enum):
 class VersionsSettings(StrategySettings):
     """A search through the releases of a package; the model stays whole."""
 
-    implementation = "runner.jobs.versions.run:run"
+    implementation = "runner.jobs.variants.versions:run"
     tasks = frozenset({Task.HISTORY})
     needs_model = False
 

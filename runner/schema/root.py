@@ -21,6 +21,13 @@ from runner.schema.run import (
 from runner.schema.settings import PathUse, setting, settings
 from runner.schema.strategy import StrategySettings
 
+GONE = {
+    "audit": "as it tested Winnow's own cuts, which Winnow's tests do",
+    "in_process": "as a check runs in a worker; to debug it, call it on what was found: "
+    "check(str(found.model_path), found.inputs, found.expected)",
+}
+"""Why a key is no more."""
+
 
 @settings
 class Settings:
@@ -33,7 +40,6 @@ class Settings:
     reference: BackendSettings = MISSING
     inputs: InputsSettings = MISSING
     cut: CutSettings = field(default_factory=CutSettings)
-    audit: bool = False
     artifacts: ArtifactSettings = field(default_factory=ArtifactSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)

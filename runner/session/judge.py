@@ -19,7 +19,6 @@ from runner.artifacts.disk_space import Room
 from runner.artifacts.sort import Artifacts
 from runner.candidate import Candidate, Invalid
 from runner.checkers.checker import Checker
-from runner.checkers.command.begun_check import BegunCheck
 from runner.checkers.file_integrity import Seal
 from runner.checkers.interactive import insisting
 from runner.errors import NotTried
@@ -63,8 +62,8 @@ class Studied:
 class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
 
-    ``journals``: opens those of stages; None: a run without. ``begun``: the subject's first check, if it runs already.
-    ``also``: other words of the failure under study, as experiments showed.
+    ``journals``: opens those of stages; None: a run without. ``also``: other words of the failure under study, as
+    experiments showed.
     """
 
     subject: Subject
@@ -77,7 +76,6 @@ class Judge:
     tally: Tally = field(default_factory=Tally)
     estimate: Callable[[Trial, Verdict], Ask | Done | int] | None = None
     journals: Journals | None = None
-    begun: BegunCheck | None = None
     also: frozenset[Signature] = frozenset()
 
     def __post_init__(self) -> None:
@@ -88,7 +86,7 @@ class Judge:
     def beside(self, subject: Subject, journal: Journal) -> Judge:
         """Return a judge of another subject in the same run: what was paid for and what is studied are one."""
         other = copy(self)
-        other.subject, other.journal, other.estimate, other.begun = subject, journal, None, None
+        other.subject, other.journal, other.estimate = subject, journal, None
         return other
 
     def stage(self, name: str, subject: Subject) -> Judge:
@@ -116,8 +114,7 @@ class Judge:
             known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
             if known:
                 return known
-            begun = self.begun if self.begun and self.begun.take() else None
-            iteration, made = self.make(trial, phase, label, begun)
+            iteration, made = self.make(trial, phase, label)
             if isinstance(made, Invalid):
                 verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
                 self.journal.note(trial, attempt, made.reason, phase, label, iteration)
@@ -125,7 +122,7 @@ class Judge:
                     self.tally.count(verdict, phase)
                 self._tell(iteration, phase, label, trial, verdict)
                 return verdict
-            return self.check(made, purpose, attempt, given_up=given_up, begun=begun)
+            return self.check(made, purpose, attempt, given_up=given_up)
 
     def sure(self, trial: Trial, phase: str, label: str, purpose: str = "trust", attempt: int = 0) -> Verdict:
         """Return the verdict of a trial that no search asks for: it is never given up."""
@@ -177,13 +174,12 @@ class Judge:
         *,
         own: bool = True,
         given_up: threading.Event | None = None,
-        begun: BegunCheck | None = None,
     ) -> Verdict | None:
         """Have a candidate checked, whatever the journal knows; None if it was given up meanwhile.
 
         ``own=False``: its model is handed over, and not to be sorted or removed. ``given_up``: once set, the processes
         of checks are being killed, and what they say is worth nothing. Without it no search asks: a person has nothing
-        to undo. ``begun``: this check, where it runs already.
+        to undo.
         Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
         nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
         """
@@ -191,10 +187,10 @@ class Judge:
         # a repeat is to show what a shared process changes; the user's file and what is handed over are judged alone
         if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
             candidate = replace(candidate, fresh=True)
-        seal = begun.seal if begun else Seal.of(candidate)
+        seal = Seal.of(candidate)
         untried = ""
         try:
-            ask = begun.verdict if begun else partial(self.checker.check, candidate)
+            ask = partial(self.checker.check, candidate)
             raw = insisting(ask) if given_up is None else ask()
         except NotTried as error:
             untried = str(error)
@@ -262,17 +258,15 @@ class Judge:
         return tuple(reason for reason in unknown if reason.startswith(UNFIT))
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
-        left, following, subject = None, "", self.subject
+        left, subject = None, self.subject
         if phase in TRUST_PHASES:
             left = self.tally.due
         elif self.estimate and phase not in NOT_SEARCHING:
             step = self.estimate(trial, verdict)
-            left, following = (step.left, step.phase) if isinstance(step, Ask) else (0, "")
-            left = step if isinstance(step, int) else left
+            left = step if isinstance(step, int) else step.left if isinstance(step, Ask) else 0
         nodes = nodes_of(subject, trial)
         names = partial(subject.names, trial)
-        repeats = self.tally.repeats
-        self.report(Checked(iteration, phase, label, verdict, nodes, left, following, names, subject, repeats))
+        self.report(Checked(iteration, phase, label, verdict, nodes, left, names, subject))
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
@@ -281,15 +275,12 @@ class Judge:
             return verdict
         return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught, self.also)
 
-    def make(
-        self, trial: Trial, phase: str, label: str, begun: BegunCheck | None = None
-    ) -> tuple[int, Candidate | Invalid]:
-        """Return the next iteration's number, and its candidate with a new folder; ``begun``: its check has both."""
+    def make(self, trial: Trial, phase: str, label: str) -> tuple[int, Candidate | Invalid]:
+        """Return the next iteration's number, and its candidate with a new folder."""
         with self._lock:
-            iteration = begun.candidate.iteration if begun else next(self._iterations)
+            iteration = next(self._iterations)
             folder = self.folder / f"{iteration:05d}"
-            if not begun:
-                folder.mkdir(parents=True)
+            folder.mkdir(parents=True)
         made = self.subject.make(trial, folder)
         if isinstance(made, Invalid):
             shutil.rmtree(folder)

@@ -25,7 +25,7 @@ from runner.session.parallel import Expected, Workers
 from runner.session.question import NOTHING, Question, study
 from runner.session.trust.check_counts import REPEATS
 from runner.session.trust.second_verdicts import SecondVerdicts
-from runner.session.trust.sequential_test import Count, Rates, Repeats
+from runner.session.trust.sequential_test import Count, Rates
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.trial import Trial
@@ -239,9 +239,8 @@ class Reliability:
             self.whole = self._measured(judge, *failing, repeats)
             if self.question.wants_failure and not self.whole.failed and not self.unsure:
                 return
-            self._announce(judge, Count(0, repeats))
             self.control = self._measured(judge, *sound, repeats)
-            self.rates = self._announce(judge, self.control)
+            self.rates = Rates.measured(self.whole, self.control)
             if self.rates or self.unsure:
                 break
         if not self.rates:
@@ -250,13 +249,6 @@ class Reliability:
                 f"{self.too_few}.\ncheck: {judge.checker.describe()}"
             )
         log.warning("the check is flaky: %s; each answer is tested until it is sure enough", self)
-
-    def _announce(self, judge: Judge, control: Count) -> Rates | None:
-        """Return the rates, with what is known or expected of the control, and say how many checks answers take."""
-        rates = Rates.measured(self.whole, control)
-        error = min(self.max_wrong, SEARCH_ERROR)
-        judge.tally.repeats = Repeats(rates, self.whole.rate, control.rate, error) if rates else None
-        return rates
 
     def _measured(self, judge: Judge, end: Trial, label: str, repeats: int) -> Count:
         for attempt in range(len(judge.counted(end)), repeats):

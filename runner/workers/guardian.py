@@ -182,11 +182,6 @@ class Guardian(contextlib.AbstractContextManager["Guardian"]):
         # after a longer time a look at all processes is cheap by comparison
         kill_marked(mark.encode().__eq__, 0 if seconds > LONG_SECONDS else pid)
 
-    @property
-    def watched(self) -> int:
-        """How many process groups are watched."""
-        return len(self._groups)
-
     def add(self, pgid: int) -> None:
         """Watch a process group."""
         with self._lock:

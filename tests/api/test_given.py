@@ -17,9 +17,9 @@ from tests.api.programs import chain, lacks
 ARRAY = np.ones((2, 3), np.float32)
 
 
-def inputs_of(given: Any, folder: Path, *, in_process: bool = False) -> tuple[Any, Given]:
+def inputs_of(given: Any, folder: Path) -> tuple[Any, Given]:
     made = Given(folder)
-    made.add_inputs(given, in_process=in_process)
+    made.add_inputs(given)
     return made.keys["inputs"], made
 
 
@@ -50,7 +50,6 @@ def test_paths_functions_and_settings_are_told_apart(tmp_path: Path) -> None:
     assert inputs_of(tmp_path, tmp_path)[0] == {"name": "files", "path": str(tmp_path)}
     assert inputs_of(["a.npz", tmp_path], tmp_path)[0] == {"name": "files", "path": ["a.npz", tmp_path]}
     assert inputs_of(lambda: {"x": ARRAY}, tmp_path)[0]["name"] == "python"
-    assert inputs_of(lambda: {"x": ARRAY}, tmp_path, in_process=True)[0]["name"] == "files"
     with pytest.raises(UsageError, match=r"^inputs: give a path"):
         inputs_of([], tmp_path)
 
@@ -59,7 +58,7 @@ def test_other_content_never_takes_the_place_of_what_was_given_before(tmp_path: 
     for model, operator in ((chain(), "Neg"), (chain("Abs"), "Abs"), (chain(), "Neg")):
         given = Given(tmp_path)
         given.add_model(model)
-        given.add_check(lacks(operator), None, in_process=False)
+        given.add_check(lacks(operator), None)
         given.write()
     assert len([*(tmp_path / "given").glob("*-*")]) == 4
 
@@ -74,7 +73,7 @@ def test_other_content_never_takes_the_place_of_what_was_given_before(tmp_path: 
 )
 def test_two_checks_or_none_that_can_be_are_refused(check: Any, checker: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
-        Given(tmp_path).add_check(check, checker, in_process=False)
+        Given(tmp_path).add_check(check, checker)
 
 
 def test_a_model_is_a_path_or_a_proto(tmp_path: Path) -> None:

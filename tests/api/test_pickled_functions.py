@@ -116,7 +116,7 @@ def test_where_a_program_finds_modules_is_not_in_the_file_that_is_handed_on(
     (tmp_path / "of_mine").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path / "of_mine"))
     given = Given(tmp_path)
-    given.add_check(asserts, None, in_process=False)
+    given.add_check(asserts, None)
     holding = {path.name for path, content in given.contents.items() if b"of_mine" in content}
     assert holding == {PATHS}
 
@@ -124,7 +124,7 @@ def test_where_a_program_finds_modules_is_not_in_the_file_that_is_handed_on(
 def test_a_function_that_closes_over_much_has_it_beside_and_says_so_where_it_is_not(tmp_path: Path) -> None:
     data = os.urandom(1 << 20)
     given = Given(tmp_path)
-    given.add_check(lambda *_: data, None, in_process=False)
+    given.add_check(lambda *_: data, None)
     given.write()
     (file,) = (tmp_path / "given").glob("*.py")
     (beside,) = (tmp_path / "given").glob("*.bin")
@@ -223,7 +223,7 @@ def test_a_function_keeps_its_name_where_it_has_one() -> None:
 
 def test_what_cannot_be_sent_is_one_clear_error() -> None:
     lock = threading.Lock()
-    with pytest.raises(UsageError, match=r"^check: the function cannot be sent to a worker .*in_process=True$"):
+    with pytest.raises(UsageError, match=r"^check: the function cannot be sent to a worker .*\(a session, a file, a"):
         file_of(lambda *_: lock.locked(), "check")
 
 

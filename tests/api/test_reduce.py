@@ -104,42 +104,6 @@ def test_a_bundle_says_where_it_lacks_the_data_of_a_function(tmp_path: Path) -> 
     assert show(sys.executable, bundle / "repro.py").code == 1
 
 
-def test_in_process_nothing_is_sent_anywhere(tmp_path: Path) -> None:
-    lock, seen = threading.Lock(), []
-
-    def check(model: str, inputs: list[Any], expected: list[Any]) -> None:
-        with lock:
-            seen.append((os.getpid(), [*inputs[0]]))
-
-    found = winnow.repeat(chain(), check, in_process=True, strategy={"until": 2}, folder=tmp_path / "run")
-    assert seen == [(os.getpid(), ["t0"])] * 2
-    assert [one.outcome for one in found.verdicts] == ["pass", "pass"]
-
-
-def test_in_process_no_script_is_promised_that_could_call_nothing(tmp_path: Path) -> None:
-    found = winnow.reduce(chain(), lacks("Neg"), in_process=True, folder=tmp_path / "run")
-    assert found.found and found.repro is None and found.bundle and found.report
-    with zipfile.ZipFile(found.bundle) as archive:
-        assert not [name for name in archive.namelist() if name.endswith(".py")]
-        assert "repro.py" not in archive.read("bundle/README.txt").decode() + found.report.read_text()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"checker": {"timeout": 5}},
-        {"checker": {"memory_mb": 5}},
-        {"checker": {"python": "python3"}},
-        {"workers": {"count": 2}},
-        {"workers": {"lease": "gpu"}},
-        {"resume": "run"},
-    ],
-)
-def test_in_process_refuses_what_needs_a_process_of_its_own(options: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(winnow.UsageError, match=r"^in_process=True: .*Leave out one of the two"):
-        winnow.reduce(chain(), lacks("Neg"), in_process=True, **options)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -154,8 +118,11 @@ def test_in_process_refuses_what_needs_a_process_of_its_own(options: dict[str, A
         ({"target": winnow.RandomInputs()}, r"^target: these are RandomInputs; it takes BackendSettings"),
         ({"plan": "yes"}, r"^plan='yes': it takes True or False"),
         ({"resume": "nowhere", "folder": "here"}, r"^folder and resume"),
-        ({"in_process": True, "check": "python check.py"}, r"^in_process=True: only a function"),
-        ({"in_process": True, "check": lambda model: True}, r"^check: check\(model\) cannot be called"),
+        (
+            {"in_process": True},
+            r"^in_process: in_process is gone, as a check runs in a worker; to debug it",
+        ),
+        ({"audit": True}, r"^audit: audit is gone, as it tested Winnow's own cuts"),
         ({"check": lambda model: True}, r"^check: check\(model\) cannot be called"),
         ({"model": None}, r"^model: winnow.reduce needs one. Give a path or an onnx.ModelProto$"),
         ({"resume": "nowhere"}, r"^resume=nowhere: no such folder. Give the folder of an interrupted run$"),
@@ -271,27 +238,6 @@ def test_a_program_gets_what_the_command_line_writes(tmp_path: Path) -> None:
     options: Any = {"checker": {"name": "python", "file": check}, "budget": {"checks": 30}}
     called = winnow.reduce(tmp_path / "net.onnx", folder=tmp_path / "called", **options).to_dict()
     assert {key for key in typed if typed[key] != called[key]} <= {"seconds", "peak_rss_mb"}
-
-
-def test_in_process_nothing_is_printed_and_ctrl_c_offers_no_going_on(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def check(model: str, inputs: list[Any], expected: list[Any]) -> None:
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-        seen.append(model)
-        raise LookupError("mine")
-
-    seen: list[str] = []
-    with pytest.raises(KeyboardInterrupt) as raised:
-        winnow.repeat(chain(), check, in_process=True, strategy={"until": 9}, folder=tmp_path / "run")
-    assert "resume" not in str(raised.value)
-    assert str(tmp_path / "run") in str(raised.value)
-    for name in ("result.json", "REPORT.md", "report.html"):
-        said = (tmp_path / "run" / name).read_text()
-        assert "go on with" not in said
-        assert "Run it again with the same settings" not in said
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_function_is_called_by_its_name(tmp_path: Path) -> None:

@@ -11,13 +11,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.artifacts.most_left import MostLeft
 from runner.artifacts.shared_weights import confirm_source, leave_affordable, leave_kept, model_of, point
 from runner.model.files.candidate_store import Store
 from runner.model.files.read_model import ingest
 from runner.model.graph.cut import cut
 from runner.model.graph.graph_index import Graph
-from runner.schema.run import ArtifactSettings, Keep
 
 SIDE = 512  # a weight takes 1 MiB
 SQUARE = helper.make_tensor_type_proto(TensorProto.FLOAT, [SIDE, SIDE])
@@ -67,14 +65,6 @@ def test_shared_weights_count_once(budget_mb, left, tmp_path: Path, caplog) -> N
     assert len(caplog.messages) == 2 - len(left)
     for message in caplog.messages:
         assert f"artifacts.disk_budget_mb={budget_mb}" in message
-
-
-def test_a_plan_counts_the_values_of_each_kept_candidate(tmp_path: Path) -> None:
-    store = read(tmp_path, range(4))
-    copies = [MostLeft.of(store, ArtifactSettings(keep=Keep.bad), 7, values).copies for values in (0, 1000)]
-    assert copies[1] - copies[0] == 7000
-    assert MostLeft.of(store, ArtifactSettings(keep=Keep.best), 7, 1000).copies == 1000, "those of min_good"
-    assert MostLeft.of(store, ArtifactSettings(keep=Keep.none), 7, 1000).copies == 0
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["killed", "ended"])

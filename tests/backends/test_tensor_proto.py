@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.backends.values import tensor_proto
+from runner.model.values import wire
 
 VALUES = {
     TensorProto.FLOAT: [0.5, -3.0],
@@ -37,7 +38,7 @@ def test_typed_fields(kind: int, dims: list[int]) -> None:
 
 def test_numbers_one_by_one_and_packed() -> None:
     dims, int64 = b"\x08\x04", b"\x10\x07"
-    data = dims + int64 + b"\x38\x01" + b"\x3a\x03\x80\x01\x02" + b"\x38" + tensor_proto.number(-3)
+    data = dims + int64 + b"\x38\x01" + b"\x3a\x03\x80\x01\x02" + b"\x38" + wire.write_number(-3)
     assert parse(data).array().tolist() == [1, 128, 2, -3]
 
 

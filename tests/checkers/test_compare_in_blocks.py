@@ -21,7 +21,7 @@ from runner.checkers.compare.constant_outputs import blank
 from runner.checkers.compare.element_blocks import BLOCK, blocks
 from runner.checkers.compare.metrics import compare
 from runner.checkers.compare.order_statistics import at_ranks, median, quantile
-from runner.model.values import tensor_bytes
+from runner.model.values import wire
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic, Tolerance
 from tests.checkers.whole_array_metrics import compare_whole
@@ -132,7 +132,7 @@ def test_neighbors_do_not_depend_on_the_blocks(dtype: type) -> None:
 def zeros(path: Path, count: int) -> TensorFile:
     """A file with holes: it takes no space on the disk."""
     header = TensorProto(name="x", data_type=TensorProto.FLOAT, dims=[count]).SerializeToString()
-    header += tensor_bytes.delimited(9, 4 * count)
+    header += wire.delimited(9, 4 * count)
     path.write_bytes(header)
     os.truncate(path, len(header) + 4 * count)
     return TensorFile("x", path, TensorProto.FLOAT, (count,))

@@ -22,14 +22,13 @@ from onnx import helper
 
 from runner.candidate import Candidate
 from runner.checkers.checker import Tools
-from runner.checkers.command.begun_check import BegunCheck
 from runner.checkers.command.command import CommandCheck
-from runner.checkers.command.leading_imports import HEAVY, STANDARD, leading_imports
-from runner.checkers.file_integrity import Seal
+from runner.checkers.command.preloaded import BEARS_A_FORK, leading_imports
 from runner.errors import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from runner.workers import Guardian
 from runner.workers.fork_server import ForkServer
+from runner.workers.leases.lease import Stopped
 from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.harness import winnow
@@ -67,12 +66,9 @@ def said(tools: Tools, check: CommandCheck, candidate: Candidate) -> str:
 @pytest.mark.parametrize(
     ("text", "modules"),
     [
-        (
-            '"""Says."""\nfrom __future__ import annotations\nimport os, sys\nimport numpy as np\n',
-            "__future__ os sys numpy",
-        ),
+        ('"""Says."""\nfrom __future__ import annotations\nimport os, sys\nimport numpy as np\n', "numpy"),
         ("from onnx import helper, load, numpy_helper\nimport numpy", "onnx onnx.helper onnx.numpy_helper numpy"),
-        ("import numpy.linalg, onnx.numpy_helper\nimport os.path", "numpy.linalg onnx.numpy_helper os.path"),
+        ("import numpy.linalg, onnx.numpy_helper\nimport os.path", "numpy.linalg onnx.numpy_helper"),
         ("import numpy\nimport numpy\nfrom numpy import *\n", "numpy"),
         # what comes before an import may be meant for it
         ("import os\nos.environ['OMP_NUM_THREADS'] = '1'\nimport numpy\n", ""),
@@ -89,7 +85,8 @@ def said(tools: Tools, check: CommandCheck, candidate: Candidate) -> str:
         ("import numpy\nimport mine\nimport onnx", "numpy"),
         ("import numpy\nfrom . import beside\nimport onnx", "numpy"),
         ("import numpy\nfrom .numpy import x\nimport onnx", "numpy"),
-        ("import numpy\nimport this\nimport onnx", "numpy"),
+        # the standard library's are left to the forked check
+        ("import numpy\nimport this\nimport onnx", "numpy onnx"),
         ("import numpy.core\nimport numpy", ""),
         # of no use: all that a fork could save is the start of the interpreter
         ("import os, sys, json\n", ""),
@@ -121,8 +118,7 @@ def test_a_script_is_read_and_never_run_and_nothing_is_said_of_it(tmp_path: Path
 
 
 def test_what_is_imported_ahead_prints_and_starts_nothing(tmp_path: Path, own_guardian: Guardian) -> None:
-    names = [*sorted(STANDARD), *sorted(HEAVY)]
-    assert {name.partition(".")[0] for name in STANDARD} <= sys.stdlib_module_names
+    names = sorted(BEARS_A_FORK)
     # a script that imports these itself is told what is deprecated
     code = "".join(f"import {name}\n" for name in names)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -146,7 +142,7 @@ def test_checks_that_may_share_something_are_forked(
     assert [said(tools, check, candidate()) for _ in range(2)] == ["True"] * 2
     assert [said(tools, check, candidate(fresh=True)), said(tools, check, candidate())] == ["False", "True"]
     told = [one for one in caplog.records if "preload" in one.message]
-    assert [one.levelname for one in told] == ["DEBUG"] and "os, numpy" in told[0].message
+    assert [one.levelname for one in told] == ["DEBUG"] and told[0].message.endswith(" numpy")
 
 
 @pytest.mark.parametrize(
@@ -168,8 +164,7 @@ def test_commands_of_which_no_check_is_forked(
     tools: Tools, automatic: Make, candidate: MakeCandidate, command: str, settings: dict[str, Any]
 ) -> None:
     check = automatic(command=command.replace("PYTHON", sys.executable), **settings)
-    begun = BegunCheck.of(check, candidate(fresh=True), Seal({}), tools.guardian, None)
-    assert begun.verdict().outcome is Outcome.PASS
+    assert check.check(candidate(fresh=True)).outcome is Outcome.PASS
     assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
     assert said(tools, automatic(), candidate()) == "True"
 
@@ -323,12 +318,11 @@ def test_a_check_that_cannot_be_forked_is_run_plainly(
 
 
 def test_what_the_first_check_shows_decides(tools: Tools, automatic: Make, candidate: MakeCandidate) -> None:
-    """One that ends by itself has a server started when it has ended; after a death none is worth it."""
+    """One that ends by itself may be followed by forked ones; after a death none is worth it."""
     servers = []
     for ending in ("", "os.abort()"):
         check = automatic(WHO + ending)
-        begun = BegunCheck.of(check, candidate(fresh=True), Seal({}), tools.guardian, None)
-        assert begun.verdict().log
+        check.check(candidate(fresh=True))
         check.check(candidate())
         found = psutil.Process().children(recursive=True)
         servers.append(sum("fork_server_main" in " ".join(one.cmdline()) for one in found))
@@ -340,8 +334,7 @@ def test_a_run_that_ends_while_a_server_starts_leaves_none(
     tools: Tools, automatic: Make, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not wait for the imports either."""
-    entered = threading.Event()
-    greeting = ForkServer._greeting
+    entered, greeting = threading.Event(), ForkServer._greeting
 
     def slow(self: ForkServer, *given: Any) -> str:
         os.kill(self.pid, 19)
@@ -349,12 +342,23 @@ def test_a_run_that_ends_while_a_server_starts_leaves_none(
         return greeting(self, *given)
 
     monkeypatch.setattr(ForkServer, "_greeting", slow)
-    begun = BegunCheck.of(automatic(), candidate(fresh=True), Seal({}), tools.guardian, None)
+    check, ends = automatic(), list[BaseException]()
+
+    def asks() -> None:
+        try:
+            check.check(candidate())
+        except BaseException as error:  # noqa: BLE001 - it is looked at below
+            ends.append(error)
+
+    thread = threading.Thread(target=asks)
+    thread.start()
     assert entered.wait(60)
-    begun.close()
+    tools.guardian.kill()
+    thread.join()
     tools.ending.close()
     left = psutil.Process().children(recursive=True)
     assert not [one for one in left if "fork_server_main" in " ".join(one.cmdline())]
+    assert [type(one) for one in ends] == [Stopped]
 
 
 @pytest.mark.parametrize("wrong", ["onnx", None, True, 3, {"onnx": 1}])

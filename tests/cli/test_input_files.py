@@ -19,7 +19,7 @@ from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
 from runner.cli.config.sources import register
 from runner.cli.finished_jobs import settings_digest
-from runner.cli.input_digests import digests, unchanged
+from runner.loading.input_digests import digests, unchanged
 from runner.schema.installed_choices import CONF
 
 

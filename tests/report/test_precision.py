@@ -117,10 +117,10 @@ def test_the_plots_tell_infinity_from_a_large_error(tmp_path: Path) -> None:
 def test_what_is_raised_as_a_whole_is_one_row() -> None:
     names = [f"l0/n{number}" for number in range(5)]
     groups = [
-        {"kind": "RMSNorm", "nodes": names[:4], "raised": names[:3], "whole": True, "worst": names[1]},
-        {"kind": "Softmax", "nodes": [names[4], "other"], "raised": names[4:], "whole": False, "worst": names[4]},
+        {"scope": "l0", "nodes": names[:3], "raised": names[:3], "whole": True, "worst": names[1]},
+        {"scope": "l1", "nodes": [names[4], "other"], "raised": names[4:], "whole": False, "worst": names[4]},
     ]
     said = rows(report(summary(*names, groups=groups)))
-    norm = "the RMSNorm of 4 nodes as a whole, but for a scale or a bias; l0/n1: why"
+    block = "the block l0 of 3 nodes as a whole; l0/n1: why"
     own = [line for line in said if "l0/" in line[0]]
-    assert own == [["`l0/n0 ... l0/n2`", "`RMSNorm`", norm], ["`l0/n3`", "`Mul`", "why"], ["`l0/n4`", "`Mul`", "why"]]
+    assert own == [["`l0/n0 ... l0/n2`", "`block`", block], ["`l0/n3`", "`Mul`", "why"], ["`l0/n4`", "`Mul`", "why"]]

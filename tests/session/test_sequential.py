@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from runner.session.trust.sequential_test import Count, Rates, Repeats
+from runner.session.trust.sequential_test import Count, Rates
 from strategies.outcome import Answer
 
 
@@ -51,19 +51,3 @@ def test_rates_that_are_the_same_are_none() -> None:
     assert Rates.measured(Count(5, 5), Count(5, 5)) is None
     assert Rates.measured(Count(0, 20), Count(0, 20)) is None
     assert Rates.measured(Count(10, 10), Count(8, 12)) is None
-
-
-def test_how_many_checks_an_answer_takes_is_what_its_test_takes_on_average() -> None:
-    rates = Rates.measured(Count(16, 4), Count(0, 20))
-    assert rates
-    repeats = Repeats(rates, 0.8, 0.0, 0.01)
-    rng, taken = Random(1), list[int]()
-    for _ in range(4000):
-        count = Count()
-        while rates.decide(count, 0.01) is None:
-            count = count.and_(rng.random() < 0.8)
-        taken.append(count.total)
-    assert repeats.more(failing=True) == pytest.approx(sum(taken) / len(taken), rel=0.05)
-    # one that never fails takes as many as it takes, each of which is one less to come; a decided one takes none
-    assert [repeats.more(failing=False, passed=passed) for passed in range(6)] == [5, 4, 3, 2, 1, 0]
-    assert repeats.looks_failing(2, 0) and not repeats.looks_failing(0, 1)

@@ -1,8 +1,7 @@
 """Tensors in files: a serialized ``onnx.TensorProto`` each, read and written without protobuf.
 
 So a tensor of several GiB needs no second copy, and an older onnx package does not have to know a newer element type.
-The wire format is that of https://protobuf.dev/programming-guides/encoding, the field numbers are those of
-``onnx.proto``.
+The field numbers are those of ``onnx.proto``.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -18,6 +17,7 @@ from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, Tuple
 import numpy as np
 
 from runner.backends.errors import StageError
+from runner.model.values import wire
 from runner.model.values.dtypes import BY_NUMBER, STRING, ElementType, finiteness
 
 _DIMS, _TYPE, _STRINGS, _NAME, _RAW, _LOCATION = 1, 2, 6, 8, 9, 14
@@ -52,20 +52,6 @@ class Tensor:
         return flat if self.kind.bits < 8 else flat.reshape(self.shape)
 
 
-def _varint(file: BinaryIO) -> int:
-    """Read a number of the wire format. Raises ValueError if the file ends in it."""
-    value = shift = 0
-    while True:
-        byte = file.read(1)
-        if not byte or shift > 63:
-            raise ValueError("cut off")
-        value |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
-            value &= (1 << 64) - 1
-            return value - (1 << 64) if value >= 1 << 63 else value
-        shift += 7
-
-
 def read(path: str) -> Tensor:
     """Read a TensorProto file. Raises StageError (setup, BadTensorFile) if it is none or keeps its data elsewhere."""
     try:
@@ -79,21 +65,18 @@ def parse(file: BinaryIO, end: int) -> Tensor:
     """Read the TensorProto that ends at ``end`` of a file. Raises ValueError or OverflowError if it is none."""
     # the bytes of each field, once for each time that it is given
     fields: Dict[int, List[Any]] = defaultdict(list)
-    while file.tell() < end:
-        key = _varint(file)
-        wire = key & 7
-        if wire == 0:
-            fields[key >> 3].append(np.frombuffer(number(_varint(file)), np.uint8))
-            continue
-        if wire not in (1, 2, 5):
-            raise ValueError("no TensorProto")
-        length = {1: 8, 5: 4}.get(wire) or _varint(file)
-        if not 0 <= length <= end - file.tell():
+    at = file.tell()
+    while at < end:
+        file.seek(at)
+        number, _, start, stop = wire.field(file.read(wire.LONGEST_HEAD), 0)
+        file.seek(at + start)
+        at += stop
+        if at > end:
             raise ValueError("cut off")
         # straight into aligned memory: the only copy that is made of a large tensor
-        chunk = np.empty(length, np.uint8)
+        chunk = np.empty(stop - start, np.uint8)
         file.readinto(chunk.data)  # type: ignore[attr-defined]
-        fields[key >> 3].append(chunk)
+        fields[number].append(chunk)
     return _tensor(fields)
 
 
@@ -144,30 +127,23 @@ def _numbers(chunks: Iterable[Any]) -> Any:
     return np.add.reduceat(groups, starts).view(np.int64)
 
 
-def number(value: int) -> bytes:
-    """Return a number in the wire format."""
-    value &= (1 << 64) - 1
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append((value & 0x7F) | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
 def field(place: int, content: bytes) -> bytes:
-    """Return a length-delimited field; ``place``: its number, below 16."""
-    return bytes([place << 3 | 2]) + number(len(content)) + content
+    """Return a length-delimited field; ``place``: its number."""
+    return wire.delimited(place, len(content)) + content
 
 
 def pieces(tensor: Tensor, name: str) -> List[Any]:
     """Return a TensorProto in pieces; the large one is the memory of the tensor itself."""
-    header = b"".join(b"\x08" + number(size) for size in tensor.shape) + b"\x10" + number(tensor.kind.number)
+    header = (
+        b"".join(b"\x08" + wire.write_number(size) for size in tensor.shape)
+        + b"\x10"
+        + wire.write_number(tensor.kind.number)
+    )
     header += b"".join(field(_STRINGS, text) for text in tensor.strings)
     header += field(_NAME, name.encode(errors="surrogateescape"))
     if tensor.kind.number == STRING:
         return [header]
-    header += b"\x4a" + number(tensor.raw.size)
+    header += wire.delimited(_RAW, tensor.raw.size)
     return [header, memoryview(tensor.raw)] if tensor.raw.size else [header]
 
 

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ from runner.checkers.command.watched_files import Watched
 from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
 from runner.judgment import MEASURE, Scale, measured
+from runner.model.values.recorded import write_npz, write_test_data_set
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.schema.settings import context_of
 from runner.verdict import CHECK_OUTPUT, Verdict
@@ -108,18 +109,10 @@ class CommandCheck(Checker):
         candidate.folder.mkdir(parents=True, exist_ok=True)
         self._watched.confirm()
         with self._fixed_paths(candidate):
-            verdict = self.answer(candidate)
-        return self.concluded(candidate, verdict)
-
-    def concluded(self, candidate: Candidate, verdict: Verdict) -> Verdict:
-        """Show what the command printed, and return the verdict. Raises CannotJudge as `check` does."""
+            verdict = self._answer(candidate)
         self._show(candidate, verdict)
         self._watched.confirm(verdict.outcome)
         return verdict
-
-    def starts_server_after(self) -> AbstractContextManager[None]:
-        """A block that is the first check: what later ones are forked from is started after it, where nobody waits."""
-        return self._runs.preloaded.ahead()
 
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
@@ -136,7 +129,7 @@ class CommandCheck(Checker):
         """The command, quoted as for a shell."""
         return str(self._template)
 
-    def answer(self, candidate: Candidate) -> Verdict:
+    def _answer(self, candidate: Candidate) -> Verdict:
         """Run the command, once or once for each sample, and return what it says."""
         asked = [name for name in ("model", "engine", "switches", "python") if name in self._template.mentions]
         held = {**vars(candidate), **vars(candidate.variant)}
@@ -211,7 +204,6 @@ class CommandCheck(Checker):
         return given
 
     def _npz(self, candidate: Candidate, tensors: Mapping[str, TensorFile], name: str) -> str:
-        from runner.model.values.recorded import write_npz  # noqa: PLC0415 - a command that reads no values begins sooner
 
         path = candidate.folder / name
         candidate.values.append(path)
@@ -265,8 +257,6 @@ def _read(path: Path) -> str:
 def _data_sets(candidate: Candidate) -> Path:
     folder = candidate.folder / "data"
     if not folder.exists():
-        from runner.model.values.recorded import write_test_data_set  # noqa: PLC0415 - as above
-
         # a half-written folder of a run that was killed must not look like a whole one
         partial = candidate.folder / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)

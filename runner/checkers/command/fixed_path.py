@@ -17,6 +17,11 @@ from runner.candidate import Candidate
 from runner.checkers.checker import Tools
 from runner.errors import UsageError
 from runner.files import json_of, stamp
+from runner.model.errors import ModelError
+from runner.model.files.external_data import ExternalFiles
+from runner.model.files.parse_without_weights import LARGE_FILE, is_own, parse
+from runner.model.graph import scopes
+from runner.model.values import tensor_bytes
 from runner.schema.checker import CommandChecker, InteractiveChecker
 
 Placed = AbstractContextManager[object]
@@ -178,13 +183,6 @@ def _weights(model: Path) -> dict[str, Path]:
 
     Raises UsageError where one is missing: what a run starts with was read, so somebody took it away.
     """
-    # ruff: noqa: PLC0415 - a command that finds its model by {model} begins before these are loaded
-    from runner.model.errors import ModelError
-    from runner.model.files.external_data import ExternalFiles
-    from runner.model.files.parse_without_weights import LARGE_FILE, is_own, parse
-    from runner.model.graph import scopes
-    from runner.model.values import tensor_bytes
-
     if model.stat().st_size <= LARGE_FILE and _LOCATION not in model.read_bytes():
         return {}
     proto, files = parse(model), ExternalFiles(model)

@@ -1,31 +1,43 @@
-"""Fork servers for a command that runs a Python script: what it imports is imported once (``checker.preload``)."""
+"""Fork servers for a command that runs a Python script: what it imports is imported once (``checker.preload``).
+
+One rule says what that is where nobody names it: the packages that checks are slow to import and that bear a fork, as
+far as the script's leading import statements name them (docs/adr/0051). The script is read for that, and never run.
+"""
 
 from __future__ import annotations
 
+import ast
 import logging
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from runner.checkers.command.leading_imports import leading_imports
 from runner.errors import UsageError
 from runner.schema.checker import AUTO
 from runner.workers.fork_server import ForkServer
 from runner.workers.guardian import Guardian
-from runner.workers.leases.lease import Stopped
 from runner.workers.worker import PREPARE_SECONDS
 
 log = logging.getLogger(__name__)
 
+BEARS_A_FORK = frozenset(
+    {
+        *("numpy", "numpy.linalg", "numpy.random", "onnx", "onnx.checker", "onnx.external_data_helper"),
+        *("onnx.helper", "onnx.numpy_helper", "onnx.reference", "onnx.shape_inference"),
+    }
+)
+"""What takes most of a check's time, and was tried under fork. ONNX Runtime is not there: docs/adr/0051."""
+# a larger script is not read
+_LARGEST = 1 << 20
 _PYTHON = re.compile(r"python[\d.]*[a-z]?|\{python\}")
 
 
 # seconds after which what nobody has asked for is not waited for any more
 _PATIENCE = 20.0
-_SOON = 0.01
 # by these an interpreter says more than the script does, when it imports something
 _TALKATIVE = frozenset(
     {
@@ -64,7 +76,6 @@ class Preloaded:
         self._auto = wanted == AUTO
         if wanted and not self._auto:
             _confirm(words, wanted)
-        self._words = words
         self._modules = tuple(wanted)
         if self._auto:
             self._modules = _known_modules(words, cwd) if unasked and not _TALKATIVE & env.keys() else ()
@@ -72,9 +83,6 @@ class Preloaded:
         self._lock = threading.Lock()
         self._idle: list[ForkServer] = []
         self._started = self._ended = False
-        # no server is being started ahead
-        self._settled = threading.Event()
-        self._settled.set()
 
     @contextmanager
     def server(self, argv: Sequence[str], *, fresh: bool) -> Iterator[ForkServer | None]:
@@ -98,21 +106,6 @@ class Preloaded:
             raise
         self._give_back(server)
 
-    @contextmanager
-    def ahead(self) -> Iterator[None]:
-        """With `AUTO`: start a server after the block, a check of its own; whoever asks for one waits for it."""
-        if not (self._auto and self._modules):
-            yield
-            return
-        self._settled.clear()
-        try:
-            yield
-            with suppress(Stopped):  # the run ends
-                if server := self._unasked(self._words[:2]):
-                    self._give_back(server)
-        finally:
-            self._settled.set()
-
     def given_up(self, why: str) -> bool:
         """Return whether these modules were nobody's wish; then there are no more servers."""
         if self._auto and self._modules:
@@ -124,8 +117,6 @@ class Preloaded:
     def close(self) -> None:
         """End those that are idle; one that is at work ends with its check's error."""
         self._ended = True
-        while not self._settled.wait(_SOON):
-            self._guardian.kill()  # one that is being started: no check runs any more
         self._end_idle()
 
     def _end_idle(self) -> None:
@@ -146,7 +137,6 @@ class Preloaded:
         if not self._modules or (fresh and (self._auto or self._started)):
             return None
         if self._auto:
-            self._settled.wait()
             return self._unasked(argv)
         server = self._taken(argv[0], argv[1])
         self._started = True
@@ -197,6 +187,43 @@ def _known_modules(words: Sequence[str], cwd: Path) -> tuple[str, ...]:
     if not found:
         log.debug("checker.preload=auto: %s begins with no import of a module that is known to bear a fork", words[1])
     return found
+
+
+def leading_imports(script: Path) -> tuple[str, ...]:
+    """Return the modules of `BEARS_A_FORK` that ``script`` imports first, in its order.
+
+    The standard library's are passed over: the forked check imports them itself. Empty where the file cannot be read or
+    parsed: it may be of another Python's.
+    """
+    try:
+        if script.stat().st_size > _LARGEST:
+            return ()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is to be said of the script, its own interpreter says
+            tree = ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()
+    found: list[str] = []
+    for name in _leading(tree.body):
+        if name in BEARS_A_FORK:
+            found.append(name)
+        elif name.partition(".")[0] not in sys.stdlib_module_names:
+            break
+    return tuple(dict.fromkeys(found))
+
+
+def _leading(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield what the leading import statements name, in their order."""
+    for number, statement in enumerate(body):
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            module = "." * statement.level + (statement.module or "")
+            yield module
+            inner = (f"{module}.{alias.name}" for alias in statement.names)
+            yield from (name for name in inner if name in BEARS_A_FORK)
+        elif number or not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+            return  # no docstring
 
 
 def _fits(words: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from runner.jobs.layerwise.findings import Findings, overflows
 from runner.jobs.layerwise.marking import Marking
 from runner.jobs.layerwise.memory_windows import halves, room_beside, windows
 from runner.jobs.layerwise.subject import Layers
-from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.first_look.inner_values_subject import known
 from runner.loading.recording_limits import MEMORY
 from runner.report.sections.layers_section import NON_FINITE
 from runner.schema.checker import FiniteChecker
@@ -36,16 +36,6 @@ APART = 3
 """A tensor that is made apart is fed, made and written: so many times its bytes."""
 
 Window = tuple[str, ...]
-
-
-def known(base: Subgraph) -> Iterable[str]:
-    """Yield the tensors that nodes make of data and that the reference tells, in topological order."""
-    values = base.recorded.values
-    for name in base.graph.producers:
-        held = [sample.get(name) for sample in values]
-        told = bool(held) and all(one is not None and one.structure is None for one in held)
-        if told and base.has_reference(name) and name not in base.graph.data_independent:
-            yield name
 
 
 @dataclass
@@ -94,9 +84,7 @@ class Look:
         """The tensors whose own errors each run tells; only finite values can be fed."""
         if not self._settings.own or not self.job.settings.target.holds_inner_values:
             return []
-        base = self.subject.base
-        fed = [name for name in known(base) if all(sample[name].finite for sample in base.recorded.values)]
-        return self._windows(fed, APART)
+        return self._windows([*known(self.subject.base, finite=True)], APART)
 
     def take(self, into: dict[str, Mapping[str, Any]], rows: Iterable[Mapping[str, Any]]) -> None:
         """Keep rows; of a tensor that was looked at several times (an output of the model) the first."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from runner.jobs.reduce.first_look.inner_values_subject import MOST_TENSORS
 from runner.model.graph.graph_index import Graph
 from runner.reference.model_pieces import weight_bytes
 
 BARE_MB = 160
 """MiB that a worker takes before it has a model: the interpreter, NumPy, the runtime."""
-MOST_TENSORS = 500
-"""Tensors of one run: a runtime takes longer for each output the more there are."""
 LEAST = 1 << 20
 """Bytes of values that are looked at in any case; a tensor is looked at however large it is."""
 

@@ -16,9 +16,10 @@ from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
 from runner.jobs.layerwise import table_files
 from runner.jobs.layerwise.findings import Findings
-from runner.jobs.layerwise.look import Look, known
+from runner.jobs.layerwise.look import Look
 from runner.jobs.layerwise.marking import BREAKS, Marking
 from runner.jobs.layerwise.subject import Layers
+from runner.jobs.reduce.first_look.inner_values_subject import known
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import Status, measured
 from runner.loading.expected_outputs import unlike_expected

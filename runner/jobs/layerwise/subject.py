@@ -13,9 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto, helper
-
-from runner.candidate import Candidate, Invalid, Sample, Variant
+from runner.candidate import Candidate, Invalid, Variant
+from runner.jobs.reduce.first_look.inner_values_subject import beside, mark
 from runner.jobs.reduce.subgraph import Subgraph
 from strategies.search_space import Space
 from strategies.trial import Trial
@@ -63,29 +62,15 @@ class Layers:
         made = self.base.make(self.base.space.whole, folder)
         if isinstance(made, Invalid):
             return made
-        assert made.model
         names = self.names(trial)
         told = self.tensors if self.apart else names
-        samples = tuple(
-            Sample(one.feeds, {**one.expected, **{name: values[name] for name in told}})
-            for one, values in zip(made.samples, self.base.recorded.values, strict=True)
-        )
         if not self.apart:
-            _mark(made.model, {name: self.base.types_of_all[name] for name in names})
+            mark(made, self.base, names)
         return replace(
-            made,
+            beside(made, self.base, told),
             trial=trial,
-            samples=samples,
             ours=False,
             marked=names,
             inside=told if self.apart else (),
             variant=Variant({**self.settings, **({"wanted": list(names)} if self.apart else {})}),
         )
-
-
-def _mark(path: Path, types: Mapping[str, Any]) -> None:
-    """Make these tensors outputs of a model, besides its own."""
-    model = ModelProto.FromString(path.read_bytes())
-    shown = {output.name for output in model.graph.output}
-    model.graph.output.extend(helper.make_value_info(name, kind) for name, kind in types.items() if name not in shown)
-    path.write_bytes(model.SerializeToString())

@@ -20,7 +20,7 @@ from runner.jobs.precision.subject import Precision, parents_of
 from runner.loading.load import Loaded, load
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import Direction, Goal, PrecisionSettings
+from runner.schema.strategy import Direction, Goal, PrecisionSettings, Unit
 from runner.text import counted, listed
 from runner.workers.pool import Pool
 from strategies.precision import Prior, cheapest, grow
@@ -96,7 +96,8 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     mixing = casting.mixer, loaded.store, samples.of(division.searched), space.order, space.parents
     subject = Precision(*mixing, searched.members, kept.raised)
     left_alone = _left_alone(casting, kept, division, drawn=samples.is_endless)
-    warnings = (*casting.warnings, *_out_of_range(casting), *left_alone, *coarse(settings.checker, subject.samples))
+    tolerance = coarse(settings.checker, subject.samples)
+    warnings = (*casting.warnings, *_out_of_range(casting), *left_alone, *_scopeless(strategy, searched), *tolerance)
     for warning in warnings:
         log.warning("%s", warning)
     loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
@@ -125,6 +126,14 @@ def _out_of_range(casting: Casting) -> tuple[str, ...]:
             are = "is" if number == 1 else "are"
             found.append(f"weights in low precision: {counted(number, 'value')} of {names} {are} {what}")
     return tuple(found)
+
+
+def _scopeless(strategy: PrecisionSettings, searched: Units) -> Iterator[str]:
+    if strategy.unit is Unit.block and all(len(block) == 1 for block in searched.members):
+        yield (
+            "strategy.unit=block: no names of nodes have a scope in common that others do not have (as /layers.3/attn "
+            "of /layers.3/attn/MatMul), so each node is searched by itself, as with strategy.unit=node"
+        )
 
 
 def _left_alone(casting: Casting, kept: Fixed, division: Division, *, drawn: bool) -> Iterator[str]:

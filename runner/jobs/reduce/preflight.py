@@ -13,12 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from runner.checkers.command.begun_check import BegunCheck
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
 from runner.errors import CannotJudge
-from runner.files import stamp
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.meant_infinities import hidden
@@ -55,14 +53,13 @@ class Preflight:
     """``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
-    ``controlled``: it passed a harmless model. ``begun``: the file's first check, where that runs already.
+    ``controlled``: it passed a harmless model.
     """
 
     controls: Controls | None = None
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
     controlled: bool = False
-    begun: BegunCheck | None = None
 
     def examine(self, session: Session) -> Verdict:
         """Return the verdict of a file that passes, else of the whole model, which fails alike. Raises CannotJudge."""
@@ -195,12 +192,7 @@ class Preflight:
 
     def _file(self, judge: Judge) -> Judge:
         assert isinstance(judge.subject, Subgraph)
-        begun = self.begun
-        if begun and begun.of_file != stamp(judge.subject.file):
-            begun = None  # the file was replaced before it was read: what is checked already is another model
-        own = judge.stage(FILE_STAGE, UserFile(judge.subject, begun.candidate.model if begun else None))
-        own.begun = begun
-        return own
+        return judge.stage(FILE_STAGE, UserFile(judge.subject))
 
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)

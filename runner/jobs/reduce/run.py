@@ -1,6 +1,6 @@
 """A reduction: the smallest part of a model that still fails, and what is tried on that answer.
 
-The code of what comes after the search is loaded while the first checks run: they need not wait for it.
+The code of what comes after the search is loaded then: the first check need not wait for it.
 """
 
 # ruff: noqa: PLC0415
@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib import import_module
 from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING
 
 from runner.checkers.backend_run import Side
-from runner.checkers.candidate_audit import Audited
 from runner.checkers.wrapping_checker import inner
 from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
@@ -57,13 +55,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
-_AFTER_THE_SEARCH = (
-    "runner.jobs.reduce.carried_constants",
-    "runner.jobs.reduce.refinements",
-    "runner.jobs.reduce.nested.nested_stages",
-    "runner.jobs.reduce.shrink.passes",
-    "runner.jobs.reduce.cause.prove_cause",
-)
 NON_FINITE = (
     "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
     "checker=finite takes any for a failure"
@@ -97,23 +88,18 @@ def _reduce(job: Job) -> Summary:
     carries = subject.carries and kept is Closure.FREE
     subject = replace(subject, carried=loaded.graph.constants if carries else frozenset())
 
-    audited: Audited | None = None
-    if settings.audit:
-        audited = Audited(job.checker, settings, job.tools, loaded.store.structure, drawing=bool(loaded.graph.drawing))
-        job = replace(job, checker=audited)
     # min_good may be as large as the model, and its check needs memory as well
     let_go = loaded.recorded.let_go
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, before_good=let_go)
-    with job.judge(subject, loaded, "nodes", meanwhile=partial(_prepare, subject)) as judge:
+    with job.judge(subject, loaded, "nodes", meanwhile=subject.prepare) as judge:
         judge.studied.names = frozenset(
             names_of(loaded.graph.model).union(intern(node.name) for node in all_nodes(loaded.graph.model.graph.node))
         )
         job.drop_stale_results()
-        checker = audited.checker if audited else job.checker
         look = FirstLook()
         unknown: list[str] = []
         refined = cache(lambda: refinements(job, loaded, subject, judge, unknown))
-        opening = Preflight(Controls.of(checker, settings), begun=job.begun)
+        opening = Preflight(Controls.of(job.checker, settings))
         session = Session(
             judge,
             searching(strategy, strategy.first, subject, judge, look),
@@ -129,8 +115,6 @@ def _reduce(job: Job) -> Summary:
         ending = job.ended(session, lambda: _question(job, session, judge, loaded, look))
         loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
         ending = job.stopped(ending, handed, REDUCED)
-        if audited:
-            loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
 
         def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
             summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
@@ -161,13 +145,6 @@ def _flipped(session: Session, ending: Ending) -> Iterator[str]:
     note = flipped(session.judge, ending.main) if ending.main else ""
     if note and not (ending.cause and ending.cause.reason == note):
         yield note
-
-
-def _prepare(subject: Subgraph) -> None:
-    """Read what cuts need, and load what comes after the search."""
-    subject.prepare()
-    for name in _AFTER_THE_SEARCH:
-        import_module(name)
 
 
 def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: FirstLook) -> Ending:

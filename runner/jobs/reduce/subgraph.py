@@ -148,12 +148,9 @@ class Subgraph:
         """Return the nodes of ``trial``, which are elements of the graph."""
         return Kept(self.graph, trial, carried=self.carried)
 
-    def original(self, folder: Path, given: Path | None = None) -> Candidate:
-        """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs.
-
-        ``given``: a copy that is not made again, even if it is gone: its check may be what removes it.
-        """
-        file, draws = given or copy_for_check(self.file, folder), bool(self._drawing)
+    def original(self, folder: Path) -> Candidate:
+        """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs."""
+        file, draws = copy_for_check(self.file, folder), bool(self._drawing)
         copied = file != self.file
         return Candidate(file, folder, self.space.whole, self.whole_samples, draws=draws, ours=False, temporary=copied)
 

@@ -14,14 +14,9 @@ from strategies.trial import Trial
 
 @dataclass(frozen=True)
 class UserFile:
-    """The file that ``base`` cuts candidates out of.
-
-    ``given``: the copy of it that a check which runs already was given, in that check's folder. ``against``: what it is
-    compared with, where that is not what is right.
-    """
+    """The file that ``base`` cuts candidates out of; ``against``: what it is compared with, where not what is right."""
 
     base: Subgraph
-    given: Path | None = None
     against: str = ""
 
     @property
@@ -44,4 +39,4 @@ class UserFile:
 
     def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the file, with the values of its inputs."""
-        return self.base.original(folder, self.given if self.given and self.given.parent == folder else None)
+        return self.base.original(folder)

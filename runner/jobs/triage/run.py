@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.checkers.checker import Tools
-from runner.checkers.command.template import Template
 from runner.errors import UsageError, WinnowError
 from runner.jobs.page_material import run_of
 from runner.jobs.processes import processes
@@ -29,7 +28,6 @@ from runner.judgment import Status
 from runner.report.bundle import write_bundle
 from runner.report.page.collect.run_material import RunMaterial
 from runner.report.summary import MistakeError, Summary, sum_of
-from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import TriageSettings
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
@@ -122,21 +120,9 @@ class _Triage:
             settings = StepSettings(self.settings, self.folder).of(step.name, known, self._left(known))
         except WinnowError as error:
             return Ended(step.name, why=f"{step.why}; not asked: {error}")
-        result = place.ended(settings, _of_command(settings))
+        result = place.ended(settings)
         if result is None:
-            result = place.run(settings, _of_command(settings))
+            result = place.run(settings)
         else:
             log.info("it has ended before: %s", result.get("status"))
         return Ended(step.name, settings.strategy.name, place.name, step.why, result)
-
-
-def _of_command(settings: Settings) -> list[Path]:
-    """Return the files that the check's command names."""
-    checker = settings.checker
-    if not isinstance(checker, CommandChecker) or not checker.command:
-        return []
-    cwd = Path(settings.cwd or ".")
-    try:
-        return [cwd / path for path in Template(checker.command, cwd, {}).files().values()]
-    except UsageError:
-        return []

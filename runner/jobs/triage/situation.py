@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.jobs.versions.installed_packages import installed_under
-from runner.jobs.versions.release_cache import ReleaseCache, read_versions
+from runner.jobs.variants.release_cache import ReleaseCache, installed_under, read_versions
 from runner.loading.load import hides_rounding
 from runner.model.files.parse_without_weights import parse
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend

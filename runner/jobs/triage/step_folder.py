@@ -6,27 +6,25 @@ import dataclasses
 import json
 import logging
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from runner import run_folder
 from runner.artifacts.disk_space import FULL, Room
 from runner.errors import OtherConditionsError, WinnowError
-from runner.files import is_plain, json_of, sha256_of, stamp, write_text
+from runner.files import json_of, write_text
 from runner.jobs import job
 from runner.judgment import ENDED_WELL, Status
-from runner.model.files.list_weights_files import weights_beside
+from runner.loading.input_digests import digests, unchanged
 from runner.report.result import read_result, result_json, write_result
 from runner.report.summary import Summary
 from runner.run_folder import STEPS, Marker
 from runner.schema.diagnosis import VersionsSettings
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
-from runner.schema.settings import PathUse, path_values
 
 log = logging.getLogger(__name__)
 
@@ -56,21 +54,21 @@ class StepFolder:
         """Where it lies."""
         return self.triage / self.name
 
-    def ended(self, settings: Settings, more: Iterable[Path]) -> Mapping[str, Any] | None:
-        """Return the result of a step that was asked the same and ended well; None: it has to be run.
-
-        ``more``: files that it reads besides those in its settings.
-        """
-        if json_of(self.folder / _ASKED) != self._asked(settings, more):
+    def ended(self, settings: Settings) -> Mapping[str, Any] | None:
+        """Return the result of a step that was asked the same and ended well; None: it has to be run."""
+        before, asked = json_of(self.folder / _ASKED), self._asked(settings)
+        if not isinstance(before, dict) or {**before, "files": asked["files"]} != asked:
+            return None
+        if not isinstance(before.get("files"), dict) or not unchanged(before["files"], asked["files"]):
             return None
         result = read_result(self.folder)
         return result if result and result.get("exit_code") in ENDED_WELL else None
 
-    def run(self, settings: Settings, more: Iterable[Path]) -> Mapping[str, Any]:
+    def run(self, settings: Settings) -> Mapping[str, Any]:
         """Run a step, on what it was cut off in, and return its result, also where it could not be done."""
-        self._claim(settings, more)
+        self._claim(settings)
         try:
-            summary = self._answered(settings, more)
+            summary = self._answered(settings)
         except WinnowError as error:
             summary = self._failed(settings, error.status, str(error))
         except OSError as error:
@@ -85,19 +83,19 @@ class StepFolder:
         run_folder.write(self.folder, Marker(running=False, wrote=left))
         return result_json(summary)
 
-    def _answered(self, settings: Settings, more: Iterable[Path]) -> Summary:
+    def _answered(self, settings: Settings) -> Summary:
         """Run a step; anew, where the verdicts that it would go on from hold no more."""
         try:
             return job.run(settings, self.folder, ())
         except OtherConditionsError as error:
             log.warning("%s begins anew: %s", self.name, error)
             shutil.rmtree(self.folder, ignore_errors=True)
-            self._claim(settings, more)
+            self._claim(settings)
             return job.run(settings, self.folder, ())
 
-    def _claim(self, settings: Settings, more: Iterable[Path]) -> None:
+    def _claim(self, settings: Settings) -> None:
         """Have the folder for this question: what another one left under this number goes."""
-        asked = self._asked(settings, more)
+        asked = self._asked(settings)
         for other in self.triage.glob(f"{STEPS}/{self.at:02d}-*"):
             if (other != self.folder or not _same(json_of(other / _ASKED), asked)) and not other.is_symlink():
                 shutil.rmtree(other, ignore_errors=True)
@@ -106,7 +104,7 @@ class StepFolder:
         run_folder.write(self.folder, Marker(running=True))
         write_text(self.folder / _ASKED, json.dumps(asked) + "\n")
 
-    def _asked(self, settings: Settings, more: Iterable[Path]) -> dict[str, Any]:
+    def _asked(self, settings: Settings) -> dict[str, Any]:
         """Return all that the answer depends on: settings, the budget of the triage, files by content, packages.
 
         Where releases are asked that a cache holds, these as well.
@@ -115,16 +113,18 @@ class StepFolder:
         for name in ("budget", "log", "verbosity", "workers", "journal"):
             plain.pop(name)
         plain["cwd"] = str(Path.cwd())  # whether it was said or not
-        paths = [(Path(path).expanduser(), use) for _, use, path in path_values(settings) if PathUse.READ in use]
-        files = [one for path, use in paths for one in (path, *(weights_beside(path) if PathUse.MODEL in use else ()))]
-        inner = [one for path in files if path.is_dir() for one in sorted(path.glob("*")) if one.is_file()]
-        digests = {str(path): _digest(path, stamp(path)) for path in (*files, *inner, *more) if is_plain(path)}
-        asked = {"settings": _plain(plain), "files": digests, "budget": dataclasses.asdict(self.budget)}
+        asked: dict[str, Any] = {
+            "settings": plain,
+            "files": digests(settings),
+            "budget": dataclasses.asdict(self.budget),
+        }
         strategy = settings.strategy
         if isinstance(strategy, VersionsSettings) and strategy.offline:
             cache = Path(strategy.cache).expanduser()
             asked["releases"] = sorted(path.name for path in cache.glob(f"{strategy.package}-*"))
-        return {**asked, "installed": {**self.installed}}
+        asked["installed"] = {**self.installed}
+        told: dict[str, Any] = json.loads(json.dumps(asked, default=_plain))  # as it will be read
+        return told
 
     def _failed(self, settings: Settings, status: Status, said: str) -> Summary:
         summary = Summary(status, status.exit_code, settings.strategy.name, said)
@@ -144,23 +144,10 @@ def drop_after(triage: Path, last: int) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-@lru_cache(maxsize=256)
-def _digest(path: Path, _stamp: tuple[int, ...] | None) -> str | None:
-    """Read a file once for all steps, as long as its stamp is the same."""
-    try:
-        return sha256_of(path)
-    except OSError:
-        return None
-
-
 def _same(before: Any, asked: Mapping[str, Any]) -> bool:
     """Whether a folder was made for these settings: its journal says by content whether its verdicts still hold."""
     return isinstance(before, dict) and before.get("settings") == asked["settings"]
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value.value if isinstance(value, Enum) else value
+def _plain(value: Enum) -> Any:
+    return value.value

@@ -15,7 +15,7 @@ from runner.jobs.triage.inputs_of_original import inputs_of_original
 from runner.jobs.triage.situation import package_of
 from runner.jobs.triage.step_result import section
 from runner.jobs.triage.transcript import Known
-from runner.jobs.versions.release_cache import ReleaseCache
+from runner.jobs.variants.release_cache import ReleaseCache
 from runner.loading.models import recording_backend
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CheckerSettings, FiniteChecker, Flaky

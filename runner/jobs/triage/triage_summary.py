@@ -39,7 +39,7 @@ def combined(
     said = verdict(known)
     if status is Status.interrupted:
         words = shlex.join([*(word for word in command if not word.startswith("resume=")), f"resume={folder}"])
-        said = f"interrupted; {said}" + ("" if settings.checker.needs_caller else f"; go on with: {words}")
+        said = f"interrupted; {said}; go on with: {words}"
     answer = known.result(known.answer) if known.answer else {}
     place = step.folder if (step := known.of(known.answer)) else ""
     first = known.result("stands")

@@ -14,9 +14,8 @@ from runner.errors import UsageError
 from runner.files import sha256_of
 from runner.jobs.extract.selection import named
 from runner.jobs.job import Job
-from runner.jobs.passes.switch import Change, Switch, builder_switches, changes, overrides, session_switches
-from runner.jobs.versions.installed_packages import installed_under
-from runner.jobs.versions.release_cache import ReleaseCache
+from runner.jobs.variants.release_cache import ReleaseCache, installed_under
+from runner.jobs.variants.switches import Change, Switch, builder_switches, changes, overrides, session_switches
 from runner.jobs.workaround.earlier_findings import Findings, findings
 from runner.jobs.workaround.remedy import Remedy
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting

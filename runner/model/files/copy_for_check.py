@@ -7,6 +7,10 @@ import os
 import shutil
 from pathlib import Path
 
+from runner.model.files.external_data import OWN_FILE
+from runner.model.files.parse_without_weights import parse_without_weights
+from runner.model.values.wire import delimited
+
 LARGEST = 256 << 20
 """Bytes up to which a model is copied for each check of it."""
 _WALKED = 32 << 20
@@ -39,11 +43,6 @@ def copy_for_check(file: Path, folder: Path) -> Path:
 def _reads_others(file: Path, content: mmap.mmap) -> bool:
     """Whether a model may read files beside it; of a large one its weights are left out, which hold any bytes."""
     if len(content) >= _WALKED:
-        # a first check of a small model begins before these are loaded
-        from runner.model.files.external_data import OWN_FILE  # noqa: PLC0415
-        from runner.model.files.parse_without_weights import parse_without_weights  # noqa: PLC0415
-        from runner.model.values.tensor_bytes import delimited  # noqa: PLC0415
-
         model = parse_without_weights(file)
         if model is not None:
             text, (location, context) = model.SerializeToString(), _BESIDE

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from onnx import ModelProto, TensorProto
 
 from runner.model.graph.protobuf_edits import copy_of
-from runner.model.values import tensor_bytes
+from runner.model.values import tensor_bytes, wire
 
 # numbers of the fields
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
@@ -30,8 +30,8 @@ def pieces(model: ModelProto, read: Callable[[TensorProto], tuple[int, Iterable[
             length, content = read(tensor)
             head = copy_of(tensor)
             tensor_bytes.set_raw(head, None)
-            inside = head.SerializeToString() + tensor_bytes.delimited(_RAW_DATA, length)
-            heads.append(tensor_bytes.delimited(_INITIALIZER, len(inside) + length) + inside)
+            inside = head.SerializeToString() + wire.delimited(_RAW_DATA, length)
+            heads.append(wire.delimited(_INITIALIZER, len(inside) + length) + inside)
             weights.append((length, content))
     kept = [tensor for tensor in graph.initializer if not tensor_bytes.is_external(tensor)]
     del graph.initializer[:]
@@ -39,7 +39,7 @@ def pieces(model: ModelProto, read: Callable[[TensorProto], tuple[int, Iterable[
     rest = graph.SerializeToString()
     model.ClearField("graph")
     total = len(rest) + sum(len(head) + length for head, (length, _) in zip(heads, weights))  # noqa: B905 - for 3.8
-    yield model.SerializeToString() + tensor_bytes.delimited(_GRAPH, total) + rest
+    yield model.SerializeToString() + wire.delimited(_GRAPH, total) + rest
     for head, (_, content) in zip(heads, weights):  # noqa: B905 - for 3.8
         yield head
         yield from content

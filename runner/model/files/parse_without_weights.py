@@ -2,7 +2,7 @@
 
 A file of 1.9 GB is not to be in memory, let alone twice: as bytes and as messages. So the file is walked, field by
 field, and what is parsed has in place of each large tensor's bytes a reference to them, as external data of the model's
-own file (https://protobuf.dev/programming-guides/encoding; the numbers of fields: see onnx.proto).
+own file (the numbers of fields: see onnx.proto).
 
 Whatever is strange (damaged, or hostile) is parsed whole, and so ends as any model file.
 """
@@ -19,12 +19,11 @@ from onnx import ModelProto, TensorProto
 
 from runner.model.files.external_data import OWN_FILE, chunks
 from runner.model.graph import scopes
-from runner.model.values import tensor_bytes
+from runner.model.values import tensor_bytes, wire
 
 LARGE_FILE = 32 << 20
 """Bytes of a model file from which on its weights stay in it; smaller ones are parsed whole."""
 _LEFT_FROM = 4096  # more than stays in the structure of a model
-_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _MODEL, _GRAPH, _NODE, _ATTRIBUTE, _SPARSE, _FUNCTION, _TENSOR = range(7)
 # the fields that lead to tensors
 _BELOW = {
@@ -45,11 +44,6 @@ _DEEPEST = 100  # protobuf's own limit
 # fields of a whole file; a model of a million nodes has fewer, and each takes about a microsecond
 _MOST_STEPS = 4_000_000
 _BUFFER = 1 << 16
-_LONGEST_HEAD = 20
-
-
-class _Strange(Exception):  # noqa: N818 - it is no error, yet
-    """The file is not what is expected."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,7 @@ def parse_without_weights(path: Path) -> ModelProto | None:
             walk = _Walk(file)
             pieces = _structure(walk, _MODEL, 0, path.stat().st_size)
         model = ModelProto.FromString(b"".join(pieces))
-    except (_Strange, DecodeError, ValueError):
+    except (DecodeError, ValueError):
         return None
     own = [one for one in (*scopes.initializers(model), *scopes.inline_tensors(model)) if is_own(one)]
     # a tensor that nobody would look at, or one that is put together from two, is none of ours
@@ -118,11 +112,11 @@ def _is_sound(tensor: TensorProto) -> bool:
 def _structure(walk: _Walk, message: int, start: int, end: int, depth: int = 0) -> list[bytes]:
     """Return the content of a message without the bytes of large tensors, whose places are noted."""
     if depth > _DEEPEST:
-        raise _Strange
+        raise ValueError("not as a model file is")
     below = _BELOW[message]
     pieces, copied = [], start
     for number, kind, at, body, stop in _fields(walk, start, end, _MOST_FIELDS.get(message)):
-        if kind != _BYTES or stop - body < _LEFT_FROM or number not in below:
+        if kind != wire.BYTES or stop - body < _LEFT_FROM or number not in below:
             continue
         try:
             if below[number] == _TENSOR:
@@ -131,7 +125,7 @@ def _structure(walk: _Walk, message: int, start: int, end: int, depth: int = 0) 
                 inside = _structure(walk, below[number], body, stop, depth + 1)
         except _ManyFields:
             continue
-        pieces += [_read(walk.file, copied, at), tensor_bytes.delimited(number, sum(map(len, inside))), *inside]
+        pieces += [_read(walk.file, copied, at), wire.delimited(number, sum(map(len, inside))), *inside]
         copied = stop
     return [*pieces, _read(walk.file, copied, end)]
 
@@ -140,13 +134,15 @@ def _tensor(walk: _Walk, start: int, end: int) -> list[bytes]:
     """Return the content of a tensor, with a reference in place of its bytes if they are many."""
     fields = list(_fields(walk, start, end, _MOST_FIELDS[_TENSOR]))
     numbers = {
-        number: _varint(_read(walk.file, body, stop), 0)[0] for number, kind, _, body, stop in fields if kind == _VARINT
+        number: wire.read_number(_read(walk.file, body, stop), 0)[0]
+        for number, kind, _, body, stop in fields
+        if kind == wire.NUMBER
     }
     outside = numbers.get(_LOCATION) or any(number == _EXTERNAL_DATA for number, *_ in fields)
     dtype = None if outside else numbers.get(_DTYPE)
     pieces, copied = [], start
     for number, kind, at, body, stop in fields:
-        if kind == _BYTES and stop - body >= _LEFT_FROM and dtype in _PAYLOADS.get(number, ()):
+        if kind == wire.BYTES and stop - body >= _LEFT_FROM and dtype in _PAYLOADS.get(number, ()):
             reference = TensorProto()
             tensor_bytes.set_reference(reference, OWN_FILE, body, stop - body)
             pieces += [_read(walk.file, copied, at), reference.SerializeToString()]
@@ -163,41 +159,19 @@ def _fields(walk: _Walk, at: int, end: int, most: int | None) -> Iterator[tuple[
         if most and count > most:
             raise _ManyFields
         if next(walk.steps, None) is None:
-            raise _Strange
+            raise ValueError("not as a model file is")
         walk.file.seek(at)
-        head = walk.file.read(_LONGEST_HEAD)
-        key, used = _varint(head, 0)
-        number, kind, body = key >> 3, key & 7, at + used
-        if kind == _BYTES:
-            length, after = _varint(head, used)
-            body = at + after
-            stop = body + length
-        elif kind == _VARINT:
-            stop = at + _varint(head, used)[1]
-        elif kind in (_EIGHT, _FOUR):
-            stop = body + (8 if kind == _EIGHT else 4)
-        else:
-            raise _Strange
+        number, kind, body, stop = wire.field(walk.file.read(wire.LONGEST_HEAD), 0)
+        body, stop = at + body, at + stop
         if stop > end or not number:
-            raise _Strange
+            raise ValueError("not as a model file is")
         yield number, kind, at, body, stop
         at = stop
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number that starts at a place of ``data``, and the place behind it."""
-    value = shift = 0
-    for place in range(at, min(at + 10, len(data))):
-        value |= (data[place] & 0x7F) << shift
-        if data[place] < 0x80:
-            return value, place + 1
-        shift += 7
-    raise _Strange
 
 
 def _read(file: BinaryIO, start: int, end: int) -> bytes:
     file.seek(start)
     data = file.read(end - start)
     if len(data) < end - start:
-        raise _Strange
+        raise ValueError("not as a model file is")
     return data

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.model.values.tensor_bytes import delimited
+from runner.model.values.wire import delimited
 
 if TYPE_CHECKING:
     from onnx import NodeProto

@@ -1,7 +1,6 @@
 """The elements of a recorded tensor where they lie in its file: memory-mapped, so that large ones cost no copy.
 
-The wire format is that of https://protobuf.dev/programming-guides/encoding. This module also runs in workers under
-older interpreters (Python 3.8, onnx 1.13, numpy 1).
+This module also runs in workers under older interpreters (Python 3.8, onnx 1.13, numpy 1).
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
+from runner.model.values import wire
 from runner.model.values.tensor_bytes import BITS
 
 # number of the field raw_data of TensorProto
 _RAW_DATA = 9
-_VARINT, _EIGHT_BYTES, _DELIMITED, _FOUR_BYTES = 0, 1, 2, 5
 _SMALL = 1 << 20
 """A smaller file is read: a map costs a system call and a file handle that stays open."""
 
@@ -38,23 +37,11 @@ def split(data: Any) -> tuple[TensorProto, Any]:
     """
     rest, raw, at = bytearray(), None, 0
     while at < len(data):
-        start = at
-        key, at = _varint(data, at)
-        wire, length = key & 7, 0
-        if wire == _VARINT:
-            _, at = _varint(data, at)
-        elif wire == _DELIMITED:
-            length, at = _varint(data, at)
-        elif wire in (_EIGHT_BYTES, _FOUR_BYTES):
-            length = 8 if wire == _EIGHT_BYTES else 4
-        else:
-            raise ValueError("no field of a message")
-        at += length
+        start, (number, kind, body, at) = at, wire.field(data, at)
         if at > len(data):
             raise ValueError("cut off")
-        if key == _RAW_DATA << 3 | _DELIMITED:
-            # of a field that is given twice the last one counts
-            raw = memoryview(data)[at - length : at]
+        if (number, kind) == (_RAW_DATA, wire.BYTES):
+            raw = memoryview(data)[body:at]  # of a field that is given twice the last one counts
         else:
             rest += data[start:at]
     tensor = TensorProto()
@@ -75,14 +62,3 @@ def array_of(tensor: TensorProto, raw: Any) -> Any:
     if kind.itemsize * 8 != bits:
         return None
     return np.frombuffer(raw, kind).reshape(tuple(tensor.dims))
-
-
-def _varint(data: Any, at: int) -> tuple[int, int]:
-    """Return the number that stands at a place, and where it ends. Raises ValueError if there is none."""
-    value = shift = 0
-    while at < len(data) and shift < 70:
-        byte = data[at]
-        value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
-        if byte < 0x80:
-            return value, at
-    raise ValueError("cut off")

@@ -139,22 +139,6 @@ def reference(tensor: TensorProto) -> tuple[str, int, int | None]:
     return location, offset or 0, _whole(entries, "length")
 
 
-def delimited(tag: int, length: int) -> bytes:
-    """Return what stands before ``length`` bytes of a protobuf field: its number and wire type, and the length.
-
-    Of a number 7 bits a byte, the lowest first, the top bit set on all but the last
-    (https://protobuf.dev/programming-guides/encoding).
-    """
-    prefix = bytearray()
-    for number in (tag << 3 | 2, length):
-        left = number
-        while left > 0x7F:
-            prefix.append(left & 0x7F | 0x80)
-            left >>= 7
-        prefix.append(left)
-    return bytes(prefix)
-
-
 def _whole(entries: Mapping[str, str], key: str) -> int | None:
     text = entries.get(key, "")
     if not text:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from onnx import TensorProto, TypeProto, numpy_helper
 
-from runner.model.values import mapped_tensor, tensor_bytes
+from runner.model.values import mapped_tensor, tensor_bytes, wire
 from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness, is_integer
 from runner.model.values.value_types import Shape, Structure, frozen, tensor_type, type_of
 
@@ -281,6 +281,6 @@ def _encoded(item: Any) -> bytes:
 
 def _write_field(file: BinaryIO, number: int, data: Array) -> None:
     """Append one length-delimited protobuf field whose content is the array's memory."""
-    file.write(tensor_bytes.delimited(number, data.nbytes))
+    file.write(wire.delimited(number, data.nbytes))
     if data.nbytes:
         file.write(memoryview(data.reshape(-1).view(np.uint8)))

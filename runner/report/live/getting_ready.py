@@ -12,7 +12,7 @@ import rich
 from rich.text import Text
 
 from runner.report.live.observer import shows_panel
-from runner.report.live.ranges import clock_time
+from runner.report.live.progress import clock_time
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import rich
 
-from runner.report.live.course import Course
 from runner.report.live.log_lines import LogObserver
+from runner.report.live.progress import Outline
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def observer(title: str, noun: str, course: Course, console: Console | None = None) -> LogObserver:
+def observer(title: str, noun: str, outline: Outline, console: Console | None = None) -> LogObserver:
     """Return who watches a run. A quiet log (``verbosity=warning``) gets no panel either."""
     console = console or rich.get_console()
     if not shows_panel(console):
-        return LogObserver(title, noun, course)
+        return LogObserver(title, noun, outline)
     from runner.report.live.panel import Panel  # noqa: PLC0415 - only a terminal needs it
 
-    return Panel(title, noun, course, console, () if _shows(logging.DEBUG) else tuple(_handlers()))
+    return Panel(title, noun, outline, console, () if _shows(logging.DEBUG) else tuple(_handlers()))
 
 
 def shows_panel(console: Console) -> bool:

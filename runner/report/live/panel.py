@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,10 @@ from rich.text import Text
 
 from runner.report.live import log_lines
 from runner.report.live.checked import Checked
-from runner.report.live.course import Course
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.marks import legend, mark, marks
 from runner.report.live.phases import in_words, is_search, is_start
-from runner.report.live.ranges import checks_left, clock_time, time_left
+from runner.report.live.progress import Outline, clock_time, time_left
 from runner.text import counted, listed, one_line
 from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
@@ -103,16 +103,16 @@ class Panel(LogObserver):
         self,
         title: str,
         noun: str,
-        course: Course,
+        outline: Outline,
         console: Console,
         shown: tuple[logging.Handler, ...] = (),
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hidden, self._shown = _WithoutChecks(), shown
         for handler in shown:
             handler.addFilter(self._hidden)
-        super().__init__(title, noun, course, *([clock] if clock else []))
-        self._title, self._began = title, self.clock()
+        super().__init__(title, noun, outline)
+        self._title, self.clock, self._began = title, clock, clock()
         self._phase, self._phase_began, self._in_phase = "", self._began, 0
         self._done, self._failed, self._last = 0, 0, self._began
         self._outcomes: deque[Outcome] = deque(maxlen=MOST_MARKS)
@@ -136,7 +136,7 @@ class Panel(LogObserver):
         self._failed += outcome is Outcome.FAIL
         self._last = self.clock()
         self._outcomes.append(outcome)
-        wanted = is_search(told.phase) and outcome.value == self.estimate.course.wanted
+        wanted = is_search(told.phase) and outcome is self.progress.outline.wanted
         if wanted and (self._best is None or self._of is not told.of or kept <= self._best[0]):
             self._best, self._of = (kept, told.names()), told.of
         if outcome is Outcome.UNRESOLVED:
@@ -198,29 +198,24 @@ class Panel(LogObserver):
         return found
 
     def _found(self) -> str:
-        if self.estimate.course.repeats is not None:
+        if self.progress.outline.repeats:
             share = f" ({self._failed / self._done:.0%})" if self._done else ""
             return f"fails so far: {self._failed} of {self._done}{share}"
         if self._best is None:
-            return f"of {self.counted(self.estimate.course.elements)}: nothing smaller yet"
+            return f"of {self.counted(self.progress.outline.elements)}: nothing smaller yet"
         size, names = self._best
-        whole = self.estimate.course.elements
-        does = "fails" if self.estimate.course.wanted == Outcome.FAIL.value else "passes"
+        whole = self.progress.outline.elements
+        does = "fails" if self.progress.outline.wanted is Outcome.FAIL else "passes"
         named = f": {one_line(listed(names, FEW_NAMES))}" if names else ""
         return f"smallest that {does} so far: {size} of {self.counted(whole)}{named}"
 
     def _to_come(self, now: float) -> str:
-        checks, seconds = self.estimate.checks, self.estimate.seconds
+        left, seconds = self.progress.left, self.progress.seconds(now - self._last)
         done = f"checks: {self._done} done"
-        if checks is None:
-            searches = self.estimate.course.repeats is None and not self.estimate.searched
-            return f"{done}, how many are left is known after the pre-flight" if searches else done
-        if not checks.most:
-            return f"{done}, none left: writing the report"
-        few = checks_left(checks).removesuffix("checks").removesuffix("check").strip()
+        if not left:
+            begins = not self.progress.outline.repeats and not self.progress.asked
+            return f"{done}, how many are left is known after the pre-flight" if begins else done
         if seconds is None:
-            return f"{done}, {few} left"
-        # a check that takes longer than those before it does not make the rest shorter
-        since = min(now - self._last, seconds.most / checks.most)
-        of = " of this step" if self.estimate.course.step else ""
-        return f"{done}, {few} left    time left{of}: {time_left(seconds.after(since))}"
+            return f"{done}, {left} left"
+        of = " of this step" if self.progress.outline.step else ""
+        return f"{done}, {left} left    time left{of}: about {time_left(seconds)}"

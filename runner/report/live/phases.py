@@ -4,17 +4,14 @@ from __future__ import annotations
 
 REPEATS, RE_CHECK, CAUSE, SHRINK = "doubt", "re-check", "cause", "shrink"
 ALONE, HELD_OUT = "stability", "held out"
-TESTING, SEVERAL, REMOVING = "group testing", "several at once", "one at a time"
-ENDS = ("earliest end", "latest start")
-TESTS = (TESTING,)
 START = ("pre-flight", "control")
 NO_SEARCH = (*START, REPEATS, RE_CHECK, CAUSE, SHRINK, ALONE, HELD_OUT, "first look inside")
 WORDS = {
     "pre-flight": "pre-flight: what does the whole do",
     "control": "control: can the check tell good from bad",
     "first look inside": "looking inside the whole model",
-    REMOVING: "proving it 1-minimal, one element at a time",
-    SEVERAL: "proving it minimal, several elements at once",
+    "one at a time": "proving it 1-minimal, one element at a time",
+    "several at once": "proving it minimal, several elements at once",
     REPEATS: "repeating verdicts on which the answer rests",
     ALONE: "testing what was left out",
     HELD_OUT: "checking on inputs that the search has not seen",

@@ -10,10 +10,13 @@ from runner.backends.ort.onnxruntime import LEVELS
 from runner.backends.trt.builder_options import bytes_of, capability_of
 from runner.backends.trt.load_library import MODULES
 from runner.backends.trt.optimization_profiles import range_of
+from runner.report.repro.compose import template
 from runner.report.repro.literal import call, inline
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, TensorRtBackend
 
 _EXTENSIONS = "onnxruntime_extensions"  # the package that brings custom operators, and is known by its name
+ROUNDED = "rounded.onnx"
+"""The model that is run where low precision is emulated."""
 RUNTIMES = frozenset({"onnxruntime", "onnx_reference", "tensorrt"})
 """What a script runs by itself; other packages may add more."""
 
@@ -23,21 +26,26 @@ def rounds(settings: BackendSettings) -> bool:
     return isinstance(settings, OnnxRuntimeBackend) and settings.rounding in (Rounding.on, Rounding.strict)
 
 
-def runner(name: str, settings: BackendSettings, model: str, cwd: Path) -> str:
-    """Return the source of a function ``name(folder)`` that runs a model on the inputs in a folder.
+def runner(role: str, settings: BackendSettings, cwd: Path) -> str:
+    """Return the source of a function ``role(model, inputs)`` that runs a model as it was run.
 
     ``cwd``: where the user stands, whom paths are relative to.
     """
-    if isinstance(settings, TensorRtBackend):
-        lines = [f"return run_tensorrt({inline(model)}, folder)"]
-    elif isinstance(settings, OnnxRuntimeBackend):
-        more = f", plugged={inline([*settings.provider_libraries])}" if settings.provider_libraries else ""
-        more += f", disabled_optimizers={inline(settings.disabled_optimizers)}" if settings.disabled_optimizers else ""
-        called = f"run_onnxruntime({inline(model)}, options, {inline(providers(settings))}, folder{more})"
-        lines = [*session_options(settings, cwd), f"return {called}"]
-    else:
-        lines = [f"return run_onnx_reference({inline(model)}, folder)"]
-    return "\n    ".join([f"def {name}(folder):", f'"""Run the model as the {name} ran."""', *lines]) + "\n"
+    source = template(settings.name).replace("def run(", f"def {role}(").replace("ROLE", role)
+    if not isinstance(settings, OnnxRuntimeBackend):
+        return source
+    disabled, plugged = settings.disabled_optimizers, [*settings.provider_libraries]
+    used = "None" if plugged else "providers"  # a session takes those of libraries from its options
+    used += f", disabled_optimizers={inline(disabled)}" if disabled else ""
+    before = [f"model = str(HERE / {inline(ROUNDED)})"] if rounds(settings) else []
+    for word, text in (
+        ("OPTIONS", "\n    ".join([*before, *session_options(settings, cwd)])),
+        ("PROVIDERS", inline(providers(settings))),
+        (", *PLUGGED", f", *{inline(plugged)}" if plugged else ""),
+        ("USED", used),
+    ):
+        source = source.replace(word, text)
+    return source
 
 
 def providers(settings: OnnxRuntimeBackend) -> list[Any]:

@@ -45,8 +45,11 @@ def template_of(settings: Settings, stage: str, *, runs: bool) -> str:
     return "finite" if finite else "compare"
 
 
-def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values by which it judges: its settings, and what these say in the end. ``cwd``: the user's."""
+def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any], kind: str = "") -> dict[str, Any]:
+    """Return the values by which it judges: its settings, and what these say in the end.
+
+    ``cwd``: the user's. ``kind``: the failure's.
+    """
     given = dict(vars(checker))
     if isinstance(checker, CommandChecker):
         template = Template(checker.command, cwd, checker.env)
@@ -54,12 +57,16 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
         asked, more = template.mentions & {"inputs", "references"}, template.mentions - {"model", "dir"}
         given |= {**dict.fromkeys(asked, True), "samples": bool(asked)}
         given |= {"command": list(template.words), "cwd": str(cwd), "placed": bool(ours)}
-        given |= {"beside": bool(ours or more - {"inputs"})}
+        given |= {"reads_more": bool(ours or more - {"inputs"})}
         given |= {"env": sorted(checker.env)}  # values may be secret: whoever runs the script sets them
         given |= {"files": _digests(path for path in template.files().values() if path not in ours)}
-        codes = (*checker.pass_codes, *checker.fail_codes, *checker.invalid_codes, *checker.different_codes)
-        refusals = {code: [pattern.pattern] for code, pattern in REFUSALS.items()}
-        return given | {"listed": sorted({*codes}), "refusals": refusals, "no_script": NO_SCRIPT.pattern}
+        silent = {*checker.invalid_codes, *checker.different_codes}
+        given |= {"no_answer": sorted(silent), "listed": sorted({*checker.pass_codes, *checker.fail_codes} | silent)}
+        codes, regex = bool(checker.fail_codes), bool(checker.fail_regex)
+        deaths = codes or regex or not kind.startswith("exit ")
+        given |= {"deaths": deaths, "no_regex_deaths": deaths and not regex}
+        given |= {"exits": not (codes or regex), "only_regex": regex and not codes, "both": codes and regex}
+        return given | {"refusals": _refusals(kind, given), "no_script": NO_SCRIPT.pattern}
     if isinstance(checker, PythonChecker):
         allowed = Threshold(checker).allowed
         given |= {"threshold": allowed is not None, "allowed": allowed, "drop": checker.max_drop is not None}
@@ -73,7 +80,12 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
     measured = measured and None not in (evidence.get("limit"), evidence.get("output")) and not evidence.get("exact")
     given |= {"counted": evidence.get("output"), "limit": evidence.get("limit"), "measured": measured}
     given |= {f"by_{metric.value}": True for metric in rules.metrics}
-    given |= {"quantiles": rules.settings.statistic is Statistic.quantile}
+    given |= {f"{name}_{given[name].value}": True for name in ("nan", "inf")}
+    taken, quantile = (
+        {Metric.scale, Metric.elementwise} & {*rules.metrics},
+        rules.settings.statistic is Statistic.quantile,
+    )
+    given |= {"named": taken and not quantile, "quantiles": taken and quantile}
     return given | ({"outputs": [evidence["output"]]} if measured else {})
 
 
@@ -91,5 +103,17 @@ def placed(checker: CheckerSettings, model: str, weights: Sequence[str]) -> dict
     return {place: model, **{str(Path(place).parent / name): name for name in weights}} if place else {}
 
 
+def _refusals(kind: str, given: Mapping[str, Any]) -> dict[int, list[str]]:
+    """Return which words of an output say that nothing was checked, by the exit code.
+
+    Where every code is a failure of its own, those of other codes are another failure anyhow. Where codes are listed,
+    that of a wrong usage (64) is no answer, whatever was said.
+    """
+    codes = {*REFUSALS} - {*given["listed"], *([] if given["exits"] or given["fail_regex"] else [64])}
+    if given["exits"]:
+        codes &= {int(kind.removeprefix("exit "))} if kind.startswith("exit ") else set()
+    return {code: [REFUSALS[code].pattern] for code in sorted(codes)}
+
+
 def _digests(paths: Iterable[Path]) -> dict[str, str]:
-    return {str(path): digest(path) for path in paths}
+    return {str(path): digest(path)[:16] for path in paths}

@@ -9,13 +9,14 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from textwrap import indent
+from pathlib import Path
 from typing import Any
 
-from runner.report.repro.literal import set_to, set_together
+from runner.report.repro.literal import set_together
 
 _DEFINED = (ast.FunctionDef, ast.ClassDef)
 _MARK = re.compile(r"  #\? (!?)(\w+)$")
@@ -25,22 +26,16 @@ _PACKAGES = {
     "ReferenceEvaluator": ("onnx", "from onnx.reference import ReferenceEvaluator"),
     "onnxruntime": ("onnxruntime", 'os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")\nimport onnxruntime'),
 }
-_WIDTH, _WIDTH_ALONE = 116, 96
-_HEAD = '''"""Shows one failure of {model}: run it with `python repro.py`.
-
-It needs {needs}.
-Exit status: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
-"""
-'''
-_HEAD_ALONE = '''"""Shows one failure of the model that is in here: run it with `python repro.py`."""
-# It needs {needs}.
+_WIDTH = 96
+_HEAD = '''"""Shows one failure of {shown}: run it with `python repro.py`."""
+{needs}
 # Exit status: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
 '''
 _END = """if __name__ == "__main__":
     try:
         os._exit(main())  # what is not written by now cannot be
     except Exception as error:  # the exit status of a traceback is that of a failure which shows
-        os._exit(say(CANNOT_TELL, repr(error)))
+        os._exit(say(CANNOT_TELL, "%s: %s" % (type(error).__name__, error)))
 """
 _ONCE = "        os._exit(main())  # what is not written by now cannot be\n"
 _AGAIN = """        for _ in range({times}):  # flaky: {failed} of {of} checks failed
@@ -55,11 +50,11 @@ _AGAIN = """        for _ in range({times}):  # flaky: {failed} of {of} checks f
 """
 
 
-def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence[str], *, alone: bool = False) -> str:
+def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence[str]) -> str:
     """Return the source of a script: what it needs of the templates, in their order, and of the values.
 
-    ``needs``: what has to be there besides the files of the bundle, Python, and packages that are imported.
-    ``alone``: the script has no files beside it, and the lines of a page.
+    ``needs``: what has to be there besides Python, packages that are imported, and the files of the bundle, if these
+    are ``beside`` it.
     """
     definitions = _definitions("\n".join(line for text in templates for line in held(text, values)))
     used, waiting = {"main"}, ["main"]
@@ -72,47 +67,36 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     packages = list(dict.fromkeys(package for package, _ in imported))
     modules = sorted((used | {"os"}) & sys.stdlib_module_names)
     modules = ["importlib.util" if name == "importlib" else name for name in modules]
-    head = [f"import {', '.join(modules)}"] if alone else [f"import {name}" for name in modules]
-    statements = [text for _, text in imported]
-    if alone:
-        head += _short_imports(statements) if statements else [""]
-    else:
-        head += ["from pathlib import Path", *_imports(statements, child=bool(values["child"]))]
+    head = [f"import {line.rstrip(',')}" for line in textwrap.wrap(", ".join(modules), _WIDTH - len("import "))]
+    head += ["from pathlib import Path"] if used & {"HERE", "Path"} else []
+    head += _imports([text for _, text in imported]) if imported else [""]
     constants = {name.upper(): value for name, value in {**values, "packages": packages}.items()}
-    constants = {name: value for name, value in constants.items() if name in used}
-    head += set_together(constants, _WIDTH_ALONE) if alone else (set_to(*one, _WIDTH) for one in constants.items())
-    head += [*([] if alone else ["HERE = Path(__file__).resolve().parent"]), "SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
+    head += set_together({name: value for name, value in constants.items() if name in used}, _WIDTH)
+    head += ["HERE = Path(__file__).resolve().parent"] if "HERE" in used else []
+    head += ["SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
     body = [one.text for name, one in definitions.items() if name in used]
-    beside = [] if alone else ["the files beside it"]
+    beside = ["the files beside it"] if values["beside"] else []
     told = [*beside, "Python >= 3.8", *packages, *needs]
-    said = (_HEAD_ALONE if alone else _HEAD).format(
-        model=values["model"], needs=f"{', '.join(told[:-1])} and {told[-1]}"
-    )
+    shown = values["model"] if beside else "the model that is in here"
+    needed = f"It needs {', '.join(told[:-1])} and {told[-1]}." if told[1:] else f"It needs {told[0]}."
+    needed = textwrap.fill(needed, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
+    said = _HEAD.format(shown=shown, needs=needed)
     end = _END.replace(_ONCE, _AGAIN.format_map(values["flaky"])) if values.get("flaky") else _END
-    return ("\n\n" if alone else "\n\n\n").join(["\n".join([said, *head]), *body, end])
+    return "\n\n".join(["\n".join([said, *head]), *body, end])
 
 
-def _short_imports(statements: Sequence[str]) -> list[str]:
+def template(name: str) -> str:
+    """Return the source of a template."""
+    return Path(__file__).with_name("templates").joinpath(f"{name}.txt").read_text(encoding="utf-8")
+
+
+def _imports(statements: Sequence[str]) -> list[str]:
     """Return the lines that import packages in the child: an error ends this before it has said anything."""
     lines = [line for statement in statements for line in statement.splitlines()]
     plain = [line for line in lines if line.startswith("import ")]
     others = [line for line in lines if line not in plain]
     together = "import " + ", ".join(line.partition(" ")[2] for line in plain)
-    return ['if sys.argv[1:] == ["--judge"]:', *(f"    {line}" for line in [*others, together]), ""]
-
-
-def _imports(statements: Sequence[str], *, child: bool) -> list[str]:
-    """Return the lines that import packages: in the child, which a library that is broken may take down."""
-    if not statements:
-        return [""]
-    told = 'print("cannot tell:", ascii(str(error)), flush=True)'
-    lines = ["try:", *indent("\n".join(statements), "    ").splitlines(), "except Exception as error:"]
-    if child:
-        lines += [f"    {told}", "    sys.exit(82)"]
-        lines = ['if sys.argv[1:2] == ["--judge"]:', *indent("\n".join(lines), "    ").splitlines()]
-    else:
-        lines += ["    try:", f"        {told}", "    finally:", "        os._exit(2)"]
-    return ["", *lines, ""]
+    return ['if sys.argv[1:2] == ["--judge"]:', *(f"    {line}" for line in [*others, together]), ""]
 
 
 def held(template: str, values: Mapping[str, Any]) -> list[str]:

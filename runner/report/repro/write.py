@@ -1,7 +1,8 @@
-"""repro.py: one file that shows the failure of the reduced model beside it, and needs what its first lines say.
+"""repro.py: one file that shows the failure of the reduced model, and needs what its first lines say.
 
 It is made of templates (see `compose`): what this failure needs, and nothing else, so that a maintainer can read it.
 What was found goes into it as literals of plain values, so no name of a node, a tensor or a file can become code.
+It holds the model where a reader takes this in (see `stand_alone`), else it reads the files of the bundle beside it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from onnx import TensorProto
 from runner.files import write_text
 from runner.model.files.external_data import locations
 from runner.model.files.parse_without_weights import parse
+from runner.model.values import tensor_file
 from runner.report import check_files
-from runner.report.repro import backends, checks, stand_alone_script
-from runner.report.repro.compose import compose
+from runner.report.repro import backends, checks, stand_alone
+from runner.report.repro.compose import compose, template
 from runner.report.sections.runtimes_section import relevant
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
@@ -29,14 +31,15 @@ from runner.schema.root import Settings
 log = logging.getLogger(__name__)
 
 REPRO_NAME = "repro.py"
-ROUNDED = "rounded.onnx"
-"""The model that is run where low precision is emulated."""
 # failures after which a process is not there to tell of them
 _ENDS_THE_PROCESS = ("death", "timeout", "memory", "exit")
 _MOST_NODES = 20
 _MISSED, _MISSED_LOW = 0.001, 0.01
 """How often the script of a flaky failure may end without having seen it: by the rate that was measured, and by one
 that is a standard deviation lower."""
+_OWN_PROCESS = ("command", "interactive")  # these run nothing that may take the script down
+_FIRST = ("python", "numpy", "onnx", "onnxruntime")
+_CPU = ["CPUExecutionProvider"]
 # types that NumPy has under no name of its own
 _NARROW = frozenset(kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8")))
 
@@ -69,7 +72,7 @@ def write_repro(
     settings: Settings,
     cwd: Path,
     beside: Beside | None = None,
-    printed: stand_alone_script.Printed | None = None,
+    printed: stand_alone.Printed | None = None,
 ) -> Repro:
     """Write ``repro.py`` into ``folder``: see `repro`. Raises OSError."""
     made = repro(folder, summary, settings, cwd, beside or Beside(), printed)
@@ -83,7 +86,7 @@ def repro(
     settings: Settings,
     cwd: Path,
     beside: Beside,
-    printed: stand_alone_script.Printed | None = None,
+    printed: stand_alone.Printed | None = None,
 ) -> Repro:
     """Return ``repro.py`` for what lies in ``folder``.
 
@@ -94,61 +97,62 @@ def repro(
     stage, kind = signature.get("stage", ""), signature.get("kind", "")
     ends, error = kind.startswith(_ENDS_THE_PROCESS), kind.startswith("error")
     judge = checks.template_of(settings, stage, runs=not ends and not error)
-    values = checks.values_of(checker, cwd, summary.evidence)
+    command, runs = judge == "command", judge in ("runs", "builds", "finite", "compare")
+    values = checks.values_of(checker, cwd, summary.evidence, kind)
     if beside.copies is not None:
         values = check_files.moved(values, checker, cwd, beside.copies)
-    model, data = beside.model, beside.data
+    model, data, versions = beside.model, beside.data, relevant(summary)
     loaded = parse(folder / model)
+    order = dict.fromkeys(name for name in (*_FIRST, *versions) if name in versions)
     declared = [value.type for value in (*loaded.graph.input, *loaded.graph.output)]
     containers = any(one.WhichOneof("value") != "tensor_type" for one in declared)
-    watched = ends or judge == "python" or bool(checker.memory_mb)
-    runs = judge in ("runs", "builds", "finite", "compare")
-    both = judge == "compare" and checks.runs_beside(settings)
-    sources, templates = [], [judge, "containers" if containers else "values"]
-    if runs:
-        sources += [backends.runner("target", target, ROUNDED if backends.rounds(target) else model, cwd)]
-        templates += [target.name]
-    if both:
-        sources += [backends.runner("reference", settings.reference, model, cwd)]
-        templates += [settings.reference.name]
-    templates += [] if judge == "command" else ["watched_process"] if watched else ["child_process"]
+    types = {one.tensor_type.elem_type for one in declared}
+    ran = {"target": target} if runs else {}
+    if judge == "compare" and checks.runs_beside(settings):
+        ran["reference"] = settings.reference
+    recorded = judge == "compare" and "reference" not in ran
     engine = target if runs and isinstance(target, TensorRtBackend) else None
     given: dict[str, Any] = {
         **(backends.values_of(engine, cwd) if engine else {}),
         **values,
         "stage": stage,
         "kind": kind,
-        "detail": signature.get("detail", ""),
+        "detail": signature.get("detail", "")[: 180 if error else 60],
         "raised": sorted({one.partition(" at ")[0].strip() for one in signature.get("raised", "").split(", ")} - {""}),
         "nodes": _few(summary.culprits),
-        "versions": relevant(summary),
+        "then": ", ".join(f"{name} {versions[name]}" for name in order),
         "model": model,
-        "data": list(data or [""])[: 1 if judge == "command" and not values["samples"] else None],
+        "data": list(data or [""])[: 1 if command and not values["samples"] else None],
         "place": checks.placed(checker, model, sorted(locations(loaded))),
         "meant": beside.meant and summary.evidence.get("output"),
         "shapes": not error and not ends,
         "error": error,
+        "ends": not command and (ends or judge == "python" or bool(checker.memory_mb)),
         "containers": containers,
-        "narrow": any(one.tensor_type.elem_type in _NARROW for one in declared),
-        "child": judge != "command",
-        "watched": watched,
+        "recorded": recorded,
+        "recorded_containers": recorded and containers,
+        "narrow": bool(types & _NARROW),
+        "plain": not (containers or types & _NARROW),
+        "text": containers or TensorProto.STRING in types,
+        "whole": containers or any(number in tensor_file.INTEGERS for number in types),
+        "accelerated": any(getattr(one, "providers", _CPU) != _CPU for one in ran.values()),
         "engine": engine is not None,
-        "reference": both,
+        "reference": "reference" in ran,
         "flaky": _flaky(summary),
+        "beside": False,
     }
+    sources = [*(backends.runner(*one, cwd) for one in ran.items()), template(judge)]
+    sources += [template(name) for name in ([] if judge in _OWN_PROCESS else ["child_process"]) + ["program"]]
     if printed:
         try:
-            text = stand_alone_script.source(folder, given, settings, judge, cwd, printed)
-        except Exception as why:  # noqa: BLE001 - whatever the short script cannot take, the other one can
+            return Repro(stand_alone.source(folder, given, settings, ran, sources, printed), alone=True)
+        except Exception as why:  # noqa: BLE001 - whatever cannot be held in a script lies beside it
             log.debug("%s needs the files beside it: %s: %s", REPRO_NAME, type(why).__name__, why)
-        else:
-            return Repro(text, alone=True)
     needs = {"command": ["the command with what that needs"], "python": ["what the function imports"]}.get(judge, [])
     needs += ["tensorrt (or tensorrt_rtx)"] if engine else []
     needs += ["cuda-python", "a GPU"] if engine and judge != "builds" else []
-    folder_of = Path(__file__).with_name("templates")
-    texts = [(folder_of / f"{name}.txt").read_text(encoding="utf-8") for name in dict.fromkeys([*templates, "program"])]
-    return Repro(compose([*sources, *texts], given, needs))
+    files = [template("files"), template("containers" if containers else "values")]
+    return Repro(compose([*files, *sources], {**given, "beside": True}, needs))
 
 
 def _flaky(summary: Summary) -> dict[str, int]:

@@ -170,11 +170,10 @@ def _rows(
         if group is None:
             yield one["node"], one["op"], reasons[one["node"]]
         elif group["raised"][0] not in said:
-            names, worst, kind = group["raised"], group["worst"], group["kind"]
+            names, worst = group["raised"], group["worst"]
             said.add(names[0])
-            but = "" if len(names) == len(group["nodes"]) else ", but for a scale or a bias"
-            why = f"the {kind} of {len(group['nodes'])} nodes as a whole{but}; {worst}: {reasons[worst]}"
-            yield f"{cut(names[0], 60)} ... {cut(names[-1], 60)}", kind, why
+            why = f"the block {group['scope']} of {len(names)} nodes as a whole; {worst}: {reasons[worst]}"
+            yield f"{cut(names[0], 60)} ... {cut(names[-1], 60)}", "block", why
 
 
 def _why(one: Mapping[str, Any], inlined: Mapping[str, str]) -> str:

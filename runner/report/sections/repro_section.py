@@ -13,7 +13,7 @@ MOST_LINES = 130
 _MOST_SHOWN = 20
 _MOST_SCRIPTS = 3
 _LANGUAGES = {".py": "python", ".sh": "sh", ".bash": "sh"}
-_HEART = ("load", "write", "target", "judge", "check", "reference")
+_HEART = ("target", "judge", "reference", "write", "load")
 """The functions that say what is run on what, in the order in which they are worth room."""
 
 

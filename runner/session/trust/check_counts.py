@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.report.unresolved import Unknown
-from runner.session.trust.sequential_test import Repeats
 from runner.verdict import Verdict
 
 CONSTANTS = "constants"
@@ -41,8 +40,7 @@ class Tally:
     that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
     known. ``parts``: the checks that are no part of a search, by phase or as `REPEATS`; ``spent``: seconds in checks of
     each purpose and part. ``simpler``: checks that made an answer simpler, and looked for none. ``due``: checks of
-    trust that are announced and not made, None: nothing was announced. ``repeats``: how many checks an answer takes,
-    None: one.
+    trust that are announced and not made, None: nothing was announced.
     """
 
     paid: Counter[str] = field(default_factory=Counter)
@@ -56,7 +54,6 @@ class Tally:
     peak_rss_mb: float = 0.0
     unknown: Unknown = field(default_factory=Unknown)
     due: int | None = None
-    repeats: Repeats | None = None
 
     def count(self, verdict: Verdict, phase: str) -> None:
         """Count a verdict by its outcome."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 from strategies.outcome import Answer
 
@@ -20,9 +19,6 @@ LEAST, MOST = 0.002, 0.998
 """No rate is taken to be 0 or 1: one surprise must not decide for ever."""
 WRONG = 0.3
 """How often a check is wrong of which is said with what probability it would have been noticed."""
-
-FURTHEST = 60
-"""Checks of one candidate after which nobody asks how many more it takes."""
 
 
 @dataclass(frozen=True)
@@ -100,43 +96,3 @@ class Rates:
         if odds >= bound:
             return Answer.YES
         return Answer.NO if odds <= -bound else None
-
-
-@dataclass(frozen=True)
-class Repeats:
-    """How many checks answers of a flaky check take.
-
-    ``rates``: those of the tests. ``hit``, ``false_alarm``: those that were measured. ``error``: that of an answer.
-    """
-
-    rates: Rates
-    hit: float
-    false_alarm: float
-    error: float
-
-    @cached_property
-    def _bound(self) -> float:
-        return math.log((1 - self.error) / self.error)
-
-    @cached_property
-    def _known(self) -> dict[tuple[bool, int, int], float]:
-        return {}
-
-    def looks_failing(self, failed: int, passed: int) -> bool:
-        """Whether a candidate rather has the failure, by so many checks that failed and passed."""
-        return self.rates.odds(Count(failed, passed)) > 0
-
-    def more(self, *, failing: bool, failed: int = 0, passed: int = 0) -> float:
-        """Return how many checks a candidate takes on average after these; ``failing``: it has the failure.
-
-        All ways that its test can go are followed, each as far as `FURTHEST`.
-        """
-        key = failing, failed, passed
-        if key not in self._known:
-            if failed + passed >= FURTHEST or abs(self.rates.odds(Count(failed, passed))) >= self._bound:
-                return 0.0
-            rate = self.hit if failing else self.false_alarm
-            fails = rate and rate * self.more(failing=failing, failed=failed + 1, passed=passed)
-            passes = (1 - rate) and (1 - rate) * self.more(failing=failing, failed=failed, passed=passed + 1)
-            self._known[key] = 1 + fails + passes
-        return self._known[key]

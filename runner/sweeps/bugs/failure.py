@@ -10,7 +10,7 @@ from typing import Any
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from runner.errors import UsageError
-from runner.jobs.passes.switch import session_switches
+from runner.jobs.variants.switches import session_switches
 from runner.model.files.parse_without_weights import parse
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.sweeps.bugs.likeness import form_of, operators_of

@@ -90,7 +90,6 @@ class KeptResult:
             result=ResultSettings(),
             sanitize=SanitizeSettings(),
             log=LogSettings(),
-            audit=False,
             recorded={},
         )
 

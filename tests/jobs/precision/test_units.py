@@ -18,7 +18,7 @@ from tests.jobs.precision.test_ort_loadable import assert_loads, network
 from tests.matrix import sample
 
 WIDTH = 24
-NORM = ["square", "mean", "safe", "root", "inverse", "apply", "scale"]
+NORM = [f"norm/{name}" for name in ("square", "mean", "safe", "root", "inverse", "apply", "scale")]
 
 
 def model(*, scope: str = "") -> ModelProto:
@@ -49,7 +49,7 @@ def model(*, scope: str = "") -> ModelProto:
     gain = random.uniform(0.5, 1.5, WIDTH).astype(np.float32)
     made.graph.initializer.append(numpy_helper.from_array(gain, "gain"))
     for node in made.graph.node:
-        node.name = f"{scope}{node.name}"
+        node.name = f"{scope}norm/{node.name}" if f"norm/{node.name}" in NORM else f"{scope}{node.name}"
     return made
 
 
@@ -62,17 +62,17 @@ def search(folder: Path, *options: str, made: ModelProto | None = None, unit: st
 def test_a_norm_is_raised_as_a_whole_in_fewer_checks(tmp_path: Path) -> None:
     single, block = search(tmp_path, unit="node"), search(tmp_path)
     assert (single.code, block.code) == (0, 0), single.output + block.output
-    assert set(single.result["culprits"]) < set(NORM) and "square" in single.result["culprits"]
+    assert set(single.result["culprits"]) < set(NORM) and NORM[0] in single.result["culprits"]
     assert block.result["culprits"] == NORM
     assert block.result["checks"]["search"] < single.result["checks"]["search"]
     # nodes are counted, not blocks
     assert block.result["message"].startswith("7 nodes in float32") and block.result["nodes"]["after"] == 7
     assert re.search(r"1 beyond the range \(7 raised\): PASS", block.output)
-    group = {"kind": "RMSNorm", "nodes": NORM, "raised": NORM, "whole": True}
+    group = {"scope": "norm", "nodes": NORM, "raised": NORM, "whole": True}
     assert [group] == [{key: one[key] for key in group} for one in block.result["precision"]["groups"]]
     report = (block.folder / "REPORT.md").read_text()
-    assert "| `square ... scale` | `RMSNorm` | the RMSNorm of 7 nodes as a whole; " in report
-    assert "| `mean` |" not in report
+    assert "| `norm/square ... norm/scale` | `block` | the block norm of 7 nodes as a whole; " in report
+    assert "| `norm/mean` |" not in report
     part = single.result["precision"]["groups"][0]
     assert part["raised"] == single.result["culprits"] and not part["whole"]
     assert "as a whole" not in (single.folder / "REPORT.md").read_text()
@@ -85,6 +85,16 @@ def test_a_scope_that_all_have_is_not_the_answer(tmp_path: Path) -> None:
     assert run.result["culprits"] == [f"main/{name}" for name in NORM]
 
 
+def test_names_without_scopes_are_searched_one_by_one_and_that_is_said(tmp_path: Path) -> None:
+    made = model()
+    for node in made.graph.node:
+        node.name = node.name.replace("/", "_")
+    run = search(tmp_path, made=made)
+    assert run.code == 0, run.output
+    assert len(run.result["culprits"]) < len(NORM) and run.result["precision"]["groups"] == []
+    assert any("strategy.unit=block: no names of nodes have a scope" in one for one in run.result["warnings"])
+
+
 @pytest.mark.parametrize("strategy", sample(["precision_bisect", "precision_linear"], 2))
 def test_other_searches_go_by_blocks_too(tmp_path: Path, strategy: str) -> None:
     run = search(tmp_path, f"strategy={strategy}", "strategy.direction=forward")
@@ -93,21 +103,21 @@ def test_other_searches_go_by_blocks_too(tmp_path: Path, strategy: str) -> None:
 
 
 def test_what_is_fixed_is_no_part_of_a_block(tmp_path: Path) -> None:
-    run = search(tmp_path, "strategy.exclude=[square]", "strategy.include=[scale, Tanh]")
+    run = search(tmp_path, "strategy.exclude=[norm/square]", "strategy.include=[norm/scale, Tanh]")
     assert run.code == 0, run.output
     assert run.result["culprits"] == NORM[1:-1]
     told = run.result["precision"]
     assert [one["node"] for one in told["selected"]] == NORM[:-1] == told["nodes_to_exclude"]
-    assert told["selected"][0]["reason"] == "strategy.exclude=square"
-    assert told["groups"][0]["whole"] and told["groups"][0]["raised"] == NORM[:-1]
-    assert "7 nodes as a whole, but for a scale or a bias; " in (run.folder / "REPORT.md").read_text()
+    assert told["selected"][0]["reason"] == "strategy.exclude=norm/square"
+    assert not told["groups"][0]["whole"] and told["groups"][0]["raised"] == NORM[:-1]
+    assert "as a whole" not in (run.folder / "REPORT.md").read_text()
 
 
 def test_a_floor_and_the_rest_of_its_block(tmp_path: Path) -> None:
     run = search(tmp_path, "strategy.at_least=['range > 100000']")
     assert run.code in (0, 4), run.output
     high = [one["node"] for one in run.result["precision"]["selected"] if "at_least" in one["reason"]]
-    assert "square" in high and "apply" not in high
+    assert NORM[0] in high and NORM[5] not in high
     # the floor is raised whatever is found, the rest of the norm as one or not at all
     assert set(run.result["culprits"]) in (set(), set(NORM) - set(high))
 
@@ -121,7 +131,10 @@ def test_cheap_blocks_come_first(tmp_path: Path) -> None:
 def test_a_whole_block_is_raised_for_loading_and_that_model_is_asked(tmp_path: Path) -> None:
     made = network(1)
     del made.graph.node[-1]
-    made.graph.node[-1].output[0] = "y"
+    block = len(made.graph.node)
+    values = [made.graph.node[-1].output[0], *(f"t{at}" for at in range(block - 1)), "y"]
+    for at in range(block):  # no more than half of the layers are in the block
+        made.graph.node.add(op_type="Tanh", name=f"tanh{at}", input=[values[at]], output=[values[at + 1]])
     run = search(tmp_path, made=made)
     assert run.code == 4, run.output
     loads = assert_loads(run)

@@ -212,6 +212,68 @@ def test_a_node_whose_error_the_next_one_enlarges_is_named_alone(tmp_path: Path)
     assert run.result["nodes"]["after"] == 2
 
 
+# a pair of operators that is fused wrongly wherever it stands: what it gives is off by a factor
+FUSED = CHECK.replace(
+    "session =",
+    """model = onnx.load(sys.argv[1])
+first, second, factor = sys.argv[4:7]
+makers = {name: node for node in model.graph.node for name in node.output}
+if len(sys.argv) > 7 and any(node.op_type == "If" for node in model.graph.node):
+    sys.exit(2)
+model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(factor), "factor"))
+for at, node in reversed([*enumerate(model.graph.node)]):
+    if node.op_type == second and any(makers[name].op_type == first for name in node.input if name in makers):
+        name, node.output[0] = node.output[0], node.output[0] + "_fused"
+        model.graph.node.insert(at + 1, onnx.helper.make_node("Mul", [node.output[0], "factor"], [name]))
+onnx.save(model, sys.argv[1] + ".fused")
+session =""",
+).replace("InferenceSession(sys.argv[1]", "InferenceSession(sys.argv[1] + '.fused'")
+
+
+def fused(folder: Path, *what: str) -> tuple[str, ...]:
+    (folder / "check.py").write_text(FUSED)
+    argv = [sys.executable, str(folder / "check.py"), "{model}", "{inputs}", "{references}", *what]
+    return ("checker=command", f"checker.command={json.dumps(argv)}", "checker.flaky=never")
+
+
+# as ENLARGED, of a pair: what stands behind it is right, and only shows it
+PAIR = [
+    ("Abs", "x", "first"),
+    ("Mul", "first", "second", 1.0),
+    ("Max", "second", "on", 0.1),
+    ("Sub", "on", "rest", 0.9),
+    ("Neg", "rest", "z"),
+]
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_of_a_wrong_fusion_whose_error_others_enlarge_only_that_is_named(tmp_path: Path, measured: bool) -> None:
+    more = ("checker.measure='error ([0-9.e+-]+)'",) if measured else ()
+    given = pair(tmp_path, PAIR, ["z"], {})
+    run = winnow(given[0], *given[2:4], *fused(tmp_path, "Abs", "Mul", "1.006"), *more, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["first", "second"], "proven"), run.output
+    assert len(run.model().graph.node) == 4  # which is what fails by itself
+
+
+def test_nodes_that_fail_in_another_way_without_a_fusion_are_not_proven(tmp_path: Path) -> None:
+    given = pair(tmp_path, PAIR, ["z"], {})
+    run = winnow(given[0], *given[2:4], *fused(tmp_path, "Abs", "Mul", "1.2", "If"), folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["first", "second"], "not proven"), run.output
+
+
+def test_a_weight_that_is_fused_with_its_reader_is_proven_with_it(tmp_path: Path) -> None:
+    """No fence stands between a constant and its reader, so there is nothing to ask."""
+    given = pair(tmp_path, [("Neg", "x", "n"), ("MatMul", "n w", "m"), ("Abs", "m", "z")], ["z"], {})
+    model = onnx.load(tmp_path / "child.onnx")
+    held = {"q": np.arange(9, dtype=np.int8).reshape(3, 3), "scale": np.float32(0.1)}
+    model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in held.items())
+    model.graph.node.insert(0, helper.make_node("DequantizeLinear", ["q", "scale"], ["w"], name="w"))
+    onnx.save(model, tmp_path / "child.onnx")
+    check = fused(tmp_path, "DequantizeLinear", "MatMul", "1.2")
+    run = winnow(given[0], *given[2:4], *check, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["w", "m"], "proven"), run.output
+
+
 def test_two_faults_are_joint(tmp_path: Path) -> None:
     given = (*pair(tmp_path, TWO, ["z"], {"one": 1.1, "two": 0.8}), *COMPARE)
     run = winnow(*given, "strategy.cause_checks=30", folder=tmp_path / "run")

@@ -11,7 +11,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.harness import Run, by_command, check_script, winnow
+from tests.candidate_audit import AUDITED, KEEP_ALL, audited
+from tests.harness import by_command, check_script, winnow
 from tests.model import nested
 from tests.model.models import model_of, tensor
 
@@ -57,7 +58,7 @@ def plain(tmp_path: Path) -> tuple[str, ...]:
 def nested_check(tmp_path: Path, condition: str) -> tuple[str, ...]:
     path = tmp_path / "check.py"
     path.write_text(f"{NESTED_CHECK}\nsys.exit(1 if {condition} else 0)\n")
-    return "checker=command", f"checker.command={json.dumps([sys.executable, str(path), '{model}'])}", QUICK
+    return "checker=command", f"checker.command={json.dumps([sys.executable, str(path), '{model}', *AUDITED])}", QUICK
 
 
 QUICK = "checker.flaky=never"
@@ -143,8 +144,8 @@ def test_an_omitted_optional_input_stays_omitted(tmp_path: Path) -> None:
         helper.make_node("Sin", ["c"], ["y"], name="after"),
     ]
     model = model_of(nodes, ["x"], ["y"], [tensor("most", np.float32(2))])
-    check = by_command(check_script(tmp_path, "sys.exit(1 if 'clip' in nodes else 0)"))
-    run = winnow(*saved(model, tmp_path, x=X), *check, "audit=true", folder=tmp_path / "run")
+    check = by_command(check_script(tmp_path, "sys.exit(1 if 'clip' in nodes else 0)"), *AUDITED)
+    run = winnow(*saved(model, tmp_path, x=X), *check, KEEP_ALL, folder=tmp_path / "run")
     assert run.result["culprits"] == ["clip"], run.output
     assert list(run.model().graph.node[0].input) == ["t1", "", "most"]
     audited(run)
@@ -152,7 +153,7 @@ def test_an_omitted_optional_input_stays_omitted(tmp_path: Path) -> None:
 
 def test_an_if_within_an_if_within_an_if(tmp_path: Path) -> None:
     given = saved(nested.model_of(nested.DEEP), tmp_path, **nested.FEEDS)
-    run = winnow(*given, *nested_check(tmp_path, "'Div' in ops"), "audit=true", folder=tmp_path / "run")
+    run = winnow(*given, *nested_check(tmp_path, "'Div' in ops"), KEEP_ALL, folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert run.result["culprits"] == ["If_0"]
     inner = "If_0.then_branch/If_1.else_branch/If_2.then_branch/Div"
@@ -164,7 +165,7 @@ def test_an_if_within_an_if_within_an_if(tmp_path: Path) -> None:
 
 def test_a_loop_whose_body_holds_the_culprit(tmp_path: Path) -> None:
     given = saved(nested.model_of(nested.LOOP), tmp_path, **nested.LOOP_FEEDS)
-    run = winnow(*given, *nested_check(tmp_path, "'Sqrt' in ops"), "audit=true", folder=tmp_path / "run")
+    run = winnow(*given, *nested_check(tmp_path, "'Sqrt' in ops"), KEEP_ALL, folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert (run.result["culprits"], run.result["nested"]) == (["loop"], ["loop.body/scanned"])
     assert [node.op_type for node in run.model().graph.node] == ["Sqrt"]
@@ -226,8 +227,8 @@ def test_shapes_and_scales_at_a_cut_are_constants(tmp_path: Path) -> None:
     model = model_of(nodes, ["x"], [helper.make_tensor_value_info("z", 1, [3, 1, 4, 3])], constants)
     given = saved(model, tmp_path, x=X)
     for name, constant, value in (("reshape", "shape", [3, 1, 2, 1]), ("resize", "scales", [1, 1, 2, 3])):
-        check = by_command(check_script(tmp_path, f"sys.exit(1 if {name!r} in nodes else 0)", f"{name}.py"))
-        run = winnow(*given, *check, "audit=true", folder=tmp_path / name)
+        check = by_command(check_script(tmp_path, f"sys.exit(1 if {name!r} in nodes else 0)", f"{name}.py"), *AUDITED)
+        run = winnow(*given, *check, KEEP_ALL, folder=tmp_path / name)
         assert run.result["culprits"] == [name], run.output
         held = {one.name: numpy_helper.to_array(one).tolist() for one in run.model().graph.initializer}
         assert held == {constant: value}
@@ -262,8 +263,8 @@ def test_outputs_that_the_failure_does_not_need_are_left_out(tmp_path: Path) -> 
     ]
     model = model_of(nodes, ["x"], [helper.make_tensor_value_info("y", 1, [1, 3])])
     given = saved(model, tmp_path, x=X)
-    check = by_command(check_script(tmp_path, "sys.exit(1 if {'split', 'b'} <= nodes else 0)"))
-    run = winnow(*given, *check, "audit=true", folder=tmp_path / "run")
+    check = by_command(check_script(tmp_path, "sys.exit(1 if {'split', 'b'} <= nodes else 0)"), *AUDITED)
+    run = winnow(*given, *check, KEEP_ALL, folder=tmp_path / "run")
     assert run.result["culprits"] == ["split", "b"], run.output
     assert [output.name for output in run.model().graph.output] == ["b"]
     assert run.result["checks"]["refine"] > 0
@@ -281,13 +282,6 @@ def test_a_model_that_is_itself_random_is_recognized(tmp_path: Path) -> None:
     run = winnow(*saved(model_of(nodes, ["x"], ["y"]), tmp_path, x=X), *check, folder=tmp_path / "run")
     assert run.result["culprits"] == ["sum"]
     assert any("draws random numbers (noise)" in warning for warning in run.result["warnings"])
-
-
-def audited(run: Run) -> None:
-    """Each candidate was sound, and gave on the reference what was recorded."""
-    rows = [json.loads(line) for line in (run.folder / "audit.jsonl").read_text().splitlines()]
-    assert rows
-    assert {row["found"] for row in rows} == {"as recorded"}, rows
 
 
 def test_all_culprits_and_kept_outputs_exclude_each_other(tmp_path: Path) -> None:

@@ -128,7 +128,15 @@ def test_a_plan_stops_after_the_preflight(tmp_path: Path) -> None:
     counted = {name: count for name, count in run.result["checks"].items() if count}
     assert counted == {"trust": 3, "preflight": 2, "control": 1}
     # nodes that compute of weights alone are not searched
-    assert run.result["plan"]["search_checks"] >= 9
+    plan = run.result["plan"]
+    assert plan["search_checks"] >= 9
+    assert 0.2 < plan["disk_left_mb"] < plan["disk_mb"] < 5  # a model of 0.27 MB, of which nothing else is kept
+
+
+def test_a_plan_counts_what_is_kept_within_the_budget_of_the_disk(tmp_path: Path) -> None:
+    check = by_command(check_script(tmp_path, node(CULPRIT)))
+    run = winnow(MODEL, *check, "plan=true", "artifacts=all", "artifacts.disk_budget_mb=3", folder=tmp_path / "run")
+    assert 3 < run.result["plan"]["disk_left_mb"] < 3.4
 
 
 def test_workers_do_not_change_the_answer(tmp_path: Path) -> None:

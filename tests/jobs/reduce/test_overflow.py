@@ -141,3 +141,21 @@ def test_the_same_pattern_that_overflows_twice_is_raised_at_both_places(tmp_path
     run = reduced(tmp_path, model(tmp_path, [*twice, *again], HALF), EVALUATED)
     assert run.result["cause"]["status"] == "proven" and run.result["culprits"] == ["b"], run.output
     assert {"b", "f"} <= {*run.result["cause"]["wider"]["raised"]}
+
+
+def beside_a_parent(folder: Path, steps: list[Step], *check: str) -> Run:
+    path = model(folder, steps, {name: np.float32(one) for name, one in HALF.items()}, TensorProto.FLOAT)
+    parent = Path(path).rename(folder / "parent.onnx")
+    return reduced(folder, model(folder, steps, HALF), f"reference.model={parent}", *check)
+
+
+AGAIN_SMALL = [("Mul", "x big", "b"), ("Mul", "b near", "c"), ("Mul", "c tiny", "d"), ("Add", "d x", "z")]
+
+
+@pytest.mark.parametrize("check", ["compare", "command"])
+def test_a_good_value_of_a_parent_that_does_not_fit_is_an_overflow_too(tmp_path: Path, check: str) -> None:
+    own = by_command(check_script(tmp_path, FINITE), "{inputs}")
+    run = beside_a_parent(tmp_path, AGAIN_SMALL, *(own if check == "command" else [EVALUATED]))
+    cause, whose = run.result["cause"], run.result["whose"]
+    assert (run.code, run.result["culprits"], cause["status"], whose) == (0, ["b"], "proven", "conversion"), run.output
+    assert (cause["wider"]["tensor"], cause["wider"]["beyond"], cause["wider"]["limit"]) == ("b", 8, 65504)

@@ -229,3 +229,37 @@ def test_what_is_rounded_does_not_hide_an_operator_that_a_runtime_gets_wrong(
     assert run.result["culprits"][0].startswith("s")
     # what is within a few tolerances at the outputs is not what fails there
     assert not run.result["first_look"]
+
+
+def test_a_pattern_that_stops_the_runtime_at_each_place_is_told_in_three_experiments(tmp_path: Path) -> None:
+    """Each place fails by itself, so halving the model would end at the last one, after many checks."""
+    steps = [*chain("x", "a"), ("Abs", f"a{BRANCH - 1}", "one"), ("Neg", "one", "n"), ("Abs", "n", "two")]
+    steps += [("Exp", "two", "e"), ("Abs", "e", "three"), ("Softsign", "three", "z")]
+    given = pair(tmp_path, steps, ["z"], {})
+    child = onnx.load(tmp_path / "child.onnx")
+    for node in child.graph.node:
+        node.domain, node.op_type = ("com.microsoft", "Missing") if node.op_type == "Abs" else ("", node.op_type)
+    child.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(child, tmp_path / "child.onnx")
+    run = winnow(*given, "checker.flaky=never", folder=tmp_path / "run")
+    assert (run.result["cause"]["status"], run.result["signature"]["stage"]) == ("proven", "load"), run.output
+    held = next(one for one in run.result["cause"]["answers"] if one["is_cause"])
+    assert held["instances"] == [["one"], ["two"], ["three"]], run.output
+    assert run.result["checks"]["cause"] == 3
+
+
+def test_noise_beside_two_faults_hides_neither(tmp_path: Path) -> None:
+    """The first look finds the noise before the second fault, and what is left of the failure is not there."""
+    steps = [
+        ("Mul", "x", "noise", 1.0),
+        ("Abs", "noise", "on"),
+        ("Neg", "on", "past"),
+        ("Div", "past", "two", 1.0),
+        ("Mul", "x", "one", 1.0),
+        ("Add", "one two", "y"),
+        ("Neg", "y", "z"),
+    ]
+    given = pair(tmp_path, steps, ["z"], {"noise": 1.014, "two": 0.8, "one": 1.3})
+    run = winnow(*given, *COMPARE, "strategy.cause_checks=30", folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "joint", run.output
+    assert {tuple(names) for names, is_cause in answers(run) if is_cause} == {("one",), ("two",)}

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.checkers.backend_run import Side
+from runner.jobs.reduce.cause.exact_values import Exact
+from runner.jobs.reduce.cause.who_is_right import WhoIsRight
+from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend
 from tests.harness import Run, winnow
 from tests.jobs.reduce.test_cause import COMPARE, pair
+
+if TYPE_CHECKING:
+    from runner.checkers.checker import Tools
+    from runner.model.files.candidate_store import Store
 
 LARGE = 2.0**23
 SHAPE = [1, 2, 4, 4]
@@ -118,3 +128,22 @@ def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
     run = winnow(*given, folder=tmp_path / "run")
     assert (run.result["culprits"], run.result["whose"]) == (["choice"], "not known"), run.output
     assert "If choice is not computed in a wider type" in run.result["cause"]["right"]
+
+
+@pytest.mark.parametrize(
+    ("target", "reference", "asked"),
+    [
+        (OnnxReferenceBackend(), OnnxRuntimeBackend(), [OnnxRuntimeBackend]),
+        (OnnxRuntimeBackend(), OnnxReferenceBackend(), [OnnxReferenceBackend]),
+        (OnnxRuntimeBackend(), OnnxRuntimeBackend(), [OnnxRuntimeBackend, OnnxReferenceBackend]),
+    ],
+)
+def test_the_targets_own_program_is_no_witness_against_another(
+    target: BackendSettings, reference: BackendSettings, asked: list[type], tmp_path: Path
+) -> None:
+    """What it computes wrongly it computes wrongly in float64 too: the reference was called wrong for that."""
+    tools = cast("Tools", None)
+    sides = tuple(Side("reference", one, tools, None, None) for one in (OnnxRuntimeBackend(), OnnxReferenceBackend()))
+    runs = Side("target", target, tools, None, None), Side("reference", reference, tools, None, None)
+    exact = Exact(sides, *runs, cast("Store", None), tmp_path)
+    assert [type(one.settings) for one in WhoIsRight(exact, apart=False).witnesses.sides] == asked

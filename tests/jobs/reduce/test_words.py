@@ -107,8 +107,9 @@ def test_a_check_that_feeds_values_of_its_own_proves_nothing(tmp_path: Path, giv
     assert "your check does not read {inputs}, so" in " ".join(" ".join(run.screen).split())
 
 
-def test_a_check_that_reads_its_values_proves_the_cause(tmp_path: Path) -> None:
-    run = winnow(*own_inputs(tmp_path, "given[one.name]", "{inputs}"), folder=tmp_path / "run")
+@pytest.mark.parametrize("read", ["given[one.name]", f"given[one.name] if one.name in given else {RANDOM}"])
+def test_a_check_that_reads_its_values_proves_the_cause(tmp_path: Path, read: str) -> None:
+    run = winnow(*own_inputs(tmp_path, read, "{inputs}"), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["fault"], "proven"), run.output
 
 

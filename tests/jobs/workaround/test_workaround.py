@@ -92,7 +92,7 @@ def test_a_rewrite_that_the_users_check_passes_and_what_it_costs(tmp_path: Path,
     assert first["samples"] == {"passed": 1, "of": 1, "kind": "recorded"} and first["files"] == ["workaround.onnx"]
     assert first["latency"]["ratio"] > 0 and first["latency"]["runs"] == 30
     tried = [line for line in run.output.splitlines() if "(1 workaround)" in line]
-    assert "3 to 5 checks left" in tried[0] and "0 checks left" in tried[-1], run.output
+    assert "4 checks left" in tried[0] and "left" not in tried[-1], run.output
     assert "the check feeds the model itself" in run.output
     for path in (run.folder / "workaround.onnx", tmp_path / "mine.onnx"):
         assert [node.op_type for node in onnx.load(str(path)).graph.node] == ["Neg", "Max", "Abs", "Exp", "Tanh"]

@@ -10,16 +10,16 @@ from rich.console import Console
 
 from runner.cli import logs
 from runner.report.live.checked import Checked
-from runner.report.live.course import Course
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.observer import observer
 from runner.report.live.panel import Panel
+from runner.report.live.progress import Outline
 from runner.schema.run import LogSettings
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
-COURSE = Course(100)
+OUTLINE = Outline(100, follow=lambda searched: 3)
 
 
 def checked(
@@ -36,7 +36,7 @@ def checked(
     signature = Signature("check", "exit 1") if outcome is Outcome.FAIL else None
     verdict = Verdict(outcome, signature, reason, seconds=seconds)
     names = tuple(f"n{index}" for index in range(kept))
-    return Checked(number, phase, label, verdict, Trial.of(range(kept)), left, phase if left else "", lambda: names)
+    return Checked(number, phase, label, verdict, Trial.of(range(kept)), left, lambda: names)
 
 
 def terminal(width: int = 100, **environment: str) -> Console:
@@ -45,15 +45,14 @@ def terminal(width: int = 100, **environment: str) -> Console:
 
 def test_the_line_of_a_check(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    now = iter(range(100))
-    nodes = LogObserver("bisect", "nodes", COURSE, lambda: next(now))
-    layers = LogObserver("precision", "layers", COURSE)
+    nodes = LogObserver("bisect", "nodes", OUTLINE)
+    layers = LogObserver("precision", "layers", OUTLINE)
     nodes.checked(checked(Outcome.FAIL, 0.31, number=12, label="keep 40..97", kept=58, left=16), 58)
     nodes.checked(checked(Outcome.PASS, number=0, left=1), 1)
     layers.checked(checked(Outcome.UNRESOLVED, label="a\n\x1b[2J", phase="pre-flight"), 2)
     assert caplog.messages[2:] == [
-        "[12] keep 40..97 (58 nodes): FAIL in 0.31 s, 15 to 29 checks left (16 to 30 s)",
-        "[-] a (1 node): PASS in 1.00 s, 3 to 5 checks left (3.4 to 6.6 s)",
+        "[12] keep 40..97 (58 nodes): FAIL in 0.31 s, 19 checks left (about 6 s)",
+        "[-] a (1 node): PASS in 1.00 s, 4 checks left (about 3 s)",
         "[1] a \\x1b[2J (2 layers): UNRESOLVED in 1.00 s (why \\x1b[2J)",
     ]
 
@@ -61,7 +60,7 @@ def test_the_line_of_a_check(caplog: pytest.LogCaptureFixture) -> None:
 def test_log_lines_only_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     out = io.StringIO()
-    watcher = observer("search", "nodes", COURSE, Console(file=out))
+    watcher = observer("search", "nodes", OUTLINE, Console(file=out))
     assert type(watcher) is LogObserver
     watcher.checked(checked(Outcome.PASS, 0.5, kept=5), 5)
     watcher.finished()
@@ -76,7 +75,7 @@ def test_no_panel_where_only_the_terminal_is_quiet(verbosity: str, kind: type, m
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)
     logs.configure(LogSettings(), logs.levels(verbosity))
-    watcher = observer("reduce", "nodes", COURSE, terminal())
+    watcher = observer("reduce", "nodes", OUTLINE, terminal())
     watcher.finished()
     assert type(watcher) is kind
-    assert type(observer("reduce", "nodes", COURSE, terminal(TERM="dumb"))) is LogObserver
+    assert type(observer("reduce", "nodes", OUTLINE, terminal(TERM="dumb"))) is LogObserver

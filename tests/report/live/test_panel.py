@@ -13,11 +13,11 @@ import pytest
 from rich.logging import RichHandler
 
 from benchmarks.terminal_captures import Tmux, run_line, settled
-from runner.report.live.course import Course
 from runner.report.live.panel import MOST_SAID, Panel
+from runner.report.live.progress import Outline
 from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
-from tests.report.live.test_observer import COURSE, checked, terminal
+from tests.report.live.test_observer import OUTLINE, checked, terminal
 
 
 def shown(panel: Panel, width: int = 100) -> list[str]:
@@ -32,7 +32,7 @@ def panel() -> Panel:
         now[0] += 1
         return now[0]
 
-    made = Panel("reduce", "nodes", COURSE, terminal(), clock=clock)
+    made = Panel("reduce", "nodes", OUTLINE, terminal(), clock=clock)
     made.finished()  # nothing is drawn by itself here
     return made
 
@@ -46,7 +46,7 @@ def test_what_it_says_of_a_run(panel: Panel) -> None:
     _, head, found, to_come, last, why = shown(panel)
     assert head.startswith("reduce  ") and head.endswith("proving it 1-minimal, one element at a time")
     assert found == "smallest that fails so far: 58 of 100 nodes: n0, n1, n2 and 55 more"
-    assert to_come.startswith("checks: 3 done, ") and "left    time left: " in to_come
+    assert to_come.startswith("checks: 3 done, ") and "left    time left: about " in to_come
     assert last == "last: F P U  (F fail, P pass, U unresolved)"  # a letter each: colors may be off
     assert why == "unresolved: 1 x no [bold]value\\x1b[2J"
     assert not any("\n" in line or "\x1b" in line for line in shown(panel))
@@ -65,7 +65,7 @@ def test_what_a_check_says_is_shown_where_it_is_new_and_lines_of_checks_with_deb
     handler, log = RichHandler(console=console), logging.getLogger("runner")
     log.addHandler(handler)
     try:
-        panel = Panel("reduce", "nodes", COURSE, console, (handler,))
+        panel = Panel("reduce", "nodes", OUTLINE, console, (handler,))
         for number in range(1, 40):
             panel.checked(checked(Outcome.FAIL, number=number, reason=f"line {number} is wrong"), 1)
         for letter in "abcdefghijklmnopqrstuvwxyz":
@@ -89,7 +89,7 @@ def test_what_a_check_prints_stands_there_once_and_not_again_as_what_it_says() -
     logging.getLogger("runner").addHandler(handler)
     logging.getLogger("runner").addHandler(file)
     try:
-        panel = Panel("reduce", "nodes", COURSE, console, (handler,))
+        panel = Panel("reduce", "nodes", OUTLINE, console, (handler,))
         for number in range(1, 9):
             said = f"value 0.{number} is wrong"
             log.warning("iteration %d, output:\n%s", number, said, extra={CHECK_OUTPUT: said})
@@ -105,18 +105,18 @@ def test_what_a_check_prints_stands_there_once_and_not_again_as_what_it_says() -
 
 
 def test_a_repeat_says_how_often_it_fails_and_no_smallest_set() -> None:
-    panel = Panel("repeat", "iterations", Course(0, handed=0, repeats=9), terminal())
+    panel = Panel("repeat", "iterations", Outline(repeats=True), terminal())
     assert "left" not in shown(panel)[3] or "known" in shown(panel)[3]
     for outcome in (Outcome.FAIL, Outcome.PASS, Outcome.FAIL):
         panel.checked(checked(outcome, phase="repeat", left=3), 1)
     panel.finished()
     assert shown(panel)[2] == "fails so far: 2 of 3 (67%)"
-    assert "3 done, 6 left " in shown(panel)[3]
+    assert "3 done, 3 left " in shown(panel)[3]
 
 
 def test_it_is_drawn_while_checks_end() -> None:
     """By another thread: what it shows is made as a check ends."""
-    panel, failed, before = Panel("reduce", "nodes", COURSE, terminal()), [], sys.getswitchinterval()
+    panel, failed, before = Panel("reduce", "nodes", OUTLINE, terminal()), [], sys.getswitchinterval()
     panel.finished()
     over = threading.Event()
 
@@ -141,7 +141,7 @@ def test_it_is_drawn_while_checks_end() -> None:
 
 
 def test_no_time_is_shown_where_none_is_known() -> None:
-    panel = Panel("reduce", "nodes", COURSE, terminal())
+    panel = Panel("reduce", "nodes", OUTLINE, terminal())
     panel.checked(checked(Outcome.UNRESOLVED, 0.0, number=0, kept=3, left=30), 3)
     panel.finished()
     assert " left" in shown(panel)[3] and "time left" not in shown(panel)[3]
@@ -157,10 +157,10 @@ def test_no_letter_has_a_color_where_nobody_wants_any(panel: Panel) -> None:
 
 
 def test_a_step_of_a_triage_says_that_it_is_one() -> None:
-    panel = Panel("reduce", "nodes", Course(100, step=True), terminal())
+    panel = Panel("reduce", "nodes", Outline(100, step=True), terminal())
     panel.checked(checked(Outcome.FAIL, kept=3, left=30), 3)
     panel.finished()
-    assert "time left of this step: " in shown(panel)[3]
+    assert "time left of this step: about " in shown(panel)[3]
 
 
 @pytest.mark.slow
@@ -187,9 +187,9 @@ from pathlib import Path
 from rich.console import Console
 from runner.report.live.panel import Panel
 from strategies.outcome import Outcome
-from tests.report.live.test_observer import COURSE, checked
+from tests.report.live.test_observer import OUTLINE, checked
 console = Console(force_terminal=True)
-panel = Panel("reduce " + "n" * 60, "nodes", COURSE, console)
+panel = Panel("reduce " + "n" * 60, "nodes", OUTLINE, console)
 for number in range(40):  # tmux pushes what is wrapped out at the top, where no program reaches it
     print("line", number)
 console.print("what stood there before")

@@ -12,20 +12,24 @@ from onnx import TensorProto, numpy_helper
 
 from runner.checkers.inner_overflow import OverflowCheck, overflows, said
 from runner.jobs.job import Job
-from runner.jobs.precision.blocks.graph_view import views
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.convert_weights import convert
-from runner.jobs.precision.cast.layers import levels, node_label
+from runner.jobs.precision.cast.layers import is_plumbing, levels, node_label
 from runner.jobs.precision.prepare_search import Material
 from runner.jobs.precision.ranking import Measurements
+from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
+from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.run_folder import MIXED
 from runner.text import counted, listed
 
-_GUARDED = ("Sqrt", "Reciprocal", "Pow", "Log")
-"""Operators before which a small number is added so that zero does not arrive there; a division is one too."""
+_GUARDED = {("Div", 1), *((op, at) for op in ("Sqrt", "Reciprocal", "Pow", "Log") for at in (0, 1))}
+"""Operators, and which input of them, before which a small number is added so that zero does not arrive there."""
+_CARRYING = ("Identity", "Expand", "Unsqueeze", "Squeeze")
+"""Operators behind which there are the values of their first input."""
+_NUMBERS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 NEAR = 2.0
 """Values so near the largest number of the low type get a word: other samples may be that much larger."""
 _MOST = 3
@@ -116,20 +120,42 @@ def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iter
 
 def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
     """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
-    indices = {layer.key: index for index, layer in enumerate(casting.layers)}
-    for view in views(casting.mixer.model, casting.mixer.types, casting.pair):
-        for place, node in enumerate(view.nodes):
-            index = indices.get((view.level.number, place))
+    indices, low = {layer.key: index for index, layer in enumerate(casting.layers)}, casting.pair.low
+    known: list[dict[str, float]] = []  # the constants of one number that each graph sees
+    for level in levels(casting.mixer.model, casting.mixer.types):
+        nodes = level.graph.node
+        numbers = {} if level.parent is None else dict(known[level.parent])
+        held = [*initializers_of(level.graph).values(), *map(constant_tensor, nodes)]
+        numbers |= {tensor.name: value for tensor in held if (value := _number(tensor)) is not None}
+        known.append(numbers)
+        source: dict[str, str] = {}  # whose values a tensor carries
+        readers: dict[str, set[tuple[str, int]]] = {}
+        for node in nodes:
+            if scopes.domain_of(node.domain):
+                continue
+            for at, name in enumerate(node.input):
+                readers.setdefault(source.get(name, name), set()).add((node.op_type, at))
+            if node.op_type in _CARRYING or is_plumbing(node, level.types, casting.pair):
+                source[node.output[0]] = source.get(node.input[0], node.input[0])
+        for place, node in enumerate(nodes):
+            index = indices.get((level.number, place))
             if node.op_type not in ("Add", "Max", "Clip") or index is None or index in raised:
                 continue
-            values = {name: number for name in node.input if (number := view.number(name))}
-            small = next((name for name in values if _vanishes(values[name], casting.pair.low)), None)
-            made = node.output[0]
-            divides = any(view.origin(one.node.input[1]) == made for one in view.readers(made, "Div"))
-            if small and (divides or any(view.readers(made, *_GUARDED))):
-                path = view.level.prefix + node_label(node, place)
-                becomes = {"value": values[small], "becomes": FLOATS[casting.pair.low].least}
+            values = {name: numbers.get(source.get(name, name), 0.0) for name in node.input}
+            small = next((name for name in values if values[name] and _vanishes(values[name], low)), None)
+            if small and readers.get(node.output[0], set()) & _GUARDED:
+                path = level.prefix + node_label(node, place)
+                becomes = {"value": values[small], "becomes": FLOATS[low].least}
                 yield {"constant": small, **becomes, "node": path, "op": node.op_type}
+
+
+def _number(tensor: object) -> float | None:
+    """Return the value of a constant that is a single number; None: it is none, or lies in another file."""
+    if not isinstance(tensor, TensorProto) or tensor_bytes.elements(tensor.dims) != 1:
+        return None
+    if tensor_bytes.is_external(tensor) or tensor.data_type not in _NUMBERS:
+        return None
+    return float(numpy_helper.to_array(tensor).reshape(-1)[0])
 
 
 def _vanishes(value: float, low: int) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.jobs.precision.blocks.written_out_operators import groups
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.prepare_search import Material
 from runner.jobs.precision.ranking import Measurements
 from runner.jobs.precision.report.low_share import low_share, nodes_of
 from runner.jobs.precision.report.why_raised import reason
+from runner.jobs.precision.search_units import blocks
 
 
 def precision_section(material: Material, raised: frozenset[int]) -> dict[str, Any]:
@@ -50,23 +50,22 @@ def precision_section(material: Material, raised: frozenset[int]) -> dict[str, A
 
 
 def _groups(casting: Casting, known: Measurements, raised: frozenset[int]) -> list[dict[str, Any]]:
-    """Return the norms, softmaxes and the like that are written out and of which something is raised.
+    """Return the blocks of several nodes of which something is raised.
 
     ``worst``: the raised node that introduces most error.
     """
-    mixer, found = casting.mixer, []
-    for group in groups(mixer.model, mixer.types, casting.layers, casting.pair):
-        high = [index for index in group.members if index in raised]
-        if high:
-            paths = {index: casting.layers[index].path for index in group.members}
+    found = []
+    for scope, members in blocks(casting.mixer.model, casting.mixer.types, casting.layers).items():
+        high = [index for index in members if index in raised]
+        if high and len(members) > 1:
             worst = max(high, key=lambda index: known.errors.get(index, 0.0))
             found.append(
                 {
-                    "kind": group.kind,
-                    "nodes": list(paths.values()),
-                    "raised": [paths[index] for index in high],
-                    "whole": group.is_whole(raised),
-                    "worst": paths[worst],
+                    "scope": scope,
+                    "nodes": [casting.layers[index].path for index in members],
+                    "raised": [casting.layers[index].path for index in high],
+                    "whole": len(high) == len(members),
+                    "worst": casting.layers[worst].path,
                 }
             )
     return found

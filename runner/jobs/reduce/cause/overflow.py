@@ -93,8 +93,10 @@ class Overflow:
         tested, base = cause.answers[cause.main], model.session.judge.subject
         if cause.status is not CauseStatus.UNTESTED or not tested.unanswered or not isinstance(base, Subgraph):
             return cause
-        names = (name for index in tested.answer for name in base.graph.nodes[index].outputs)
-        tensor = next(filter(base.is_bad_feed, names), "")
+        names = [name for index in tested.answer for name in base.graph.nodes[index].outputs]
+        # the good value that a parent in a wider type has may be finite, and none that this type holds
+        unfit = next((name for name in names if name in base.recorded.unfit), "")
+        tensor = next(filter(base.is_bad_feed, names), unfit)
         if not tensor:
             return cause
         dtype = WiderTypes(base.graph, base.types_of_all).dtype(tensor)
@@ -103,7 +105,8 @@ class Overflow:
         wider = LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]
         cut = partial(self._values, tensor, base.types_of_all, wider)
         try:
-            if all(one[tensor].finite for one in base.judging(base.cut(tested.answer)) if tensor in one):
+            held = [one[tensor] for one in base.judging(base.cut(tested.answer)) if tensor in one]
+            if tensor != unfit and all(one.finite for one in held):
                 return cause  # what the answer reads is not finite where this is not
             values = cut(base, tested.answer)
         except (NotKnown, CutError) as why:
@@ -112,10 +115,19 @@ class Overflow:
             said = _no_value(base, tensor, values)
             return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
         found = _found(tensor, dtype, values)
+        if tensor == unfit and not found.beyond:
+            return cause
         with suppress(NotKnown):  # the numbers of what is handed over, where it shows the same
             handed = _found(tensor, dtype, cut(cutting(standing.judge.subject), standing.trial))
             found = handed if handed.beyond else found
-        return self._tested(model, cause, WiderTypes(base.graph, base.types_of_all, *wider), found)
+        shown = self._tested(model, cause, WiderTypes(base.graph, base.types_of_all, *wider), found)
+        if tensor != unfit:
+            return shown
+        if shown.status is CauseStatus.PROVEN:
+            return replace(shown, whose=Whose.CONVERSION)
+        return replace(
+            cause, reason=shown.reason
+        )  # its good values were cut off at the end of the type, which may matter
 
     def _values(
         self,

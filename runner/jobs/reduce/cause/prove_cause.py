@@ -153,6 +153,9 @@ class Prover:
             return found
         if found.heals and made.harmless(outputs, beside=inputs) and not made.slight(inputs):
             return replace(found, proven=True)
+        # what stops a runtime does so wherever it stands, and no value carries it on
+        if not self._model.about_values and (repeated := self._repeated(found)):
+            return repeated
         if made.exhausted:
             return found
         below = made.below(answer)
@@ -165,32 +168,46 @@ class Prover:
         less than a check minds inside the model, and the others carry it on; or each of them is a little wrong, and
         then there is none. Only a measure tells these apart. A check that looks for nodes is misled by no value.
         """
-        parts = [Trial.of([index]) for index in fault.answer]
+        constant = self._model.graph.constants  # no fence stands between one and its reader
+        parts = [Trial.of([index]) for index in fault.answer if index not in constant]
         measured = fault.good_inputs is not None and fault.good_inputs.measure is not None
         if not self._model.about_values or len(parts) < 2:
             return fault
+        apart = self._made.fenced(fault.answer, parts)
+        if apart.outcome is Outcome.DIFFERENT and not apart.heals:
+            return None
+        if not self._made.as_bad(apart):
+            return self._fused(fault, parts) if len(parts) > 2 else fault
         if not measured and self._model.looks_at_nodes(fault.answer):
             return fault
-        if not self._made.as_bad(self._made.fenced(fault.answer, parts)):
-            return self._fused(fault) if fault.good_inputs and self._made.slight(fault.good_inputs) else fault
         for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
             if alone.outcome is Outcome.UNRESOLVED:  # there is no good value between them
                 return fault
             if not self._made.exhausted and self._made.as_bad(alone):
-                found = self._test(part)
-                return found if found.proven else fault if found.unanswered else None
+                return self._instead(fault, part)
         return None
 
-    def _fused(self, fault: Tested) -> Tested:
-        """Return the nodes of a fault that are in a wrong fusion: with a fence around another one it still fails."""
-        right: list[Trial] = []
-        for index in fault.answer:
-            fences = [*right, Trial.of([index])]
-            if not self._made.exhausted and self._made.as_bad(self._made.fenced(fault.answer, fences)):
-                right = fences
-        rest = Trial(fault.answer.elements.difference(*(one.elements for one in right)))
-        return self._test(rest) if right and rest else fault
+    def _fused(self, fault: Tested, parts: list[Trial]) -> Tested | None:
+        """Return the nodes of a fault that are in a wrong fusion: its first ones, behind which a fence changes nothing.
+
+        What follows them is right, and only shows what they give.
+        """
+        low, high = 1, len(parts)
+        while high - low > 1 and not self._made.exhausted:
+            middle = (low + high) // 2
+            first = Trial(frozenset().union(*(one.elements for one in parts[:middle])))
+            if self._made.as_bad(self._made.fenced(fault.answer, [first])):
+                high = middle
+            else:
+                low = middle
+        rest = Trial(fault.answer.elements.difference(*(one.elements for one in parts[high:])))
+        return self._instead(fault, rest) if high < len(parts) else fault
+
+    def _instead(self, fault: Tested, nodes: Trial) -> Tested | None:
+        """Return some nodes of a fault in its place, if they are shown to be the cause; None: they are not."""
+        found = self._test(nodes)
+        return found if found.proven else fault if found.unanswered else None
 
     def _following(self, last: Tested) -> Trial | None:
         """Return another answer: from the place that the experiments lead to, the smallest part that fails alone."""
@@ -226,6 +243,9 @@ class Prover:
                 following = self._made.following(place) if place else self._following(last)
             known = next((at for at, one in enumerate(tested) if one.answer == following), len(tested))
             found = self._test(following) if following and not self._made.exhausted else None
+            if place and found and not found.proven:  # what is wrong there may be noise: the model is halved
+                following = self._following(found)
+                found = self._test(following) if following and not self._made.exhausted else None
             if found is None or not found.proven:
                 break
             tested[known:] = [found, *tested[known + 1 :]]

@@ -34,6 +34,13 @@ class WhoIsRight:
     exact: Exact
     apart: bool
 
+    @property
+    def witnesses(self) -> Exact:
+        """What computes exact values: no program that is the target's alone, which may be wrong in float64 as well."""
+        own, other = type(self.exact.target.settings), type(self.exact.reference.settings)
+        sides = self.exact.sides if own is other else [one for one in self.exact.sides if type(one.settings) is not own]
+        return replace(self.exact, sides=tuple(sides))
+
     def judged(self, session: Session, cause: Cause) -> Cause:
         """Return the cause with whose failure it is, where Winnow runs both sides and their values differ."""
         base, failure = session.judge.subject, session.judge.studied.signature
@@ -67,7 +74,7 @@ class WhoIsRight:
         cut = base.cut(trial) if trial else None
         model = cut.model if cut else base.graph.model
         samples = (base.samples(cut) if cut else base.whole_samples) or (Sample({}),)
-        exact = self.exact.values(model, base.types_of_all, samples, _FLOAT64, outputs=True)
+        exact = self.witnesses.values(model, base.types_of_all, samples, _FLOAT64, outputs=True)
         ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference)]
         good = arrays([one.expected for one in samples]) if self.apart else ran[1]
         found = []

@@ -1,8 +1,11 @@
-"""Subject `inside`: the whole model, taken apart where values are known, so that each part is judged by itself."""
+"""Subject `inside`: the whole model, taken apart where values are known, so that each part is judged by itself.
+
+The comparison of the check makes a row of each tensor: a first look and `strategy=layerwise` read these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,10 +16,10 @@ from runner.jobs.reduce.subgraph import Subgraph
 from strategies.search_space import Space
 from strategies.trial import Trial
 
+MOST_TENSORS = 500
+"""Tensors of one run: a runtime takes longer for each output the more there are."""
 MOST_BYTES = 1 << 28
 """Bytes of values, of all samples together, that one look may take."""
-MOST_TENSORS = 500
-"""Tensors that one look may take: a runtime takes longer for each output the more there are."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +39,7 @@ class InnerValues:
         values = base.recorded.values
         # what stands for the whole may be the user's file, and nothing is written beside that
         base = replace(base, as_file=False)
-        sizes = {
-            name: sum(sample[name].size for sample in values)
-            for name in _judgeable(base)
-            if values
-            and all(name in sample and sample[name].structure is None and sample[name].finite for sample in values)
-        }
+        sizes = {name: sum(sample[name].size for sample in values) for name in known(base, finite=True)}
         for step in range(1, len(sizes) + 1):
             names = list(sizes)[::step]
             if len(names) <= MOST_TENSORS and sum(map(sizes.__getitem__, names)) <= MOST_BYTES:
@@ -67,22 +65,36 @@ class InnerValues:
         if isinstance(made, Invalid):
             return made
         if self.handed_out and made.model:
-            model = ModelProto.FromString(made.model.read_bytes())
-            shown = {output.name for output in model.graph.output}
-            types = self.base.types_of_all
-            named = [helper.make_value_info(name, types[name]) for name in self.tensors if name not in shown]
-            model.graph.output.extend(named)
-            made.model.write_bytes(model.SerializeToString())
-        samples = tuple(
-            Sample(one.feeds, {**one.expected, **{name: values[name] for name in self.tensors}})
-            for one, values in zip(made.samples, self.base.recorded.values, strict=True)
-        )
-        return replace(made, samples=samples, inside=self.tensors)
+            mark(made, self.base, self.tensors)
+        return replace(beside(made, self.base, self.tensors), inside=self.tensors)
 
 
-def _judgeable(base: Subgraph) -> Iterator[str]:
-    """Return what nodes make that the reference tells, but not what is the same for all data: runtimes fold that."""
-    for node in base.graph.nodes:
-        for name in node.outputs:
-            if base.has_reference(name) and name not in base.graph.data_independent:
-                yield name
+def known(base: Subgraph, *, finite: bool = False) -> Iterator[str]:
+    """Yield the tensors that nodes make of data and that the reference tells, in topological order.
+
+    What is the same for all data is left out, since runtimes fold it. ``finite``: so is what cannot be fed.
+    """
+    values = base.recorded.values
+    for name in base.graph.producers:
+        held = [one for sample in values if (one := sample.get(name)) and one.structure is None]
+        told = values and len(held) == len(values) and (not finite or all(one.finite for one in held))
+        if told and base.has_reference(name) and name not in base.graph.data_independent:
+            yield name
+
+
+def beside(made: Candidate, base: Subgraph, tensors: Sequence[str]) -> Candidate:
+    """Return a candidate with what these tensors should hold."""
+    samples = tuple(
+        Sample(one.feeds, {**one.expected, **{name: values[name] for name in tensors}})
+        for one, values in zip(made.samples, base.recorded.values, strict=True)
+    )
+    return replace(made, samples=samples)
+
+
+def mark(made: Candidate, base: Subgraph, tensors: Sequence[str]) -> None:
+    """Make these tensors outputs of the candidate's model, besides its own."""
+    assert made.model
+    model = ModelProto.FromString(made.model.read_bytes())
+    shown, types = {output.name for output in model.graph.output}, base.types_of_all
+    model.graph.output.extend(helper.make_value_info(name, types[name]) for name in tensors if name not in shown)
+    made.model.write_bytes(model.SerializeToString())

@@ -83,7 +83,7 @@ def page_of(
         "trials": trials,
         "curve": curve_of(summary),
         "sections": [*sections_of(report), *_named(material)],
-        "commands": [] if settings.checker.needs_caller else commands_of(folder, summary, command),
+        "commands": commands_of(folder, summary, command),
         "jobs": [*_steps(folder, summary), *_answers(folder, summary)],
         "made": made_now(),
         "version": version(),

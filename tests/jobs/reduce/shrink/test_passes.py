@@ -29,6 +29,7 @@ from runner.verdict import UNFIT, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 from tests.api.programs import lacks
+from tests.candidate_audit import AUDITED, KEEP_ALL, audited
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_hard_failures import saved
 from tests.model.models import model_of, tensor
@@ -50,8 +51,9 @@ def test_values_and_sizes_shrink_as_far_as_the_reference_stays_sound(tmp_path: P
     weights = [tensor("two", np.float32(2)), tensor("w", GOLDEN)]
     model = model_of(nodes, [INFO("x", 1, [4, 32])], [INFO("y", 1, [4, 32])], weights)
     given = saved(model, tmp_path, x=3 + RNG.random((4, 32)).astype(np.float32))
-    check = by_command(check_script(tmp_path, "sys.exit(int({'sub', 'sqrt', 'matmul'} <= nodes))"))
-    sized = winnow(*given, *check, "audit=true", folder=tmp_path / "sized")
+    body = "sys.exit(int({'sub', 'sqrt', 'matmul'} <= nodes))"
+    check = by_command(check_script(tmp_path, body), *AUDITED)
+    sized = winnow(*given, *check, KEEP_ALL, folder=tmp_path / "sized")
     assert sized.result["culprits"] == ["sub", "sqrt", "matmul"], sized.output
     fed = recorded.read(tmp_path / "sized" / "test_data_set_0" / "input_0.pb")
     assert fed.shape == (2, 2)
@@ -61,7 +63,7 @@ def test_values_and_sizes_shrink_as_far_as_the_reference_stays_sound(tmp_path: P
     assert "; reduced.onnx has simpler values and smaller shapes than the model" in sized.result["message"]
     rows = map(json.loads, (tmp_path / "sized" / "artifacts" / "index.jsonl").read_text().splitlines())
     assert {row["elements"] for row in rows if row["phase"] == "shrink"} == {3}, "its elements are levels"
-    assert "not as recorded" not in (tmp_path / "sized" / "audit.jsonl").read_text()
+    audited(sized)
     assert sized.result["checks"]["refine"] <= 6
     whole = winnow(*given, *check, "strategy.shrink=false", folder=tmp_path / "whole")
     assert whole.result["culprits"] == sized.result["culprits"]

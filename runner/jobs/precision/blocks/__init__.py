@@ -1,1 +1,0 @@
-"""Blocks of a network: layers that belong together."""

@@ -1,0 +1,313 @@
+"""Runs `strategy=passes`: the smallest set of switches that must be on for the failure, and the smallest that heal it.
+
+The model stays whole; what is searched are the optimizations of the target, or switches of the user's command. First
+the smallest set that fails with all others off, then each of its members alone off with all others on. Where none of
+these passes, something else fails as well, and the smallest set to turn off is searched for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from runner.candidate import Candidate, Variant
+from runner.errors import UsageError
+from runner.jobs.good_outputs import load_whole
+from runner.jobs.job import Job
+from runner.jobs.variants.switches import Switch, builder_switches, changes, overrides, session_switches
+from runner.jobs.variants.whole_model import WholeModel
+from runner.judgment import Status
+from runner.loading.load import Loaded
+from runner.loading.sanitize import own_file_only
+from runner.report.summary import Summary
+from runner.run_folder import MIXED
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, TensorRtBackend
+from runner.schema.checker import CommandChecker
+from runner.schema.diagnosis import PassesSettings
+from runner.schema.installed_choices import SEARCHES
+from runner.schema.root import Settings
+from runner.schema.strategy import chosen
+from runner.session.handover import HandOver
+from runner.session.judge import Judge
+from runner.session.question import NOTHING, Question
+from runner.session.reliability import Reliability
+from runner.session.result import Ending
+from runner.session.session import Session
+from runner.session.subject import Subject
+from runner.text import counted, listed, one_line
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome
+from strategies.procedure import Options
+from strategies.search import Claim, Step
+from strategies.search_space import Space
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+ALL_OFF = "the whole model with all of them off"
+HEALING_UNKNOWN = "what heals it is not known"
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Search the switches and leave the result folder behind. Raises UsageError where nothing can be switched."""
+    _refuse(settings)
+    with Job.opened(settings, folder, command) as job:
+        loaded = load_whole(job, job.folder)
+        subject = Passes(loaded.path, _switches(job), loaded.samples, job.settings.target)
+        with job.judge(subject, loaded, "settings") as judge:
+            return _Search(job, loaded, subject, judge).summary()
+
+
+def _refuse(settings: Settings) -> None:
+    strategy, checker = chosen(settings.strategy, PassesSettings), settings.checker
+    if checker.runs_own_code and not (isinstance(checker, CommandChecker) and strategy.switches):
+        raise UsageError(
+            f"strategy=passes checker={checker.name}: it runs code of yours, in which nothing is turned off from "
+            "here. Name the command's switches: checker=command checker.command='python check.py {model} {switches}' "
+            "strategy.switches=[--opt-a, --opt-b]; or take checker=auto, runs, finite, compare or builds"
+        )
+    if isinstance(checker, CommandChecker) and "{switches}" not in str(checker.command):
+        raise UsageError(
+            "checker.command does not name {switches}, so every trial is the same: checker.command='python check.py "
+            "{model} {switches}'"
+        )
+    if strategy.switches and not checker.runs_own_code:
+        raise UsageError(
+            f"strategy.switches: checker={checker.name} starts no command that they are for. Leave them out, or set "
+            "checker=command"
+        )
+    own_file_only(settings)
+
+
+def _switches(job: Job) -> tuple[Switch, ...]:
+    """Return what can be switched off. Raises UsageError where that is nothing."""
+    settings = job.settings
+    target = settings.target
+    found: tuple[Switch, ...] = ()
+    if named := chosen(settings.strategy, PassesSettings).switches:
+        found = tuple(Switch(word) for word in dict.fromkeys(named))
+    elif isinstance(target, OnnxRuntimeBackend):
+        reply = job.pool.call("optimizers", {}, python=target.python, timeout=settings.workers.timeout)
+        if reply.value is None:
+            raise UsageError(f"target=onnxruntime: {reply.failure.message if reply.failure else reply.death}")
+        found = session_switches(target, reply.value["names"])
+    elif isinstance(target, TensorRtBackend):
+        found = builder_switches(target)
+    if not found:
+        raise UsageError(
+            f"strategy=passes target={target.name}: nothing can be switched off there. Set target=onnxruntime or "
+            "target=tensorrt, or checker=command with strategy.switches=[--opt-a, --opt-b]"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Passes(WholeModel[Switch]):
+    """A trial is the switches that are on, or (``off``) those that are off. ``target``: its settings with all on."""
+
+    target: BackendSettings
+    off: bool = False
+
+    def identity(self) -> dict[str, str]:
+        """Return the names of all switches: a trial counts them."""
+        kind = "passes off" if self.off else "passes on"
+        return {"kind": kind, "switches": json.dumps([one.name for one in self.choices])}
+
+    def make(self, trial: Trial, folder: Path) -> Candidate:
+        """Return the model, with the settings of the target, or the words of the command, that the trial means."""
+        off = [one for number, one in enumerate(self.choices) if (number in trial.elements) is self.off]
+        words = tuple(one.name for one in self.choices if not one.key and one not in off)
+        return self.under(Variant(changes(self.target, off), words), trial, folder)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The searches of one run. ``subject``: a trial is the switches that are on."""
+
+    job: Job
+    loaded: Loaded
+    subject: Passes
+    judge: Judge
+
+    def summary(self) -> Summary:
+        """Search, and return what is reported."""
+        job, reliability = self.job, self.job.reliability()
+        session = self._session(self.judge, QUESTION, reliability)
+        healing: list[Trial] = []
+        alone: dict[str, str] = {}
+        ending = job.ended(session, lambda: self._asked(session, healing, alone))
+        if ending.trial is not None and ending.status is Status.found:
+            heals = [self.subject.names(one) for one in healing]
+            more = session.spent() and not session.inquiry.stopped and len(heals) < len(ending.trial)
+            asked = "; the budget was reached before more was asked" if more else ""
+            told = _told(self.subject, ending, heals) + _replaced(heals, alone)
+            ending = replace(ending, message=told + asked + session.cut_short + session.flakiness)
+        summary = job.summary(self.judge, ending, self.loaded, reliability)
+        if ending.trial is not None:
+            culprits = self.subject.names(ending.trial)
+            off = self._off_settings(healing[0]) if healing else {}
+            passes = {
+                "asked": len(self.subject.choices),
+                "needed": list(culprits),
+                "heals": [list(self.subject.names(one)) for one in healing],
+                "alone_off": alone,
+                "settings": off,
+                "overrides": list(overrides(off)),
+            }
+            summary = replace(summary, culprits=culprits, passes=passes)
+        job.bundle(summary)
+        return summary
+
+    def _asked(self, session: Session, healing: list[Trial], alone: dict[str, str]) -> Ending:
+        if ending := session.preflight():
+            return ending
+        if ending := self._all_off(session):
+            return ending
+        if self.job.settings.plan:
+            return session.planned()
+        ending = session.reduce()
+        if ending.status is Status.found and ending.trial is not None:
+            healing += self._healing(session, ending.trial, alone)
+        return ending
+
+    def _all_off(self, session: Session) -> Ending | None:
+        """Return how it ends where the failure needs none of the switches."""
+        verdict = session.judge.sure(NOTHING, "control", ALL_OFF)
+        if verdict.outcome is Outcome.PASS or session.reliability.rates is not None:
+            return None
+        what = counted(len(self.subject.choices), "switch")
+        if verdict.outcome is Outcome.FAIL:
+            return Ending(
+                Status.nothing_to_find, f"with all of {what} off the whole model fails as well: none of them is needed"
+            )
+        if verdict.outcome is Outcome.DIFFERENT:
+            return Ending(Status.could_not_judge, self._fails_otherwise(session, verdict, what))
+        return Ending(Status.could_not_judge, f"{ALL_OFF} ({what}) cannot be judged: {verdict.said}")
+
+    def _fails_otherwise(self, session: Session, verdict: Verdict, what: str) -> str:
+        """Say what is known where another failure is met with all switches off, and what can be asked then."""
+        other, studied = verdict.signature, session.judge.studied.signature
+        advice = (
+            "Put those that the model cannot do without into checker.command, and leave them out of strategy.switches"
+            if self.job.settings.checker.runs_own_code
+            else "Reduce the model (strategy=reduce), and ask this of what is left: the other failure may not be there"
+        )
+        return (
+            f"with all of {what} off the whole model fails in another way ({one_line(other)}) than with them on "
+            f"({studied.name if studied else 'which is studied'}). That one may hide the other, so it is not known "
+            f"whether any of them is needed. {advice}"
+        )
+
+    def _healing(self, session: Session, needed: Trial, alone: dict[str, str]) -> list[Trial]:
+        """Return the sets with which the whole model passes once they are off: each member alone, else the smallest.
+
+        As far as the budget goes. ``alone`` gets what comes of each member alone off.
+        """
+        whole = self.subject.space.whole
+        found: list[Trial] = []
+        for member in needed:
+            if session.spent():
+                return found
+            rest, (name,) = Trial(whole.elements - {member}), self.subject.names(Trial.of([member]))
+            ruling = session.ruled(session.judge, rest, "search", f"all but {name}", "search")
+            if ruling:
+                alone[name] = ruling.verdict.outcome.value
+            if ruling and ruling.answer is Answer.NO and ruling.verdict.outcome is Outcome.PASS:
+                found.append(Trial.of([member]))
+        return found if found or session.spent() else self._smallest(session)
+
+    def _smallest(self, session: Session) -> list[Trial]:
+        """Search for the smallest set to turn off: what was found is not all that fails."""
+        judge = session.judge.stage("passes off", replace(self.subject, off=True))
+        off = self._session(judge, OFF, session.reliability.renewed(OFF))
+        if off.preflight():
+            return []
+        ending = off.reduce()
+        return [ending.trial] if ending.status is Status.found and ending.trial is not None else []
+
+    def _session(self, judge: Judge, question: Question, reliability: Reliability) -> Session:
+        job, strategy = self.job, chosen(self.job.settings.strategy, PassesSettings)
+
+        def step(space: Space) -> Step:
+            return SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks))
+
+        handed = SameModel(job.settings.result, job.folder, job.tools.at, self.loaded.store)
+        return Session(
+            judge,
+            step,
+            question=question,
+            means=job.means,
+            reliability=reliability,
+            find_min_good=False,
+            hand_over=handed,
+        )
+
+    def _off_settings(self, off: Trial) -> dict[str, Any]:
+        return changes(self.subject.target, (self.subject.choices[number] for number in off))
+
+
+class SameModel(HandOver):
+    """Hands nothing over: the model stays as it is, and settings are what is found."""
+
+    def write(self, subject: Subject, trial: Trial, name: str) -> Path:
+        """Return the user's file."""
+        assert isinstance(subject, Passes) and subject.model
+        return subject.model
+
+    def label(self, name: str) -> str:
+        """Return that the settings are checked again."""
+        return "the answer again"
+
+
+@dataclass(frozen=True)
+class PassesQuestion(Question):
+    """Which switches are needed; ``off``: which have to be turned off."""
+
+    def begin(self, judge: Judge, whole: Verdict) -> None:
+        """Say what is searched for."""
+        if self.wants_failure:
+            super().begin(judge, whole)
+        else:
+            log.info("several fail independently of each other: which have to be off for the model to pass?")
+
+    def shown(self, subject: Subject, trial: Trial) -> str:
+        """Count switches."""
+        return counted(len(trial), "switch") + ("" if self.wants_failure else " off")
+
+
+QUESTION = PassesQuestion(
+    whole="the whole model",
+    nothing=ALL_OFF,
+    nothing_fails=(f"{ALL_OFF} does not pass", "the failure is not in what can be switched off."),
+)
+OFF = PassesQuestion(wanted=Outcome.PASS, whole=ALL_OFF, nothing="the whole model", name=MIXED)
+
+
+def _told(subject: Passes, ending: Ending, healing: Sequence[Sequence[str]]) -> str:
+    """Return the answer in a sentence; what was not proven is not said to be needed.
+
+    That a switch is needed where all others are off, and that the model passes with it alone off, are two things.
+    """
+    assert ending.trial is not None
+    needed = subject.names(ending.trial)
+    some, many = listed(needed), counted(len(subject.choices), "switch")
+    if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
+        said = f"{some} {'is' if len(needed) == 1 else 'are'} needed for the failure with all others of {many} off"
+    else:
+        said = f"with {some} on, of {many}, and all others off it still fails; that each is needed was not shown"
+    if len(healing) == len(needed) > 1:
+        return f"{said}; with any one of them off and all others on the whole model passes"
+    if len(healing) > 1:
+        some = listed([one for (one,) in healing])
+        return f"{said}; with any one of {some} off and all others on the whole model passes"
+    return f"{said}; " + (f"the whole model passes without {listed(healing[0])}" if healing else HEALING_UNKNOWN)
+
+
+def _replaced(healing: Sequence[Sequence[str]], alone: Mapping[str, str]) -> str:
+    """Return which switches are needed only while all others are off; "" for none."""
+    names = [name for name, outcome in alone.items() if outcome == Outcome.FAIL.value]
+    return f"; without {listed(names)} alone it still fails: another one does its part" if healing and names else ""

@@ -1,1 +1,0 @@
-"""A run of `strategy=versions`: in which releases of a package the failure is there."""

@@ -1,0 +1,83 @@
+"""What a run reads of the user's files, by content: whether a job of a sweep, or a step of a triage, still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+
+from runner.checkers.command.template import Template
+from runner.errors import UsageError
+from runner.files import sha256_of, stamp
+from runner.model.files.list_weights_files import weights_beside
+from runner.schema.root import Settings
+from runner.schema.settings import PathUse, path_values
+
+#: what is read of a folder: names that end so
+_VALUES, _RECORDINGS = frozenset({".npz", ".npy", ".pb"}), frozenset({".json", ".log", ".txt"})
+#: before the path of a file that a command names
+_COMMAND = "checker.command: "
+
+
+def digests(settings: Settings) -> dict[str, str | None]:
+    """Return the SHA-256 of each file that the ``settings`` of a job name and a run reads, by absolute path.
+
+    A model's external data count, and what a folder of values or recordings holds. None: there is no such file, or it
+    cannot be read. Where code of the user's runs is an entry as well.
+    """
+    found: dict[str, str | None] = {}
+    for key, use, path in files_read(settings):
+        for file in _files(key, use, Path(path).absolute()):
+            found[f"{_COMMAND if key == 'checker.command' else ''}{file}"] = _digest(file)
+    if settings.checker.runs_own_code or settings.inputs.name == "python":
+        found["cwd"] = str(Path(settings.cwd or ".").absolute())
+    return found
+
+
+def unchanged(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> bool:
+    """Whether two `digests` agree. What a command names and was not there before is what it writes itself."""
+    more = now.keys() - before.keys()
+    return all(key.startswith(_COMMAND) for key in more) and all(now.get(key) == before[key] for key in before)
+
+
+def files_read(settings: Settings) -> Iterator[tuple[str, PathUse, str]]:
+    """Yield the files and folders that a run reads: keys, what they are for, and paths."""
+    yield from ((key, use, path) for key, use, path in path_values(settings) if PathUse.READ in use)
+    yield from (("checker.command", PathUse.READ, str(path)) for path in files_of_command(settings).values())
+
+
+def files_of_command(settings: Settings) -> Mapping[str, Path]:
+    """Return the files that the check's command names, by the words of the command."""
+    command = getattr(settings.checker, "command", None)
+    with suppress(UsageError):  # the checker says so
+        return Template(command, Path(settings.cwd or "."), {}).files() if command else {}
+    return {}
+
+
+def _files(key: str, use: PathUse, path: Path) -> Iterator[Path]:
+    """Yield the files that are read for ``path``; itself, where it is no folder."""
+    if PathUse.MODEL in use:
+        yield path
+        yield from weights_beside(path)
+    elif not path.is_dir():
+        yield path
+    elif PathUse.PROGRAM in use:  # a virtual environment
+        yield path / "bin" / "python"
+    else:
+        inputs = key in ("inputs.path", "reference.path")
+        patterns, kinds = (("*", "*/*"), _VALUES) if inputs else (("**/*",), _RECORDINGS)
+        yield from (file for pattern in patterns for file in path.glob(pattern) if file.suffix.lower() in kinds)
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return _read(path, stamp(path)) if path.is_file() else None  # a pipe would be waited for
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _read(path: Path, _stamp: tuple[int, ...] | None) -> str:
+    """Read a file once for all jobs and steps, as long as its stamp is the same."""
+    return sha256_of(path)
