@@ -309,10 +309,10 @@ def genuine_replay(root: Path) -> dict[str, Any]:
     import yaml  # noqa: PLC0415
     from hydra import compose, initialize_config_dir  # noqa: PLC0415
 
-    from runner.cli.app import CONF  # noqa: PLC0415
     from runner.cli.config.compose import to_settings  # noqa: PLC0415
+    from runner.cli.config.sources import register  # noqa: PLC0415
     from runner.report.replay import configuration, write_replay  # noqa: PLC0415
-    from runner.schema.register import register  # noqa: PLC0415
+    from runner.schema.installed_choices import CONF  # noqa: PLC0415
 
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):

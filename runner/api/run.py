@@ -16,7 +16,6 @@ from runner.api.options import Options
 from runner.api.result import Result
 from runner.cli.claim_folder import KEYS, FolderTakenError, check_resumed, holding
 from runner.cli.config.paths import expand_home, rooted
-from runner.cli.config.renamed import GONE
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
 from runner.jobs.listener import CheckEvent, Listener, listening
@@ -25,7 +24,7 @@ from runner.report.result import RESULT_NAME, write_result
 from runner.report.summary import MistakeError, Summary
 from runner.schema.installed_choices import SCHEMAS
 from runner.schema.option_files import compose
-from runner.schema.root import Settings
+from runner.schema.root import GONE, Settings
 from runner.text import close
 
 #: what is no key of the configuration

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import numpy as np
 
 from runner.backends.errors import StageError
-from runner.backends.nested_graphs import all_graphs
+from runner.backends.nested_graphs import all_graphs, put_in_order
 from runner.backends.take_model_apart import take_apart
 from runner.backends.values.numpy_arrays import declared_as, from_array, from_python, to_python
 from runner.backends.values.value_structure import Structure, Value, of_value
@@ -63,6 +63,7 @@ class OnnxReference:
         try:
             # by path, since the evaluator of some versions opens the file itself and then does not find external data
             model = _linked(path) or onnx.load(path)
+            put_in_order(model.graph)
             take_apart(model, settings.get("inside") or {}, settings.get("wanted"))
             evaluator = ReferenceEvaluator(model)
         except Exception as error:

@@ -7,21 +7,20 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import hydra
-from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner import DISTRIBUTION
+from runner.cli import hydra_main
 from runner.cli.claim_folder import standing_in
 from runner.cli.config import argv as arguments
 from runner.cli.config import run_again, verbs
-from runner.cli.config.loader import loading
+from runner.cli.config.sources import register
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.launcher_memory import LauncherMemory
@@ -31,13 +30,10 @@ from runner.cli.signals import Arrived, Phase, terminable
 from runner.cli.streams import failure
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
-from runner.errors import UsageError, WinnowError
+from runner.errors import WinnowError
 from runner.judgment import FAILED_JOBS, Status
-from runner.program_name import program_name, program_words
+from runner.program_name import program_words
 from runner.report.summary import Summary
-from runner.schema.installed_choices import CONF
-from runner.schema.register import register
-from runner.text import close
 
 if TYPE_CHECKING:
     from runner.sweeps.sweep import Sweep
@@ -85,12 +81,10 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             if (code := _answered(typed)) is not None:
                 return code
             argv, file, stand = _for_hydra(typed)
-            _confirm_options(argv)
             command = (*words, *typed)
         sweep.prepare(memory, command)
-        hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-        with _hydra_argv([sys.argv[0], *argv]), standing_in(stand), loading(sweep.begins):
-            hydra_main(HydraTask(command, words, ended, arrived, sweep.record))()
+        with standing_in(stand):
+            hydra_main.run(argv, HydraTask(command, words, ended, arrived, sweep.record), sweep.begins)
     except WinnowError as error:
         sweep.withdraw()
         return _complain(str(error), error.exit_code, mark)
@@ -150,21 +144,6 @@ def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str, Path | None]:
     return ["--config-name", store_user_file(given.file), *beside, *given.argv], str(given.file), None
 
 
-def _confirm_options(argv: Sequence[str]) -> None:
-    """Raise UsageError for an option that is none: Hydra would end by itself, with the name of a file as ours."""
-    if not any(word.startswith("-") for word in argv):
-        return
-    parser = get_args_parser()
-
-    def refuse(message: str) -> NoReturn:
-        unknown = message.partition(": ")[2].split(" ")[0]
-        near = close(unknown, [*parser._option_string_actions]) if unknown.startswith("-") else ""
-        raise UsageError(f"{message}{near}. To see what there is: {program_name()} --help")
-
-    parser.error = refuse  # type: ignore[method-assign]
-    parser.parse_args(argv)
-
-
 def _asked(typed: Sequence[str]) -> str:
     """Return what answers a command line that only asks; nothing: it asks for a run, or Hydra."""
     if _HELP & {*typed}:
@@ -180,22 +159,6 @@ def _asked(typed: Sequence[str]) -> str:
     except PackageNotFoundError:
         own = "(not installed)"
     return f"winnow {own}, Hydra {hydra.__version__}"
-
-
-@contextmanager
-def _hydra_argv(argv: list[str]) -> Iterator[None]:
-    """Hydra reads sys.argv, and exits by itself on an error unless it is told to raise."""
-    before, sys.argv = sys.argv, argv
-    full_error = os.environ.get("HYDRA_FULL_ERROR")
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    try:
-        yield
-    finally:
-        sys.argv = before
-        if full_error is None:
-            os.environ.pop("HYDRA_FULL_ERROR", None)
-        else:
-            os.environ["HYDRA_FULL_ERROR"] = full_error
 
 
 def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary], words: Sequence[str]) -> int:

@@ -13,13 +13,12 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.artifacts.disk_space import FULL
-from runner.cli.config.renamed import GONE, KEYS
 from runner.errors import WinnowError
 from runner.judgment import Status
 from runner.program_name import install, program_name
 from runner.schema.documentation.type_words import type_words
 from runner.schema.installed_choices import SCHEMAS, added
-from runner.schema.root import Settings
+from runner.schema.root import GONE, Settings
 from runner.text import close, one_line
 
 #: how much of a path a message shows
@@ -63,8 +62,7 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
     if known := _mistaken_override(str(error)):
         return known
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-    renamed = [f" {before} is {now} now." for before, now in KEYS.items() if f"'{before}'" in text]
-    return f"{one_line(text.rstrip('.'), _LONGEST)}.{''.join(renamed)} {_next()}"
+    return f"{one_line(text.rstrip('.'), _LONGEST)}. {_next()}"
 
 
 def _next(key: str = "") -> str:
@@ -136,8 +134,6 @@ def whose_bug(error: BaseException, config: Mapping[str, Any]) -> str:
 
 def unknown_key(key: str, where: type | None, given: str = "") -> str:
     """Say that ``key`` (dotted) is no key of the settings class ``where``."""
-    if key in KEYS:
-        return f"{f'{given}: ' if given else ''}{key} is {KEYS[key]} now."
     if key in GONE:
         return f"{given or key}: {key} is gone, {GONE[key]}. Leave it out."
     parent, _, name = key.rpartition(".")

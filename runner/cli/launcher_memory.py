@@ -11,11 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.config.user_file import NAME
-from runner.schema.installed_choices import SCHEMAS
+from runner.cli.config.user_file import FILES, NAME
 
 #: holds the descriptor of the file in which it is left
 VARIABLE = "WINNOW_LAUNCHER"
@@ -26,7 +24,7 @@ class LauncherMemory:
     """What the launcher remembers for job ``number``.
 
     ``command``: what the user typed for the sweep. ``file``: a YAML file that was given; ``sections``: what it held
-    when the sweep began, as YAML by configuration group. ``resolved``: for each of Hydra's caching resolvers
+    when the sweep began, as YAML by the name that Hydra has for it. ``resolved``: for each of Hydra's caching resolvers
     (``${now:...}``) the arguments and values so far.
     """
 
@@ -39,15 +37,13 @@ class LauncherMemory:
     @staticmethod
     def of(number: int, command: Sequence[str], sweep: DictConfig) -> LauncherMemory:
         """Return what there is to remember for job ``number`` of the ``sweep`` with this configuration."""
-        store = ConfigStore.instance().repo
-        nodes = {group: (store.get(group, {}) if group else store).get(f"{NAME}.yaml") for group in ("", *SCHEMAS)}
-        stored = {group: node for group, node in nodes.items() if node is not None}
+        stored = {name: held for name, held in FILES.items() if name.rpartition("/")[2] == NAME}
         cache = OmegaConf.get_cache(sweep)
         return LauncherMemory(
             number,
             tuple(command),
-            next((str(node.provider) for node in stored.values()), ""),
-            {group: OmegaConf.to_yaml(node.node) for group, node in stored.items()},
+            next((file for _, file in stored.values()), ""),
+            {name: OmegaConf.to_yaml(node) for name, (node, _) in stored.items()},
             {
                 name: [(key, value) for key, value in known.items() if isinstance(value, (str, int, float, bool))]
                 for name, known in cache.items()
@@ -70,9 +66,7 @@ class LauncherMemory:
 
     def restore_file(self) -> None:
         """Let Hydra find the user's file as it was."""
-        for group, text in self.sections.items():
-            node = OmegaConf.create(text)
-            ConfigStore.instance().store(name=NAME, node=node, group=group or None, provider=self.file)
+        FILES.update({name: (DictConfig(OmegaConf.create(text)), self.file) for name, text in self.sections.items()})
 
     def restore_program(self) -> None:
         """Let messages name the program as it was typed for the sweep; a job is started by the path of a file."""

@@ -22,6 +22,7 @@ from runner.cli.claim_folder import FolderTakenError, holding, standing_in
 from runner.cli.config.compose import to_settings
 from runner.cli.config.hydra_record import HydraRecord
 from runner.cli.config.paths import rooted
+from runner.cli.config.sources import register
 from runner.cli.explain_errors import whose_bug
 from runner.cli.screen import latest_link
 from runner.cli.signals import Arrived, Terminated, held, terminable
@@ -32,7 +33,6 @@ from runner.judgment import ENDED_WELL, TERMINATED, Status
 from runner.loading.input_digests import digests
 from runner.report.result import read_result
 from runner.report.summary import MistakeError, Summary
-from runner.schema.register import register
 from runner.schema.root import Settings
 
 _log = logging.getLogger("winnow")
@@ -62,7 +62,6 @@ class HydraTask:
         typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)  # as the sweep planned it
         assert isinstance(typed, list)
         overrides = list(map(str, typed))
-        os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = refused = taken = False
         cut_off, answered = _cut_off(folder), job is not None and finished_jobs.ended_well(folder)
         inputs: Mapping[str, str | None] | None = None

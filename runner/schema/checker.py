@@ -5,7 +5,6 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from runner.errors import UsageError
-from runner.program_name import program_name
 from runner.schema.settings import PathUse, setting, settings
 
 AUTO = "auto"
@@ -51,19 +50,6 @@ class NonFiniteOutput(str, Enum):
 
     fail = "fail"
     ignore = "ignore"
-
-    @classmethod
-    def of(cls, key: str, value: Any) -> "NonFiniteOutput":
-        """Return what ``value`` means; earlier versions had true and false. Raises UsageError for any other."""
-        word = str(getattr(value, "value", value)).lower()
-        if word in ("fail", "true", "yes", "y", "on", "1"):
-            return cls.fail
-        if word in ("ignore", "false", "no", "n", "off", "0"):
-            return cls.ignore
-        said = "null" if value is None else value
-        raise UsageError(
-            f"{key}={said}: {key} takes fail | ignore. To see what there is: {program_name()} --help {key}"
-        )
 
 
 class Golden(str, Enum):
@@ -218,12 +204,8 @@ class FiniteChecker(CheckerSettings):
     runs_samples = looks_at_values = True
 
     name: str = "finite"
-    nan: Any = NonFiniteOutput.fail
-    inf: Any = NonFiniteOutput.fail
-
-    def __post_init__(self) -> None:
-        for key in ("nan", "inf"):
-            object.__setattr__(self, key, NonFiniteOutput.of(f"checker.{key}", getattr(self, key)))
+    nan: NonFiniteOutput = NonFiniteOutput.fail
+    inf: NonFiniteOutput = NonFiniteOutput.fail
 
 
 @settings

@@ -146,7 +146,6 @@ def config_of(schema: type) -> DictConfig:
     """
     node: DictConfig = OmegaConf.structured(schema)
     for key in map(str, node):
-        held = node._get_node(key)
-        if isinstance(held, DictConfig) and held._metadata.object_type is dict:  # not a group, whose keys are known
-            OmegaConf.set_struct(held, False)
+        if OmegaConf.get_type(node, key) is dict:  # not a group, whose keys are known
+            OmegaConf.set_struct(node[key], False)
     return node

@@ -21,6 +21,13 @@ from runner.schema.run import (
 from runner.schema.settings import PathUse, setting, settings
 from runner.schema.strategy import StrategySettings
 
+GONE = {
+    "audit": "as it tested Winnow's own cuts, which Winnow's tests do",
+    "in_process": "as a check runs in a worker; to debug it, call it on what was found: "
+    "check(str(found.model_path), found.inputs, found.expected)",
+}
+"""Why a key is no more."""
+
 
 @settings
 class Settings:

@@ -15,6 +15,7 @@ from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 
 from runner.cli.config.quoting import quote
+from runner.cli.config.sources import Folder
 from runner.cli.launcher_memory import VARIABLE
 from runner.cli.signals import ENDING
 from runner.sweeps.interruption import Interruption
@@ -38,7 +39,9 @@ def command_line(
     number: int, overrides: Sequence[str], folder: Path, sweep: DictConfig, loader: ConfigLoader
 ) -> list[str]:
     """Return the arguments of a run that is job ``number``, in ``folder``, of the ``sweep`` with this configuration."""
-    places = {item.provider: item.path.removeprefix("file://") for item in loader.get_search_path().get_path()}
+    places = {
+        item.provider: item.path.removeprefix(f"{Folder.scheme()}://") for item in loader.get_search_path().get_path()
+    }
     beside = ["--config-dir", places["command-line"]] if "command-line" in places else []
     typed = cast("list[str]", OmegaConf.to_container(sweep.hydra.overrides.hydra))  # interpolations as they are
     ours = {"mode": "RUN", "run.dir": quote(str(folder)), "job.id": number, "job.num": number}

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
 from hydra.core.utils import filter_overrides
 from hydra.errors import HydraException
+from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -127,10 +128,11 @@ def _holds(folder: Path, names: Sequence[str]) -> bool:
 
 def _jobs(config: DictConfig) -> list[list[str]]:
     sweeper = config.hydra.sweeper
-    if sweeper.get("_target_") != f"{BasicSweeper.__module__}.{BasicSweeper.__name__}":
+    basic: Any = next((one for one in Plugins.instance().discover(Sweeper) if one.__name__ == "BasicSweeper"), None)
+    if basic is None or sweeper.get("_target_") != f"{basic.__module__}.{basic.__name__}":
         return []
     try:
-        return BasicSweeper.split_arguments(_overrides(config), None)[0]
+        return list(basic.split_arguments(_overrides(config), None)[0])
     except (HydraException, ValueError):
         return []
 

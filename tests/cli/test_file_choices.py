@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hydra._internal.utils import create_automatic_config_search_path
-from hydra.types import RunMode
 
 from runner.cli.config.argv import rewrite
 from runner.cli.config.file_paths import parameters_from_file
-from runner.cli.config.loader import CONF, Loader
 from runner.errors import UsageError
-from runner.schema.register import register
 from tests.cli.test_argv import seen
+from tests.cli.test_loader import composed
 from tests.harness import winnow
 
 
@@ -40,15 +37,13 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_files_are_the_choices(pattern: str, names: list[str]) -> None:
     wanted = [f"failures/{name}.onnx" for name in names]
     assert seen(rewrite(["-m", f"model=glob({pattern})"]).argv[1]) == wanted
-    assert (
-        seen(f"model={parameters_from_file({'model': f'glob({pattern})'}, Path('my.yaml'), set())['model']}") == wanted
-    )
+    assert seen(f"model={parameters_from_file({'model': f'glob({pattern})'}, Path('my.yaml'))['model']}") == wanted
 
 
 def test_only_of_keys_that_hold_paths() -> None:
     assert rewrite(["-m", "strategy=glob(reduce*)"]).argv[1] == "strategy=glob(reduce*)"
     given = {"strategy": "glob(*)", "model": "a.onnx"}
-    assert parameters_from_file(given, Path("my.yaml"), set()) == given
+    assert parameters_from_file(given, Path("my.yaml")) == given
 
 
 def test_no_match_is_one_error() -> None:
@@ -71,12 +66,9 @@ def test_a_pattern_where_one_file_belongs(tmp_path: Path) -> None:
 
 
 def test_a_pattern_among_the_parameters_of_a_file(tmp_path: Path) -> None:
-    register()
     (tmp_path / "mine.yaml").write_text(
-        "defaults: [config, _self_]\nhydra: {mode: MULTIRUN, sweeper: {params: {model: 'glob(failures/*.onnx)'}}}\n"
+        "defaults: [config, _self_]\nhydra: {sweeper: {params: {model: 'glob(failures/*.onnx)'}}}\n"
     )
-    path = create_automatic_config_search_path(None, None, str(CONF))
-    path.prepend("command-line", f"file://{tmp_path}")
-    config = Loader(path, lambda _mode, _config: None).load_configuration("mine", [], RunMode.MULTIRUN)
+    config = composed("mine", [], tmp_path)
     wanted = [f"failures/{name}.onnx" for name in ("a,1", "b", "c[2]")]
     assert seen(f"model={config.hydra.sweeper.params.model}") == wanted

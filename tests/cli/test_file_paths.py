@@ -61,19 +61,9 @@ def test_what_is_looked_up_by_its_name_and_what_is_no_path(repository: Path) -> 
         assert from_file(plain, "checker", file) == plain
 
 
-def test_what_is_only_where_the_user_stands_is_taken_with_a_word(
-    repository: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, told = repository / "my.yaml", set[str]()
+def test_what_is_only_where_the_user_stands_is_not_meant(repository: Path) -> None:
     Path("net.onnx").touch()
-    assert from_file("net.onnx", "model", file, told) == "net.onnx"
-    assert from_file("net.onnx", "model", file, told) == "net.onnx"
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1 and "model=net.onnx is taken from where you stand" in said[0] and str(repository) in said[0]
-    assert from_file("net.onnx", "result.path", file) == str(repository / "net.onnx"), "nothing is lost by it"
-    (repository / "net.onnx").touch()
-    assert from_file("net.onnx", "model", file) == str(repository / "net.onnx")
-    assert capsys.readouterr().err == ""
+    assert from_file("net.onnx", "model", repository / "my.yaml") == str(repository / "net.onnx")
 
 
 def test_a_script_beside_the_file_of_a_command_that_runs_elsewhere(
@@ -108,7 +98,7 @@ def test_odd_names(repository: Path) -> None:
     assert from_file("${seed}/a", "model", odd / "my.yaml") == "${seed}/a", "where that starts is not known yet"
 
 
-def test_choices_of_a_sweep(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_choices_of_a_sweep(repository: Path) -> None:
     for name in ("a.onnx", "b, c.onnx"):
         (repository / name).touch()
     file = repository / "my.yaml"
@@ -118,7 +108,7 @@ def test_choices_of_a_sweep(repository: Path, capsys: pytest.CaptureFixture[str]
         "inputs.path": "gone.npz",
         "target.model": "glob(*.onnx)",
     }
-    made = parameters_from_file(given, file, set())
+    made = parameters_from_file(given, file)
     found = f"'{repository / 'a.onnx'}','{repository / 'b, c.onnx'}'"
     expected = {**given, "model": found.replace("'", "", 2), "target.model": found}
     expected["inputs.path"] = str(repository / "gone.npz")
@@ -126,15 +116,12 @@ def test_choices_of_a_sweep(repository: Path, capsys: pytest.CaptureFixture[str]
     (repository.parent / "models").mkdir()
     above = repository.parent / "models" / "m.onnx"
     above.touch()
-    made = parameters_from_file({"model": "../models/m.onnx", "target.model": "glob(../models/*.onnx)"}, file, set())
+    made = parameters_from_file({"model": "../models/m.onnx", "target.model": "glob(../models/*.onnx)"}, file)
     assert made == {"model": str(above), "target.model": f"'{above}'"}, "no .. in what a sweep's table shows"
-    Path("old.onnx").touch()
-    old = parameters_from_file({"model": "glob(ol*.onnx)"}, file, set())
-    assert old == {"model": "'old.onnx'"} and "is taken from where you stand" in capsys.readouterr().err
     with pytest.raises(UsageError, match=f"looked from {repository}"):
-        parameters_from_file({"model": "glob(gone*.onnx)"}, file, set())
+        parameters_from_file({"model": "glob(gone*.onnx)"}, file)
     del given["target.model"]
-    assert parameters_from_file(given, Path("my.yaml"), set()) == given
+    assert parameters_from_file(given, Path("my.yaml")) == given
 
 
 def test_a_file_its_groups_and_what_is_typed(repository: Path) -> None:

@@ -16,11 +16,11 @@ from omegaconf import DictConfig
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.cli.config.compose import to_settings
-from runner.cli.config.loader import CONF
 from runner.cli.config.paths import rooted
+from runner.cli.config.sources import register
 from runner.cli.finished_jobs import settings_digest
 from runner.loading.input_digests import digests, unchanged
-from runner.schema.register import register
+from runner.schema.installed_choices import CONF
 
 
 def save(path: Path, value: float) -> None:

@@ -1,130 +1,71 @@
-"""A run is composed once, though Hydra asks twice, and is what Hydra would have composed."""
+"""What Hydra composes of Winnow's files and a user's, asked by its public interface alone."""
 
 from __future__ import annotations
 
-from io import StringIO
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import hydra
 import pytest
-import yaml
-from hydra._internal.utils import create_automatic_config_search_path
-from hydra.core.utils import setup_globals
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
 from hydra.errors import ConfigCompositionException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf._utils import get_yaml_loader
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli.config.bounded_yaml import fast_yaml
-from runner.cli.config.loader import CONF, Loader, loading
-from runner.schema.register import register
+from runner.cli.config.sources import register, searching
+from runner.cli.config.user_file import FILES, NAME, store_user_file
+from runner.cli.hydra_main import options
+from runner.errors import UsageError
+from runner.schema.installed_choices import CONF
+from tests.harness import ROOT
 
-TYPED = ["model=net.onnx", "strategy=repeat"]
+PRIVATE = re.compile(r"(hydra|omegaconf)\._[a-z]|from (hydra|omegaconf)[\w.]* import .*\b_")
+#: what both have by a name that begins so, and the project has not
+INTERNALS = re.compile(
+    r"\._(get_node|get_flag|set_flag|get_parent|is_none|is_missing|is_interpolation|metadata|content|value\(\)|iter_ex"
+    r"|normalize_file_name|load_single_config|compose_config\w*|find_object_source|option_string_actions)\b"
+)
 
 
-def test_a_run_is_composed_at_the_question_for_its_mode() -> None:
+def composed(name: str, overrides: Sequence[str], folder: Path | None = None) -> DictConfig:
     register()
-    setup_globals()
-    begun: list[tuple[RunMode, DictConfig]] = []
-    path = create_automatic_config_search_path(None, None, str(CONF))
-    loader, plain = (Loader(path, lambda mode, config: begun.append((mode, config))) for _ in range(2))
-    asked = loader.load_configuration("config", TYPED, RunMode.MULTIRUN, validate_sweep_overrides=False)
-    assert asked.hydra.mode is None and not begun
-    now = [*TYPED, "hydra.mode=RUN"]  # as Hydra goes on where no mode was set
-    config = loader.load_configuration("config", now, RunMode.RUN)
-    (started,) = begun
-    assert started[0] is RunMode.RUN and started[1] is config
-    at_once = plain.load_configuration("config", now, RunMode.RUN)
-    assert OmegaConf.to_container(config) == OmegaConf.to_container(at_once)
-    assert len(begun) == 1, "where nobody asks for a mode nothing begins"
+    with searching(None, str(folder) if folder else None), hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return GlobalHydra.instance().config_loader().load_configuration(name, list(overrides), RunMode.RUN)
 
 
-def test_a_sweep_is_composed_as_one() -> None:
+def test_no_private_name_of_theirs_is_touched() -> None:
+    found = []
+    for folder in ("runner", "strategies"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = path.read_text()
+            theirs = re.search(r"^\s*(import|from) (hydra|omegaconf)\b", text, re.MULTILINE)
+            lines = text.splitlines() if theirs else []
+            found += [f"{path.name}: {one}" for one in lines if PRIVATE.search(one) or INTERNALS.search(one)]
+    assert found == []
+
+
+def test_our_own_files_are_read_as_omegaconf_reads_them() -> None:
     register()
-    begun: list[RunMode] = []
-    path = create_automatic_config_search_path(None, None, str(CONF))
-    loader = Loader(path, lambda mode, _: begun.append(mode))
-    loader.load_configuration("config", ["model=a,b"], RunMode.MULTIRUN, validate_sweep_overrides=False)
-    loader.load_configuration("config", ["model=a,b", "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
-    assert begun == [RunMode.MULTIRUN]
-
-
-CHOSEN = [
-    *(f"strategy={path.stem}" for path in sorted((CONF / "strategy").glob("*.yaml"))),
-    *(f"checker={path.stem}" for path in sorted((CONF / "checker").glob("*.yaml"))),
-    *("target=tensorrt", "reference=onnx_reference", "inputs=files", "workers=parallel", "hydra/launcher=basic"),
-]
-
-
-def test_files_that_are_merged_at_once_make_what_hydra_makes_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    register()
-    setup_globals()
-    path = create_automatic_config_search_path(None, None, str(CONF))
-    loader = Loader(path, lambda _mode, _config: None)
-    at_once = {one: loader.load_configuration("config", [one], RunMode.RUN) for one in CHOSEN}
-    monkeypatch.delattr(Loader, "_compose_config_from_defaults_list")
-    for one, config in at_once.items():
-        theirs = loader.load_configuration("config", [one], RunMode.RUN)
-        assert OmegaConf.to_yaml(config) == OmegaConf.to_yaml(theirs), one
-        assert _kinds(config) == _kinds(theirs), one
-
-
-def _kinds(node: DictConfig, prefix: str = "") -> dict[str, tuple[object, ...]]:
-    """Return what OmegaConf knows of each node: its type, its parent, whether it takes new keys and may be changed."""
-    found: dict[str, tuple[object, ...]] = {}
-    for key in map(str, node):
-        inner = node._get_node(key)
-        assert inner is not None and not isinstance(inner, list)
-        flags = (inner._get_flag("struct"), inner._get_flag("readonly"))
-        found[prefix + key] = (OmegaConf.get_type(node, key), *flags, inner._get_parent() is node)
-        if isinstance(inner, DictConfig) and not (inner._is_none() or inner._is_missing()):
-            found |= _kinds(inner, f"{prefix}{key}.")
-    return found
+    with _initialized() as loader:
+        (own,) = [one for one in loader.get_sources() if one.provider == "main"]
+    files = sorted(CONF.rglob("*.yaml"))
+    for path in files:
+        read = own.load_config(str(path.relative_to(CONF))).config
+        assert repr(OmegaConf.to_container(read)) == repr(OmegaConf.to_container(OmegaConf.load(path))), path
+    assert len(files) > 30
 
 
 def test_a_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
-    register()
-    setup_globals()
     (tmp_path / "checker").mkdir()
     (tmp_path / "checker" / "mine.yaml").write_text(
         "defaults: [/schema/checker/runs@_here_, /shared/checker@_here_, _self_]\ntimeout: long\n"
     )
-    path = create_automatic_config_search_path(None, None, str(CONF))
-    path.prepend("test", str(tmp_path))
-    loader = Loader(path, lambda _mode, _config: None)
     with pytest.raises(ConfigCompositionException, match="In 'checker/mine': ValidationError"):
-        loader.load_configuration("config", ["checker=mine"], RunMode.RUN)
-
-
-ODD = """
-words: [on, off, yes, no, true, ~, "", 'a: b', 1_000, 0x1f, 0o7, 017, 1:30, 2026-01-02]
-numbers: [1e3, 1e-5, .5, -.inf, .nan, 1_0.5e+3, 1E5]
-a: "${b}/\\u00e9"
-b: |
-  two
-  lines
-c: >-
-  folded
-  once
-same: &one [1, {x: 2}]
-again: *one
-"""
-
-
-def test_yaml_is_read_as_omegaconf_reads_it() -> None:
-    plain, fast = get_yaml_loader(), fast_yaml(get_yaml_loader)
-    assert fast is fast_yaml(get_yaml_loader), "it is made once"
-    texts = [path.read_text() for path in sorted(CONF.rglob("*.yaml"))] + [ODD]
-    assert len(texts) > 30
-    for text in texts:
-        assert repr(yaml.load(StringIO(text), fast)) == repr(yaml.load(text, plain)) == repr(yaml.load(text, fast))
-    with pytest.raises(yaml.YAMLError, match="duplicate key a"):
-        yaml.load(StringIO("a: 1\nb: 2\na: 3"), fast)
-    with pytest.raises(yaml.YAMLError, match="python/object/apply"):
-        yaml.load(StringIO("!!python/object/apply:os.system [true]"), fast)
-    with pytest.raises(yaml.YAMLError) as wrong:
-        yaml.load(StringIO("a: 1\nb: ["), fast)
-    assert wrong.value.problem_mark.line in (1, 2)
+        composed("config", ["checker=mine"], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +73,81 @@ def test_yaml_is_read_as_omegaconf_reads_it() -> None:
     [("a: " + "[" * 60_000, "nested deeper than 50 levels"), ("a: &a [*a]", "an alias within what it stands for")],
 )
 def test_a_text_in_a_value_is_bounded(text: str, said: str) -> None:
-    """Such texts come out of files too, by `oc.create`; libyaml's parser dies of one that nests without end."""
+    """Such texts come out of files too, by `oc.create`."""
+    register()
     config = OmegaConf.create({"cwd": f"${{oc.create:{text!r}}}"})
-    with loading(lambda mode, config: None), pytest.raises(OmegaConfBaseException, match=said):
+    with pytest.raises(OmegaConfBaseException, match=said):
         config.cwd  # noqa: B018
+
+
+EVIL = {"common/evil": "_target_: os.abort\n", "hydra/callbacks/evil": "x: {_target_: os.abort}\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"mine": "defaults: [config, /common/evil@hydra.callbacks.x]"}, "defaults: /common/evil@hydra.callbacks.x"),
+        ({"mine": "defaults: [config, {/common@_global_.hydra.x: evil}]"}, "defaults: /common@_global_.hydra.x"),
+        ({"mine": "defaults: [config, '/common/evil@[hydra].x']"}, "defaults: /common/evil@"),
+        ({"mine": "defaults: [config, {hydra/callbacks: evil}]"}, "hydra.callbacks"),
+        ({"mine": "defaults: [config, {override hydra/launcher: in}]", "hydra/launcher/in": "defaults: [/common/evil]"},
+         "defaults: /common/evil"),
+        ({"mine": "defaults: [config, /a]", "a": "# @package hydra.callbacks\nx: {_target_: b}"}, "hydra.callbacks"),
+        ({"mine": "defaults: [config, /a]", "a": "# @package _global_.hydra\ncallbacks: {}"}, "hydra.callbacks"),
+        ({"mine": "defaults: [config, /a@_global_]", "a": "hydra: {job: {env_set: {A: b}}}"}, "hydra.job.env_set"),
+        ({"mine": "defaults: [config, {'[hydra]/callbacks': evil}]", "[hydra]/callbacks/evil": "x: 1"}, "[hydra]"),
+    ],
+)  # fmt: skip
+def test_whatever_way_a_file_takes_to_hydras_own_section(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    for name, text in {**EVIL, **files}.items():
+        (tmp_path / f"{name}.yaml").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        composed("mine", [], tmp_path)
+
+
+def test_a_file_outside_the_groups_has_its_paths_from_its_folder(tmp_path: Path) -> None:
+    for name, text in (
+        ("common/judge", "file: judge.py\n"),
+        ("checker/ours", "defaults: [python, /common/judge@_here_, _self_]\n"),
+        ("hydra-bugs/one", "# @package _global_\nmodel: net.onnx\ninputs: {path: a.npz}\n"),
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    config = composed("config", ["checker=ours", "+hydra-bugs=one", "inputs=files"], tmp_path)
+    assert config.checker.file == str(tmp_path / "common" / "judge.py")
+    assert config.model == str(tmp_path / "hydra-bugs" / "net.onnx")
+
+
+def test_the_users_own_file_is_nothing_to_choose(tmp_path: Path) -> None:
+    (tmp_path / "my.yaml").write_text("checker: {name: finite}\nmodel: a.onnx\n")
+    register()
+    try:
+        name = store_user_file(tmp_path / "my.yaml")
+        assert composed(name, []).checker.name == "finite"
+        with _initialized() as loader:
+            assert NAME not in loader.get_group_options("checker") and "finite" in loader.get_group_options("checker")
+            assert "command" in loader.get_group_options("schema/checker", ObjectType.CONFIG)
+            assert loader.get_group_options("schema", ObjectType.GROUP)[0] == "artifacts"
+    finally:
+        FILES.clear()
+
+
+@contextmanager
+def _initialized() -> Iterator[hydra.core.config_loader.ConfigLoader]:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        yield GlobalHydra.instance().config_loader()
+
+
+def test_folders_that_another_program_has_hydra_search_are_left_alone(tmp_path: Path) -> None:
+    register()
+    with hydra.initialize_config_dir(str(tmp_path), version_base="1.3"):
+        places = [one.path for one in GlobalHydra.instance().config_loader().get_search_path().get_path()]
+    assert places == ["pkg://hydra.conf", str(tmp_path), "structured://"]
+
+
+def test_options_stand_anywhere_and_a_wrong_one_is_explained() -> None:
+    given = options(["a=1", "-m", "b=2", "--config-dir", "d"])
+    assert (given.overrides, given.multirun, given.config_dir) == (["a=1", "b=2"], True, "d")
+    with pytest.raises(UsageError, match=r"unrecognized arguments: --cgf \(did you mean --cfg\?\)"):
+        options(["--cgf"])

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 from hydra import initialize_config_dir
-from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from runner.cli.app import CONF
 from runner.cli.config.replayed import from_here, replayed
-from runner.cli.config.user_file import NAME, store_user_file
+from runner.cli.config.sources import register
+from runner.cli.config.user_file import FILES, NAME, store_user_file
 from runner.cli.signals import held
 from runner.errors import UsageError
-from runner.schema.register import register
+from runner.schema.installed_choices import CONF
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +33,12 @@ def written(path: Path, text: str) -> Path:
 def test_a_replay_with_what_is_changed_in_it_leaves_the_run_s_own_file_alone(tmp_path: Path) -> None:
     own = written(tmp_path / "own.yaml", "model: own.onnx\nchecker: {name: compare, rtol: 0.5}\n")
     store_user_file(own)
-    stored = ConfigStore.instance().repo[f"{NAME}.yaml"]
+    stored = FILES[NAME]
     replay = written(tmp_path / "replay.yaml", "model: net.onnx\nchecker: {name: finite}\n")
     settings = replayed(replay, ["target.python=new/bin/python"])
     assert settings.model == str(tmp_path / "net.onnx") and settings.checker.name == "finite"
     assert settings.target.python == str(tmp_path / "new/bin/python")
-    assert ConfigStore.instance().repo[f"{NAME}.yaml"] is stored
-    assert ConfigStore.instance().repo["checker"][f"{NAME}.yaml"].provider == str(own)
+    assert FILES[NAME] is stored and FILES[f"checker/{NAME}"][1] == str(own)
 
 
 def test_paths_that_are_typed_start_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,14 +13,15 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from runner.checkers.backend_run import digests_of
-from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
+from runner.cli.config.sources import register
+from runner.cli.explain_errors import unknown_key
 from runner.cli.overwrite_guard import spare_inputs
 from runner.cli.validate import check_given
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
-from runner.schema.register import register
+from runner.schema.installed_choices import CONF
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings, ResultSettings
 
@@ -260,3 +261,7 @@ def test_paths_that_runtimes_do_not_take(here: Path, key: str) -> None:
 def test_places_where_nothing_can_be_written(here: Path, key: str) -> None:
     with pytest.raises(UsageError, match=f"{key}=/proc/x/y: nothing can be written in /proc"):
         check_given(settings("checker=command", "checker.command=x", f"{key}=/proc/x/y"))
+
+
+def test_a_key_that_is_gone_is_said_to_be_gone() -> None:
+    assert unknown_key("audit", Settings, "audit=true").startswith("audit=true: audit is gone, as it tested Winnow's")

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from runner.schema.register import SCHEMAS, register
+from runner.cli.config.sources import SCHEMAS, register
 from tests.harness import ROOT
 
 _DEAD = "http://127.0.0.1:9"

@@ -174,3 +174,24 @@ def test_a_node_that_does_nothing_is_not_taken_for_what_it_reads(tmp_path: Path)
     elder = kin(halves((0, 1), "p"), tmp_path)
     told = matched(kin(halves((0, 1), "c", by=(0.5, 0.0)), tmp_path), elder)  # c0 - 0: its value is that of p0
     assert told["c2"] == "p2"
+
+
+def test_inputs_that_are_swapped_below_another_bug_are_not_told_by_their_place(tmp_path: Path) -> None:
+    """A node is left out above, so that no value agrees; the place among the inputs is what is wrong."""
+
+    def made(names: str, above: tuple[str, ...], reads: tuple[str, str]) -> ModelProto:
+        nodes, at = [], "x"
+        for operator in above:
+            nodes.append(helper.make_node(operator, [at], [f"{names}_{operator}"]))
+            at = f"{names}_{operator}"
+        nodes += [helper.make_node(operator, [at], [f"{names}_{operator}"]) for operator in ("Sigmoid", "Tanh")]
+        nodes.append(helper.make_node("Sub", [f"{names}_{one}" for one in reads], [f"{names}_Sub"]))
+        ends = [helper.make_tensor_value_info(name, 1, [40]) for name in ("x", f"{names}_Sub")]
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    elder = kin(made("p", ("Erf", "Softplus"), ("Sigmoid", "Tanh")), tmp_path)
+    told = matched(kin(made("c", ("Erf",), ("Tanh", "Sigmoid")), tmp_path), elder)
+    assert told["c_Sub"] == "p_Sub"
+    assert {told.get(f"c_{one}", f"p_{one}") for one in ("Sigmoid", "Tanh")} == {"p_Sigmoid", "p_Tanh"}
+    assert told.get("c_Tanh") != "p_Sigmoid"

@@ -16,7 +16,7 @@ from typing import Any, Dict, List
 
 from runner.backends.emulation.lower_operators import LOW, Lowering
 from runner.backends.emulation.original_names import free_ends
-from runner.backends.nested_graphs import bodies, graphs
+from runner.backends.nested_graphs import bodies, graphs, put_in_order
 
 _FLOAT = 1
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
@@ -105,6 +105,7 @@ class _Rounder:
     def rewrite(self) -> None:
         """Rewrite the top-level graph and all below it."""
         onnx = self._onnx
+        put_in_order(self._model.graph)
         inferred = onnx.shape_inference.infer_shapes(self._model)
         for graph, known in zip(graphs(self._model.graph), graphs(inferred.graph)):  # noqa: B905 - see above
             del graph.value_info[:]

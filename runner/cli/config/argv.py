@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from runner.cli.config import file_choices, renamed, verbs
+from runner.cli.config import file_choices, verbs
 from runner.cli.config.paths import exists, use_of
 from runner.cli.config.quoting import means_itself, parse, quote
 from runner.errors import UsageError
@@ -56,7 +56,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
     words: list[str] = []
     given: list[str] = []
     previous = ""
-    for argument in renamed.overrides(typed):
+    for argument in typed:
         match = _OVERRIDE.fullmatch(argument)
         if argument.partition("=")[0] == "--experimental-rerun":
             raise UsageError(

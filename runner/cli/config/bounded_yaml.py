@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,32 +60,6 @@ def read_yaml(path: Path, loader: type[BoundedLoader] = BoundedLoader) -> Any:
         raise invalid(path, error) from error
     except (ValueError, OverflowError) as error:  # a date or a number that is none
         raise UsageError(f"{path}: not valid YAML ({error}).") from error
-
-
-@cache
-def fast_yaml(loader: Callable[[], Any]) -> Callable[[Any], Any]:
-    """Return what reads YAML as the class that ``loader`` makes, OmegaConf's own; that is made for each file anew.
-
-    Open files are read by libyaml's parser where PyYAML has it, which nests as deep as it is told to, and dies of it:
-    they have been bounded, or are an installed package's. Texts come out of values, from anywhere, and are bounded.
-    """
-    theirs: Any = loader()
-
-    class Bounded(BoundedLoader, theirs):  # type: ignore[misc]
-        pass
-
-    try:
-        from yaml._yaml import CParser  # noqa: PLC0415 - not everywhere
-    except ImportError:
-        return Bounded
-
-    class Fast(CParser, theirs):  # type: ignore[misc]
-        def __init__(self, stream: Any) -> None:
-            CParser.__init__(self, stream)
-            yaml.constructor.SafeConstructor.__init__(self)
-            yaml.resolver.Resolver.__init__(self)
-
-    return lambda stream: (Bounded if isinstance(stream, (str, bytes)) else Fast)(stream)
 
 
 def invalid(file: Path | str, error: yaml.YAMLError) -> UsageError:

@@ -29,12 +29,16 @@ def _declared(schema: type, prefix: str = "") -> Iterator[tuple[str, PathUse]]:
 
 PATH_KEYS = dict(_declared(Settings))
 """What the path is for, by key: the keys of all choices."""
+SECTIONS = frozenset({*(item.name for item in fields(Settings)), "hydra"})
+ANY_SECTION = "*"
+"""In place of a section's name: whichever has such a key."""
+_USES = {f"{ANY_SECTION}.{key.rpartition('.')[2]}": use for key, use in PATH_KEYS.items()} | PATH_KEYS
 
 
 def use_of(key: str) -> PathUse:
     """Return what the path that ``key`` holds is for, also of one in a mapping to libraries; nothing: it holds none."""
-    above = PATH_KEYS.get(key.rpartition(".")[0], PathUse(0))
-    return PATH_KEYS.get(key, above if PathUse.LIBRARY in above else PathUse(0))
+    above = _USES.get(key.rpartition(".")[0], PathUse(0))
+    return _USES.get(key, above if PathUse.LIBRARY in above else PathUse(0))
 
 
 def expand_home(section: _Section) -> _Section:

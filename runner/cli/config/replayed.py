@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hydra.core.config_store import ConfigStore
-from hydra.core.default_element import GroupDefault
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -19,13 +17,14 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import is_by_name, rooted, use_of
 from runner.cli.config.quoting import parse, quote
-from runner.cli.config.user_file import NAME, store_user_file
+from runner.cli.config.user_file import store_user_file
 from runner.cli.explain_errors import explain
 from runner.cli.signals import held
 from runner.errors import UsageError
-from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 
+#: beside the run's own file, of which later jobs of a sweep may be composed
+_NAME = "winnow-replay"
 #: what the command line may change in a kept result: what runs it, and what judges it
 _CHANGES = frozenset({"target", "reference", "checker"})
 #: what a run about kept results reads for itself
@@ -58,11 +57,11 @@ def typed_changes(recorded: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _sections(name: str) -> list[str]:
     """Return what a file of the user's says something of, which the run that goes on was composed from."""
-    result = None if name == "config" else GlobalHydra.instance().config_loader().repository.load_config(name)  # type: ignore[attr-defined]
-    if result is None:
-        return []
-    groups = [one.group for one in result.defaults_list or () if isinstance(one, GroupDefault) and one.group]
-    return [*groups, *map(str, result.config)]
+    sources = GlobalHydra.instance().config_loader().get_sources() if name != "config" else []
+    found: Any = next((one.load_config(name).config for one in sources if one.is_config(name)), {})
+    chosen = [key for entry in found.get("defaults") or () if isinstance(entry, Mapping) for key in entry]
+    groups = [re.sub(r"^(?:(?:override|optional) +)*/?|@.*", "", str(key)) for key in chosen]
+    return [*groups, *(str(key) for key in found if key != "defaults")]
 
 
 def replayed(path: Path, overrides: Sequence[str]) -> Settings:
@@ -71,29 +70,14 @@ def replayed(path: Path, overrides: Sequence[str]) -> Settings:
     Raises UsageError for a file that is no such thing, and for what it may not say.
     """
     try:
-        with held(), _own_file_kept():  # OmegaConf loses an interruption in the midst of its own work
-            store_user_file(path)
-            config = GlobalHydra.instance().config_loader().load_configuration(NAME, list(overrides), RunMode.RUN)
+        with held():  # OmegaConf loses an interruption in the midst of its own work
+            name = store_user_file(path, _NAME)
+            config = GlobalHydra.instance().config_loader().load_configuration(name, list(overrides), RunMode.RUN)
             with open_dict(config):
                 del config["hydra"]
             return rooted(to_settings(config), path.parent)
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
-        raise UsageError(explain(error).replace(NAME, str(path))) from error
-
-
-@contextmanager
-def _own_file_kept() -> Iterator[None]:
-    """Leave the file of the run that goes on where Hydra finds it: later jobs of a sweep may be composed from it."""
-    repository, name = ConfigStore.instance().repo, f"{NAME}.yaml"
-    places = [repository, *(repository[group] for group in SCHEMAS if group in repository)]
-    before = [place.get(name) for place in places]
-    try:
-        yield
-    finally:
-        for place, entry in zip(places, before, strict=True):
-            place.pop(name, None)
-            if entry is not None:
-                place[name] = entry
+        raise UsageError(explain(error).replace(_NAME, str(path))) from error
 
 
 def from_here(override: str) -> str:

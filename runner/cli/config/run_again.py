@@ -17,9 +17,9 @@ from typing import Any
 from runner import run_folder
 from runner.cli.config import argv as arguments
 from runner.cli.config import verbs
+from runner.cli.config.allowed import refuse_parameters
 from runner.cli.config.bounded_yaml import read_yaml
-from runner.cli.config.loader import refuse_parameters
-from runner.cli.config.paths import is_by_name, use_of
+from runner.cli.config.file_paths import content_from_file
 from runner.cli.config.quoting import quote
 from runner.cli.config.user_file import read_settings, store_content
 from runner.cli.screen.fields import number
@@ -27,10 +27,11 @@ from runner.errors import UsageError
 from runner.judgment import ENDED_WELL, Status
 from runner.program_name import program_name
 from runner.report.result import read_result
-from runner.schema.settings import PathUse
 
 VERB = "resume"
 _RUN, _HYDRA, _SWEEP = ".hydra/config.yaml", ".hydra/hydra.yaml", "multirun.yaml"
+#: relative paths in such a folder are as in a file that lies where the user stood
+_SETTINGS = "settings.yaml"
 _WORD = re.compile(r"[+~]{0,2}[A-Za-z_][\w./]*(=.*)?", re.DOTALL)
 _PLAIN = re.compile(r"\w+")
 _ANSWERS = ENDED_WELL | {Status.not_as_expected.exit_code}
@@ -72,7 +73,7 @@ class RunAgain:
     def _run(self) -> tuple[list[str], str, Path | None]:
         file = self.folder / _RUN
         stood = _stood_in(self.folder / _HYDRA)
-        content = _rooted(read_settings(file), stood)
+        content = content_from_file(read_settings(file), stood / _SETTINGS)
         if content.get("cwd") is None and stood.is_dir():
             content["cwd"] = str(stood)
         name = store_content(content, file)
@@ -86,7 +87,7 @@ class RunAgain:
         sections = {name: _mapping(hydra, name) for name in ("sweep", "launcher", "sweeper", "overrides", "runtime")}
         stood = _stood_in(file)
         here = stood if stood.is_dir() else None
-        content = _rooted(whole, stood)
+        content = content_from_file(whole, stood / _SETTINGS)
         launcher = {key: one for key, one in sections["launcher"].items() if not str(key).startswith("_")}
         content["hydra"] = {"launcher": launcher, "sweep": {"subdir": sections["sweep"].get("subdir", "0")}}
         options, given = _typed(["--multirun", *self.changes])
@@ -160,22 +161,6 @@ def _stood_in(file: Path) -> Path:
         if isinstance(place, str) and Path(place).is_absolute():
             return Path(place)
     return Path.cwd()
-
-
-def _rooted(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    return {key: _absolute(value, key, folder) for key, value in content.items()}
-
-
-def _absolute(value: Any, key: str, folder: Path) -> Any:
-    """Return a setting in which paths begin at ``folder``; a text with an interpolation stays as it is."""
-    if isinstance(value, Mapping):
-        return {name: _absolute(part, f"{key}.{name}", folder) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_absolute(part, key, folder) for part in value]
-    use = use_of(key)
-    if not use or PathUse.PATTERN in use or not isinstance(value, str) or not value or value[0] == "~":
-        return value
-    return value if "${" in value or is_by_name(use, value, folder) else str(folder / value)
 
 
 def _key(word: str) -> str:

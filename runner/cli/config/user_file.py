@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli.config import renamed
+from runner.cli.config import allowed
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
-from runner.cli.config.file_paths import from_file, tell_of_commands
+from runner.cli.config.file_paths import content_from_file, tell_of_commands
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
 
 #: under this name Hydra finds the file; no file of a user's is likely to be called so
 NAME = "winnow-user-file"
+FILES: dict[str, tuple[DictConfig, str]] = {}
+"""What was stored, by the name that Hydra has for it: the content, and the file."""
 
 
 class _Loader(BoundedLoader):
@@ -46,33 +47,32 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def store_user_file(path: Path) -> str:
+def store_user_file(path: Path, name: str = NAME) -> str:
     """Register the file as a primary config and return its name. Raises UsageError for a file that is no such thing."""
-    return store_content(read_user_file(path), path)
+    return store_content(read_user_file(path), path, name)
 
 
-def store_content(content: dict[str, Any], path: Path) -> str:
+def store_content(content: dict[str, Any], path: Path, name: str = NAME) -> str:
     """Register what was read of the file at ``path``: see `store_user_file`."""
-    store = ConfigStore.instance()
     options: dict[str, Any] = {}
     if "defaults" not in content:
-        content, options = with_defaults(content)
+        content, options = with_defaults(content, name)
     elif isinstance(content["defaults"], list) and "_self_" not in content["defaults"]:
         content = {**content, "defaults": [*content["defaults"], "_self_"]}  # as Hydra does, with a warning of its own
     try:
-        for group, option in options.items():
-            store.store(group=group, name=NAME, node=OmegaConf.create(option), provider=str(path))
-        store.store(name=NAME, node=OmegaConf.create(content), provider=str(path))
+        for key, part in {**{f"{group}/{name}": option for group, option in options.items()}, name: content}.items():
+            allowed.check(part, key.rpartition("/")[0], str(path))
+            FILES[key] = OmegaConf.create(part), str(path)
     except OmegaConfBaseException as error:
         raise UsageError(f"{path}: {' '.join(str(error).split())}") from error
-    return NAME
+    return name
 
 
 def read_user_file(path: Path) -> dict[str, Any]:
     """Return the mapping that the YAML file holds, its paths from the file's folder on: see `read_settings`."""
     content = read_settings(path)
     tell_of_commands(content, path)
-    return {key: from_file(value, key, path) for key, value in content.items()}
+    return content_from_file(content, path)
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -82,10 +82,10 @@ def read_settings(path: Path) -> dict[str, Any]:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise UsageError(f"{path}: this is no mapping of keys to values. A line of it looks like  model: net.onnx")
-    return renamed.content(content, str(path))
+    return content
 
 
-def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def with_defaults(content: Mapping[str, Any], called: str = NAME) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the file's content with the defaults that it means, and options made of its sections, by group.
 
     A group may be given as the name of an option, or as a section in which ``name`` is the option (or which has
@@ -100,7 +100,7 @@ def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             defaults.append({f"override {group}": value})
             del body[group]
         elif isinstance(value, Mapping) and ("defaults" in value or isinstance(value.get("name"), str)):
-            defaults.append({f"override {group}": NAME})
+            defaults.append({f"override {group}": called})
             options[group] = {"defaults": [value.get("name"), "_self_"], **value}
             del body[group]
     given = body.get("hydra")

@@ -246,7 +246,16 @@ class Matching:
                 if other is not None and len(left) == 1:
                     yield left[0]
                     continue
-            yield from map(self.parent.root, partner.inputs[slot : slot + 1])
+            if not self._crossed(node, partner):
+                yield from map(self.parent.root, partner.inputs[slot : slot + 1])
+
+    def _crossed(self, node: Node, partner: Node) -> bool:
+        """Whether the same operators make what both nodes read, in another order: then no place says anything."""
+        mine, theirs = (
+            [operator(maker) if (maker := one.producer(one.root(name))) else "" for name in reads]
+            for one, reads in ((self.child, node.inputs), (self.parent, partner.inputs))
+        )
+        return mine != theirs and sorted(mine) == sorted(theirs)
 
     def _supported(self, tensor: str) -> bool:
         """Whether a neighbor says what the sequence does: who reads the tensor, or what only its node does."""

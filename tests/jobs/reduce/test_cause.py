@@ -388,3 +388,32 @@ def test_planted_noise_is_not_the_cause(tmp_path: Path, name: str, seed: int) ->
     assert right(planted, result["culprits"], evaluator) == "right", result
     assert result["cause"]["status"] == "proven"
     assert not [one for one in result["cause"]["answers"] if one["is_cause"] and one["culprits"] != result["culprits"]]
+
+
+def test_more_than_two_nodes_with_no_good_value_between_them_are_not_proven(tmp_path: Path) -> None:
+    """A scale is wrong in a dynamically quantized MatMul, of which the parent has the product only."""
+    draw = np.random.default_rng(0)
+    weight = draw.normal(size=(3, 3)).astype(np.float32)
+    scale = np.float32(np.abs(weight).max() / 127)
+    given = pair(tmp_path, [("Abs", "x", "a"), ("MatMul", "a w", "m"), ("Neg", "m", "z")], ["z"], {})
+    parent = onnx.load(tmp_path / "parent.onnx")
+    parent.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    onnx.save(parent, tmp_path / "parent.onnx")
+    child = onnx.load(tmp_path / "child.onnx")
+    held = {"q": np.round(weight / scale).astype(np.int8), "zero": np.int8(0), "scale": np.float32(scale * 1.5)}
+    child.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in held.items())
+    parts = [
+        helper.make_node("DynamicQuantizeLinear", ["a"], ["aq", "as", "az"], name="quantize"),
+        helper.make_node("MatMulInteger", ["aq", "q", "az", "zero"], ["product"], name="product"),
+        helper.make_node("Cast", ["product"], ["float"], name="cast", to=1),
+        helper.make_node("Mul", ["as", "scale"], ["scales"], name="scales"),
+        helper.make_node("Mul", ["float", "scales"], ["m"], name="scaled"),
+    ]
+    nodes = [child.graph.node[0], *parts, child.graph.node[2]]
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del child.graph.node[:]
+    child.graph.node.extend(kept)
+    onnx.save(child, tmp_path / "child.onnx")
+    run = winnow(*given, "checker=compare", "checker.rtol=0.05", "checker.flaky=never", folder=tmp_path / "run")
+    assert sorted(run.result["culprits"]) == sorted(node.name for node in parts), run.output
+    assert (run.result["cause"]["status"], run.result["whose"]) == ("not proven", "conversion"), run.output

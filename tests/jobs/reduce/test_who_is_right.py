@@ -114,6 +114,21 @@ def test_a_model_that_computes_something_else_is_the_conversions(tmp_path: Path)
 
 def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
     """A body is not computed in another type."""
+    model = onnx.load(folded(tmp_path, ["bn"], weight=1, bias=LARGE))
+    body = helper.make_graph([*model.graph.node], "body", [], [*model.graph.output], [*model.graph.initializer])
+    node = helper.make_node("If", ["taken"], ["y"], name="choice", then_branch=body, else_branch=body)
+    del model.graph.node[:], model.graph.initializer[:], model.graph.output[:]
+    model.graph.node.append(node)
+    model.graph.initializer.append(numpy_helper.from_array(np.array(True), "taken"))
+    model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, SHAPE))
+    onnx.save(model, tmp_path / "net.onnx")
+    run = reduced(tmp_path, str(tmp_path / "net.onnx"), np.linspace(0.1, 3, 32))
+    assert (run.result["culprits"], run.result["whose"]) == (["choice"], "not known"), run.output
+    assert "If choice is not computed in a wider type" in run.result["cause"]["right"]
+
+
+def test_what_the_reference_makes_of_the_file_as_well_is_the_conversions(tmp_path: Path) -> None:
+    """A body has no values in float64."""
     for who, factor in (("parent", 1.0), ("child", 1.5)):
         value = helper.make_tensor_value_info("made", TensorProto.FLOAT, [2, 3])
         weights = [numpy_helper.from_array(np.float32(factor), "factor")]
@@ -126,8 +141,8 @@ def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
         onnx.save(model, tmp_path / f"{who}.onnx")
     given = (f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'parent.onnx'}", *COMPARE)
     run = winnow(*given, folder=tmp_path / "run")
-    assert (run.result["culprits"], run.result["whose"]) == (["choice"], "not known"), run.output
-    assert "If choice is not computed in a wider type" in run.result["cause"]["right"]
+    assert (run.result["culprits"], run.result["whose"]) == (["choice"], "conversion"), run.output
+    assert run.result["cause"]["right"].startswith("The reference's runtime makes the same of the whole model as")
 
 
 @pytest.mark.parametrize(

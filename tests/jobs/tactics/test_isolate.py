@@ -23,8 +23,8 @@ from runner.candidate import Candidate
 from runner.checkers.backend_run import BackendRun
 from runner.checkers.checker import Tools
 from runner.checkers.registry import build as build_checker
-from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
+from runner.cli.config.sources import register
 from runner.jobs.job import Job
 from runner.jobs.tactics.build_before_check import Building
 from runner.jobs.tactics.recorded_tactics import read, write
@@ -32,7 +32,7 @@ from runner.jobs.tactics.repeat_and_isolate import Bench
 from runner.jobs.tactics.run import _bench as bench_of
 from runner.loading.load import load
 from runner.report.summary import Summary
-from runner.schema.register import register
+from runner.schema.installed_choices import CONF
 from runner.verdict import Signature
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool

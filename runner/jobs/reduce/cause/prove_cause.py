@@ -182,8 +182,8 @@ class Prover:
             return fault
         for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
-            if alone.outcome is Outcome.UNRESOLVED:  # there is no good value between them
-                return fault
+            if alone.outcome is Outcome.UNRESOLVED:
+                return _if_a_pair(fault)
             if not self._made.exhausted and self._made.as_bad(alone):
                 return self._instead(fault, part)
         return None
@@ -207,7 +207,7 @@ class Prover:
     def _instead(self, fault: Tested, nodes: Trial) -> Tested | None:
         """Return some nodes of a fault in its place, if they are shown to be the cause; None: they are not."""
         found = self._test(nodes)
-        return found if found.proven else fault if found.unanswered else None
+        return found if found.proven else _if_a_pair(fault) if found.unanswered else None
 
     def _following(self, last: Tested) -> Trial | None:
         """Return another answer: from the place that the experiments lead to, the smallest part that fails alone."""
@@ -320,3 +320,8 @@ class Prover:
             if tested[best].good_inputs or not made or self._model.spent():
                 return best
             tested[best] = replace(tested[best], good_inputs=self._made.only(tested[best].answer))
+
+
+def _if_a_pair(fault: Tested) -> Tested | None:
+    """Return a fault of which no good value is known between its nodes, if one of two is named in vain at most."""
+    return fault if len(fault.answer) == 2 else None

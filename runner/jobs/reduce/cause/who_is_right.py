@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto
 
 from runner.candidate import Sample
 from runner.checkers.runtime import RuntimeCheck
@@ -64,16 +66,34 @@ class WhoIsRight:
                 why = f"Who is right is not known: {of} could not be computed in float64 ({error})"
             finally:
                 self.exact.clear()
+        for of, trial in asked if self.apart else ():
+            with suppress(NotKnown, CutError):
+                if self._is_another(*_made(base, trial)):
+                    said = (
+                        f"The reference's runtime makes the same of {of} as the target, and the original something else"
+                    )
+                    return replace(cause, whose=Whose.CONVERSION, right=said)
         return replace(cause, right=why)
+
+    def _is_another(self, model: ModelProto, samples: tuple[Sample, ...]) -> bool:
+        """Whether the target and the reference's runtime make the same of a model, and its original something else.
+
+        Raises NotKnown.
+        """
+        try:
+            mine, peer = (self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference))
+        finally:
+            self.exact.clear()
+        good = arrays([one.expected for one in samples])
+        sides, origin = (max(map(_largest, mine, other)) for other in (peer, good))
+        return sides * TIMES <= origin < np.inf and origin > 0
 
     def _of(self, base: Subgraph, trial: Trial | None) -> tuple[Whose, str]:
         """Return whose failure it is, and both errors in words; of the whole without a trial.
 
         Raises NotKnown, CutError.
         """
-        cut = base.cut(trial) if trial else None
-        model = cut.model if cut else base.graph.model
-        samples = (base.samples(cut) if cut else base.whole_samples) or (Sample({}),)
+        model, samples = _made(base, trial)
         exact = self.witnesses.values(model, base.types_of_all, samples, _FLOAT64, outputs=True)
         ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference)]
         good = arrays([one.expected for one in samples]) if self.apart else ran[1]
@@ -95,6 +115,21 @@ class WhoIsRight:
             whose = Whose.CONVERSION if self.apart else Whose.REFERENCE
         said = f"the target is off by {own:.3g} at {name}, and the reference by {other:.3g}, of its largest value"
         return whose, said
+
+
+def _made(base: Subgraph, trial: Trial | None) -> tuple[ModelProto, tuple[Sample, ...]]:
+    """Return a model and its samples; the whole without a trial. Raises CutError."""
+    cut = base.cut(trial) if trial else None
+    samples = base.samples(cut) if cut else base.whole_samples
+    return (cut.model if cut else base.graph.model), samples or (Sample({}),)
+
+
+def _largest(made: Mapping[str, Array], good: Mapping[str, Array]) -> float:
+    """Return the largest difference of the outputs of a sample; infinite where these cannot be compared."""
+    both = [(made[name], good[name]) for name in made if name in good]
+    if not both or any(a.shape != b.shape or a.dtype.kind not in "biuf" for a, b in both):
+        return np.inf
+    return max(_off(a, b, b.astype(np.float64)) for a, b in both)
 
 
 def _off(made: Array, good: Array, exact: Array) -> float:
