@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from runner.checkers.compare.compare_values import compare
+from runner.checkers.compare_values import compare
 from runner.model.values import recorded
 from runner.schema.checker import CompareChecker, Metric, Statistic, Tolerance
 

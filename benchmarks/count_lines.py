@@ -1,6 +1,6 @@
 """Lines of the sources: all of them, and those of code (no blanks, no comments, no docstrings), for each room.
 
-    python -m benchmarks.count_lines [folder ...]
+python -m benchmarks.count_lines [folder ...]
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.fault_scene import End, Scene
-from runner.artifacts.disk_space import RESERVE
+from runner.disk_space import RESERVE
 
 WORKER, GUARDIAN, CHECK = "workers/worker_main.py", "guardian.py", "check.py"
 _AS_ROOT = os.geteuid() == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.backends.versions import versions
-from runner.workers.leases.visible_gpus import Machine, installed
+from runner.workers.gpus import Machine, installed
 
 Row = tuple[str, str, str]
 _LONGEST = 120

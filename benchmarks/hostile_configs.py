@@ -30,14 +30,14 @@ from typing import Any, NoReturn
 
 from benchmarks.hostile_settings import CANARY, MODULE, Hostile, configurations, damaged, damaged_line
 from runner import run_folder as marker
-from runner.artifacts.sort import Artifacts
-from runner.checkers.command.fixed_path import Placement
+from runner.checkers.fixed_path import Placement
 from runner.cli import finished_jobs
 from runner.cli.app import run
 from runner.errors import UsageError
 from runner.journal.journal import Journal
-from runner.report.replay import escaped
-from runner.schema.run import ArtifactSettings
+from runner.journal.kept_files import Artifacts
+from runner.journal.replay import escaped
+from runner.schema.root import ArtifactSettings
 from runner.sweeps.sweep import Sweep
 from runner.sweeps.table import markdown, rows
 from runner.verdict import Raised, Signature, Verdict
@@ -309,9 +309,8 @@ def genuine_replay(root: Path) -> dict[str, Any]:
     import yaml  # noqa: PLC0415
     from hydra import compose, initialize_config_dir  # noqa: PLC0415
 
-    from runner.cli.config.compose import to_settings  # noqa: PLC0415
-    from runner.cli.config.sources import register  # noqa: PLC0415
-    from runner.report.replay import configuration, write_replay  # noqa: PLC0415
+    from runner.cli.compose import register, to_settings  # noqa: PLC0415
+    from runner.journal.replay import configuration, write_replay  # noqa: PLC0415
     from runner.schema.installed_choices import CONF  # noqa: PLC0415
 
     register()

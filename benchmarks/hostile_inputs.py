@@ -27,9 +27,9 @@ from benchmarks.hostile_input_files import FORGED, Hostile, damaged
 from benchmarks.hostile_input_models import TARGETS
 from benchmarks.malformed import Watched, unclear
 from runner.errors import UsageError
-from runner.inputs.declared_inputs import declared
-from runner.inputs.files import from_files
 from runner.model.graph.graph_index import Graph
+from runner.samples.declared_inputs import declared
+from runner.samples.files import from_files
 from runner.schema.inputs import FilesInputs
 
 SECONDS = 10

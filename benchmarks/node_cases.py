@@ -29,8 +29,8 @@ from onnx.backend.test.case.node import collect_testcases
 
 from benchmarks.planting import Planted, Route, plant, routes
 from runner.candidate import Candidate
-from runner.checkers.compare.auto_tolerance import EPSILON
-from runner.checkers.compare.compare_values import compare
+from runner.checkers.auto_tolerance import EPSILON
+from runner.checkers.compare_values import compare
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.files.read_model import ingest

@@ -29,9 +29,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from benchmarks.precision_rivals import RTOL, beyond_range, close, run
 from runner.backends.nested_graphs import bodies
-from runner.jobs.precision.both_precisions import cast, samples_of
-from runner.jobs.precision.subject import Precision, parents_of
-from runner.loading.load import load
+from runner.jobs.precision.prepare_search import Precision, parents_of
+from runner.jobs.precision.setup import cast, samples_of
+from runner.reference.load import load
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import CompareChecker
 from runner.schema.inputs import FilesInputs

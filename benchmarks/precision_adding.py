@@ -18,8 +18,7 @@ import onnx
 
 from benchmarks.precision_bench import save, winnow
 from benchmarks.precision_networks import Case, adding
-from runner.journal.journal import JOURNAL_NAME
-from runner.journal.journal_lines import Entry, Records, read_context
+from runner.journal.journal import JOURNAL_NAME, Entry, Records, read_context
 from runner.judgment import MEASURE
 from runner.schema.strategy import PrecisionSettings
 from runner.verdict import Verdict

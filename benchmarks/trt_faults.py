@@ -24,15 +24,15 @@ import onnx
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from runner.checkers.backend_run import Side
+from runner.checkers.candidate_runs import Side
 from runner.checkers.checker import Tools
 from runner.errors import UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import TensorRtBackend
-from runner.schema.run import LeaseMode
+from runner.schema.root import LeaseMode
 from runner.workers import Guardian, Pool
-from runner.workers.leases.lease import Leases
-from runner.workers.leases.visible_gpus import Gpus
+from runner.workers.gpus import Gpus
+from runner.workers.leases import Leases
 from tests.fake_tensorrt import RELEASES, Installed, install
 
 PRETENDED = Gpus(("GPU-pretended",))

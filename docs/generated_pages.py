@@ -12,7 +12,7 @@ from typing import Any
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from runner.schema.documentation.key_reference import Key, keys, options
+from runner.schema.documentation import Key, keys, options
 
 ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)\s]*)\)")

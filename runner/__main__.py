@@ -25,7 +25,7 @@ def main() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # a sweep blocks them until its job can answer them
     except KeyboardInterrupt:
         sys.exit(130)
-    from runner.cli.streams import open_streams  # noqa: PLC0415
+    from runner.cli.signals import open_streams  # noqa: PLC0415
 
     open_streams()
     from runner.cli.app import run  # noqa: PLC0415

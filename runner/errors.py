@@ -1,10 +1,14 @@
-"""Errors that end a run with a message for the user and a documented exit code."""
+"""Errors: of a run, with a message and an exit code; and of a model file that cannot be used.
+
+Errors that end a run with a message for the user and a documented exit code.
+"""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
 from runner.judgment import Status
+from runner.text import one_line
 
 
 class WinnowError(Exception):
@@ -41,3 +45,22 @@ class NotApplicable(WinnowError):  # noqa: N818 - the name is the message
     """The question makes no sense here (exit 6)."""
 
     status = Status.not_applicable
+
+
+# The error of a model file that cannot be used, as one printable line.
+
+
+class ModelError(Exception):
+    """The model file, or a file that it refers to, cannot be used.
+
+    The message is one printable line for the user, whatever names are in it; of a long one the middle is left out.
+    """
+
+    stage = "load"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+class NoRoomForWeights(ModelError):  # noqa: N818 - the name is the message
+    """The disk cannot hold the run's copy of the weights."""

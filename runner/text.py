@@ -1,9 +1,17 @@
-"""A few names of many, numbers of things, and texts from anywhere on one line, for messages."""
+"""Texts of messages: names, numbers and lines from anywhere, and how the user started Winnow.
+
+A few names of many, numbers of things, and texts from anywhere on one line, for messages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+import sys
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
+from pathlib import Path
+
+from runner import DISTRIBUTION
 
 MOST = 3
 # names and shapes in a damaged file may be megabytes long
@@ -57,3 +65,40 @@ def one_line(text: object, longest: int = LONGEST) -> str:
     if len(line) > longest:
         line = f"{line[: longest // 2]} ... {line[-longest // 2 :]}"
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
+
+
+# How the user started Winnow, for the commands that messages tell: one that is copied from a message has to work.
+
+#: what the console scripts are called
+SCRIPTS = ("winnow", "winnow-onnx")
+_ENV = re.compile(r"^(\+{0,2}checker\.env[^=]*=).*", re.DOTALL)
+
+
+def program_words(program: str | None = None) -> tuple[str, ...]:
+    """Return the words by which ``program``, sys.argv[0] unless it is given, was started.
+
+    Whatever else runs Winnow (a notebook, a test) is not typed again: there it is the script.
+    """
+    path = Path(sys.argv[0] if program is None and sys.argv else program or "")
+    if path.parts[-2:] == (Path(__file__).parent.name, "__main__.py"):
+        return ("python", "-m", "runner")
+    if path.name == "winnow_onnx.py":
+        return ("python", "-m", "winnow_onnx")
+    return (path.name if path.name in SCRIPTS else SCRIPTS[0],)
+
+
+def program_name() -> str:
+    """Return what a command begins with: ``winnow`` or ``python -m runner``."""
+    return " ".join(program_words())
+
+
+def install(extra: str, root: Path = Path(__file__).parents[1]) -> str:
+    """Return how an extra is installed: where ``root`` is a clone from that, else by the distribution's name."""
+    if (root / "pyproject.toml").is_file():
+        return f"pip install -e '.[{extra}]' (in the clone of {DISTRIBUTION})"
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
+
+
+def without_values(command: Sequence[str]) -> list[str]:
+    """Return a command without the values that it gives to variables of the environment, which may be secret."""
+    return [_ENV.sub(r"\1...", word) for word in command]

@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from strategies.outcome import Answer
-from strategies.procedure import Procedure, Task
-from strategies.search import Ask, Claim, Done, Step
+from strategies.search import Ask, Claim, Done, First, Procedure, Step, Task
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -26,15 +24,6 @@ NEAR = (1, 4, 16)
 """Window sizes that are tried first when looking for the second end."""
 MAX_PROBES = 6
 """How many neighbors of unanswered positions are probed before an end of the window is left where it is."""
-
-
-class First(str, Enum):
-    """Which end of the window is looked for first."""
-
-    END = "end"
-    """The earliest end: candidates start at the model's inputs."""
-    START = "start"
-    """The latest start: candidates are judged at the model's own outputs. Only where any set may be tried."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Minimal sets that need not be contiguous or connected: the default search.
+"""Minimal sets: the default search, one element at a time, and beyond 1-minimality.
+
+Minimal sets that need not be contiguous or connected: the default search.
 
 Bisection finds one end of the window, an element that the failure needs; group testing finds the others, those far away
 first, so that a cluster of culprits is soon alone. A sweep proves the result 1-minimal. Unanswered questions can only
@@ -7,20 +9,241 @@ make the answer larger, never wrong. Where something names elements, they are as
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 
-from strategies.beyond_minimal import beyond
-from strategies.bisect import First, Window, find_end, first_end, window_trial
+from strategies.bisect import Window, find_end, first_end, window_trial
 from strategies.group_testing import by_distance
-from strategies.one_at_a_time import sweep
 from strategies.outcome import Answer
-from strategies.procedure import Procedure, Task
-from strategies.search import Ask, Step
+from strategies.search import Ask, Claim, Done, First, Look, Procedure, Step, Task, limited
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
-FEW = 6
+# One element at a time: the proof of 1-minimality.
+#
+# After Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input" (2002): a set is 1-minimal if no
+# single element can be taken away. Whenever one can, the elements that had to stay before are tried again, so that
+# every refusal in the end was given for the final set itself: no monotonicity is assumed.
+
+Then = Callable[[Trial, int], Step]
+"""What follows a sweep: gets the 1-minimal trial and the number of its removals that nobody could judge."""
+
+
+def claim(trial: Trial, unanswered: int) -> Done:
+    """End with what a sweep has shown."""
+    return Done(trial, Claim.UNPROVEN if unanswered else Claim.ONE_MINIMAL, unanswered)
+
+
+def sweep(
+    space: Space, keep: Trial, then: Then, last: tuple[int, ...] = (), settled: frozenset[int] = frozenset()
+) -> Step:
+    """Remove what can be removed from ``keep``, one element at a time.
+
+    Elements of ``last`` are tried after all others; those of ``settled`` are known to be needed as long as ``keep`` is
+    what it is.
+    """
+    return _next(space, keep, last, (), settled, then)
+
+
+def _next(
+    space: Space,
+    keep: Trial,
+    last: tuple[int, ...],
+    stale: tuple[int, ...],
+    settled: frozenset[int],
+    then: Then,
+    unknown: frozenset[int] = frozenset(),
+) -> Step:
+    """Ask about the next element of ``keep``.
+
+    ``settled``: had to stay, asked of this very ``keep``. ``stale``: had to stay when ``keep`` was larger.
+    ``unknown``: the part of
+    ``settled`` that got no answer.
+    """
+    removable = [element for element in space.removable(keep) if element not in settled]
+    if not removable or len(keep) == 1:
+        return then(keep, len(unknown))
+    waiting = set(stale)
+    rank = {element: 1 + place for place, element in enumerate(last)}
+    element = min(removable, key=lambda e: (e in waiting, rank.get(e, 0), -space.position[e]))
+    smaller = Trial(keep.elements - {element})
+
+    def answered(answer: Answer) -> Step:
+        if answer is Answer.YES:
+            again = tuple(e for e in (*stale, *settled) if e != element)
+            return _next(space, smaller, last, again, frozenset(), then)
+        unsure = unknown | {element} if answer is Answer.UNKNOWN else unknown
+        return _next(space, keep, last, stale, settled | {element}, then, unsure)
+
+    likely = 0.2 if element in waiting else 0.5
+    return Ask(smaller, answered, "one at a time", f"without {element}", likely, left=len(removable))
+
+
+# Beyond 1-minimality: smaller answers where failures are not monotone.
+#
+# Where a set that fails never has a superset that passes, a 1-minimal set is minimal, and every question here would be
+# wasted. Real runtimes fuse across the cut, so a set can pass and a part of it fail; then removing two elements at
+# once can succeed where removing either did not, and a smaller answer may lie outside the one that was found. Whether
+# the answers so far were monotone is known at no cost: where they were, few such questions are asked, unless the user
+# wants more.
+
+FEW, AUTO = 8, 24
+"""Questions where the user named no number: after monotone answers, and after others."""
+REFINING = ("several at once", "growing again")
+"""The phases of these questions."""
+LARGEST = 8
+"""Elements that are removed at once, at most."""
+LOOKED_AT = 20_000
+"""Sets that are looked at for some that may be removed."""
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """How many questions of each kind were asked."""
+
+    pairs: int = 0
+    larger: int = 0
+    grown: int = 0
+
+    def __str__(self) -> str:
+        parts = [(self.pairs, "pair"), (self.larger, "larger set"), (self.grown, "grown set")]
+        shown = [f"{count} {name}{'s' * (count != 1)}" for count, name in parts if count]
+        return f"also tried, after one at a time: {', '.join(shown)}" if shown else ""
+
+
+def beyond(space: Space, found: Trial, unanswered: int, extra: int | None) -> Step:
+    """Go on from a 1-minimal set; ``extra``: how many questions may be spent, None: see `FEW`."""
+    if extra == 0 or len(found) < 3:
+        return claim(found, unanswered)
+    if extra is not None:
+        return _remove(space, found, unanswered, extra, None, _Tried())
+
+    def look(asked: tuple[tuple[Trial, Answer], ...]) -> Step:
+        few = not unanswered and monotone(asked)
+        return _remove(space, found, unanswered, FEW if few else AUTO, None, _Tried())
+
+    return Look(look)
+
+
+def monotone(asked: Iterable[tuple[Trial, Answer]]) -> bool:
+    """Whether no set that has the property was met inside one that has not."""
+    line = list(asked)
+    having = [_bits(trial) for trial, answer in line if answer is Answer.YES]
+    lacking = (_bits(trial) for trial, answer in line if answer is Answer.NO and trial)
+    return not any(inner & outer == inner != outer for outer in lacking for inner in having)
+
+
+def _bits(trial: Trial) -> int:
+    """A set as the bits of a number: those of a whole line of questions lie in memory side by side."""
+    flags = bytearray(b"0" * (max(trial.elements, default=0) + 1))
+    for element in trial.elements:
+        flags[element] = 49  # "1"
+    return int(flags[::-1], 2)
+
+
+def _remove(
+    space: Space,
+    keep: Trial,
+    unanswered: int,
+    left: int,
+    removals: tuple[frozenset[int], ...] | None,
+    tried: _Tried,
+) -> Step:
+    """Try to remove several elements at once: pairs, nearest first, then larger neighborhoods."""
+    if removals is None:
+        removals = tuple(_removals(space, keep, left))
+    if not removals or left < 1:
+        return _grow(space, keep, unanswered, left, tried)
+    out, rest = removals[0], removals[1:]
+    smaller = Trial(keep.elements - out)
+    pair = len(out) == 2
+    counted = replace(tried, pairs=tried.pairs + pair, larger=tried.larger + (not pair))
+
+    def then(answer: Answer) -> Step:
+        if answer is Answer.YES:
+            # a sweep over the smaller set, and from there again
+            return sweep(space, smaller, lambda trial, open_: _remove(space, trial, open_, left - 1, None, counted))
+        return _remove(space, keep, unanswered, left - 1, rest, counted)
+
+    return Ask(smaller, then, "several at once", f"without {len(out)} at once", 0.1, left=min(left, len(removals)))
+
+
+def _removals(space: Space, keep: Trial, most: int) -> list[frozenset[int]]:
+    """Up to ``most`` sets of elements whose removal leaves an allowed, non-empty trial."""
+    inside = keep.elements
+    elements = sorted(inside, key=space.position.__getitem__)
+    found: dict[frozenset[int], None] = {}
+    for out in islice(_near_sets(space, elements), LOOKED_AT):
+        if len(found) >= most:
+            break
+        if len(out) < len(inside) and _allowed(space, inside - out):
+            found[out] = None
+    return list(found)
+
+
+def _near_sets(space: Space, elements: Sequence[int]) -> Iterator[frozenset[int]]:
+    """Pairs, those that are linked first and the nearest first, then larger neighborhoods.
+
+    One after the other as they are asked for: thousands of elements have millions of pairs.
+    """
+    place = {element: at for at, element in enumerate(elements)}
+    linked = {
+        (place[parent], place[element])
+        for element in elements
+        for parent in (space.parents[element] if space.parents else ())
+        if place.get(parent, place[element]) < place[element]
+    }
+    for low, high in sorted(linked, key=lambda pair: (pair[1] - pair[0], -pair[1])):
+        yield frozenset([elements[low], elements[high]])
+    for gap in range(1, len(elements)):
+        for high in reversed(range(gap, len(elements))):
+            if (high - gap, high) not in linked:
+                yield frozenset([elements[high - gap], elements[high]])
+    for size in range(3, min(LARGEST, len(elements) - 1) + 1):
+        for element in reversed(elements):
+            near = space.by_distance([element], elements)[: size - 1]
+            yield frozenset([element, *near])
+
+
+def _allowed(space: Space, elements: frozenset[int]) -> bool:
+    return space.close(elements).elements == elements
+
+
+def _grow(space: Space, keep: Trial, unanswered: int, left: int, tried: _Tried) -> Step:
+    """Add the neighbors; if that fails too, look in it for an answer that is smaller, and another one."""
+    ended = replace(claim(keep, unanswered), note=str(tried))
+    grown = space.close([*keep, *_neighbors(space, keep)])
+    # a sweep over the grown set is worth it only if it can come to an end
+    if len(keep) < 3 or len(grown) == len(keep) or left <= len(grown):
+        return ended
+    counted = replace(tried, grown=tried.grown + 1)
+    ended = replace(ended, note=str(counted))
+    added: Sequence[int] = tuple(grown.elements - keep.elements)
+
+    def swept(left: int, done: Done | None) -> Step:
+        if done is None or done.trial is None or len(done.trial) >= len(keep):
+            return ended
+        return _remove(space, done.trial, done.unanswered, left, None, counted)
+
+    def then(answer: Answer) -> Step:
+        if answer is not Answer.YES:
+            return ended
+        # what was found before is tried first, so that what was added can take its place
+        return limited(sweep(space, grown, claim, last=tuple(added)), left - 1, swept)
+
+    return Ask(grown, then, "growing again", f"with {len(added)} neighbors", 0.5, left=left)
+
+
+def _neighbors(space: Space, keep: Trial) -> set[int]:
+    if not space.parents:
+        return set()
+    inside = set(space.order)
+    near = {e for element in keep for e in (*space.parents[element], *space.children[element])}
+    return (near & inside) - keep.elements
+
+
+FEW_NAMED = 6
 """So many elements that are named, and fail alone, are taken for the answer: one at a time has to prove it anyway."""
 NEAREST = 12
 """Elements around those that are named: a pattern that a runtime fuses is seldom larger."""
@@ -38,7 +261,7 @@ def reduce(space: Space, extra: int | None = None, first: First = First.END, nam
         return shrink(space, space.whole, extra, first)
 
     def alone(keep: Trial) -> Step:
-        return _proven(space, keep, (), extra) if len(keep) <= FEW else shrink(space, keep, extra, first)
+        return _proven(space, keep, (), extra) if len(keep) <= FEW_NAMED else shrink(space, keep, extra, first)
 
     def near(keep: Trial) -> Step:
         if len(named) > 1:

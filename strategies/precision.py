@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from strategies.bisect import bisect
 from strategies.group_testing import by_rank
-from strategies.minimal import shrink
-from strategies.one_at_a_time import claim, sweep
+from strategies.minimal import claim, shrink, sweep
 from strategies.outcome import Answer
-from strategies.procedure import Procedure, Task
-from strategies.search import Ask, Claim, Done, Look, Step, limited
+from strategies.search import Ask, Claim, Done, Look, Prior, Procedure, Step, Task, limited
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -29,19 +27,6 @@ WIDE = 32
 """More elements than this are left out a kind at a time first."""
 FASTER = 4
 """By how much galloping grows: where rankings are bad, every step of it is lost."""
-
-
-@dataclass(frozen=True)
-class Prior:
-    """What is known before the first question.
-
-    ``suspects``: elements that ranges say have to be raised. ``ranking``: all elements, the likeliest first. ``kinds``:
-    elements that play the same part in a model, in each of its blocks.
-    """
-
-    suspects: tuple[int, ...] = ()
-    ranking: tuple[int, ...] = ()
-    kinds: tuple[tuple[int, ...], ...] = ()
 
 
 def precision(space: Space, prior: Prior) -> Step:

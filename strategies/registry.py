@@ -8,7 +8,7 @@ from importlib import import_module
 from types import MappingProxyType
 
 import strategies
-from strategies.procedure import Procedure, Task
+from strategies.search import Procedure, Task
 
 
 def _declared() -> Iterator[Procedure]:

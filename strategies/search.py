@@ -1,4 +1,6 @@
-"""A search: a deterministic line of questions that any number of workers can help to answer.
+"""A search, step by step, and the procedures that are chosen by name.
+
+A search: a deterministic line of questions that any number of workers can help to answer.
 
 An algorithm is written as plain continuation-passing functions: a step is either a question (`Ask`) that holds what
 comes after each answer, or the end (`Done`). Steps are immutable, so the driver can look ahead along *both* answers
@@ -217,3 +219,76 @@ def _unrolled(asked: Asked) -> tuple[tuple[Trial, Answer], ...]:
         trial, answer, asked = asked
         found.append((trial, answer))
     return tuple(reversed(found))
+
+
+# A search that is chosen by name: what it is for, how it begins, and what it can be told.
+#
+# Each module of this package declares its own beside the implementation; `strategies.registry` finds them.
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known before the first question.
+
+    ``suspects``: elements that ranges say have to be raised. ``ranking``: all elements, the likeliest first. ``kinds``:
+    elements that play the same part in a model, in each of its blocks.
+    """
+
+    suspects: tuple[int, ...] = ()
+    ranking: tuple[int, ...] = ()
+    kinds: tuple[tuple[int, ...], ...] = ()
+
+
+class First(str, Enum):
+    """Which end of the window is looked for first."""
+
+    END = "end"
+    """The earliest end: candidates start at the model's inputs."""
+    START = "start"
+    """The latest start: candidates are judged at the model's own outputs. Only where any set may be tried."""
+
+
+class Task(str, Enum):
+    """What a search is for. A subject says for which of them it can be searched."""
+
+    SUBSET = "subset"
+    """A small set of elements with a property that the whole has and nothing has not."""
+    RAISE = "raise"
+    """The same, where a ranking is known beforehand, or only a prefix or a suffix is wanted."""
+    REPEAT = "repeat"
+    """No set at all: one check again and again."""
+    HISTORY = "history"
+    """One element of an ordered history at a time."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What searches can be told; each reads what it names.
+
+    ``extra_checks``: see `beyond`; None: as many as may help. ``first``: which end of a window is looked for first.
+    ``named``: elements that are asked about before all others.
+    ``reverse``: a suffix and not a prefix. ``prior``: what is known beforehand. ``until``: see `repeat`.
+    ``start``: the element that is known to have the property; ``exhaustive``: ask all others;
+    ``label``: what checks call an element; ``coarse``: elements that are searched before those between; see `nearest`.
+    """
+
+    extra_checks: int | None = None
+    first: First | None = None
+    named: tuple[int, ...] = ()
+    reverse: bool = False
+    prior: Prior | None = None
+    until: str = "bad"
+    start: int = 0
+    exhaustive: bool = False
+    coarse: tuple[int, ...] = ()
+    label: Callable[[int], str] = str
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """``begin`` gives the first step. ``reads``: the settings of a strategy that make a difference to it."""
+
+    name: str
+    task: Task
+    begin: Callable[[Space, Options], Step]
+    reads: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ LEAST = "WINNOW_LEAST_TESTS"
 """How many tests have to pass for a run of them to count."""
 SAMPLE = "WINNOW_SAMPLE"
 """``10:1``: of the tests that are slow each tenth one runs, from the second on."""
-_LOADS = "from runner.backends.trt.load_library import load; print(load('tensorrt_rtx'))"
+_LOADS = "from runner.backends.trt.library import load; print(load('tensorrt_rtx'))"
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 << 30
 

@@ -156,7 +156,7 @@ def _main() -> None:
             importlib.import_module(name)
     assert not {"onnxruntime", "tensorrt", "tensorrt_rtx"} & sys.modules.keys()  # which a run may not import
     importlib.import_module("hydra.core.plugins").Plugins.instance()
-    importlib.import_module("runner.cli.config.sources").register()
+    importlib.import_module("runner.cli.compose").register()
     hydra = importlib.import_module("hydra")
     conf = importlib.import_module("runner.schema.installed_choices").CONF
     with hydra.initialize_config_dir(str(conf), version_base="1.3"):

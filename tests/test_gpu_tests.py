@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu_tests import Results, table
-from runner.workers.leases.visible_gpus import Device, Machine, installed
+from runner.workers.gpus import Device, Machine, installed
 from tests.harness import ROOT
 
 

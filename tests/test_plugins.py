@@ -141,7 +141,7 @@ CHOICES = """
 from typing import TYPE_CHECKING
 from runner.schema.checker import CheckerSettings
 from runner.schema.settings import settings
-from strategies.procedure import Procedure, Task
+from strategies.search import Procedure, Task
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from runner.artifacts.disk_space import NoRoom
+from runner.disk_space import NoRoom
 from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
 from runner.judgment import ANSWERED, ENDED_WELL, Status
 

@@ -23,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.random_faults.faults import Features, Kind, UnfitError, case_of
+from benchmarks.random_faults.faults import Features, Kind, case_of
+from benchmarks.random_faults.graphs import UnfitError
 from benchmarks.random_faults.real import Both, both
 from benchmarks.random_faults.solve import JUDGINGS, MEASURES, VERDICTS, Solved, solve
 from benchmarks.result_folder import measured_with, result_folder

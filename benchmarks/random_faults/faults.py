@@ -28,7 +28,7 @@ from onnx import checker
 
 from benchmarks.random_faults.graphs import RandomModel, UnfitError, random_model
 from benchmarks.random_faults.target import TOLERANCE, Rules, Target, Wrong, fused
-from runner.model.graph.splice_good_values import ancestors, depends_on
+from runner.model.graph.cut import ancestors, depends_on
 
 LOUD, QUIET = 2.0, 0.5
 """The error at the model's outputs, in tolerances: of the fault alone at least, of the noise alone at most."""

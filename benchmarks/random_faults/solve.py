@@ -13,18 +13,17 @@ from onnx import TypeProto
 
 from benchmarks.random_faults.faults import Case
 from benchmarks.random_faults.target import Judged, Samples, Target
-from runner.jobs.reduce.cause.prove_cause import Prover
+from runner.engine.cause import Cause
+from runner.jobs.reduce.prove_cause import Prover
 from runner.jobs.reduce.refinements import hidden_by
-from runner.jobs.reduce.searches import first_end
+from runner.jobs.reduce.run import first_end
 from runner.judgment import ERROR, TOLERANCES, CauseStatus, Experiment, Scale
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.strategy import ReduceSettings
-from runner.session.cause import Cause
 from runner.verdict import Signature
-from strategies.one_at_a_time import claim, sweep
+from strategies.minimal import claim, sweep
 from strategies.outcome import Answer, Outcome
-from strategies.procedure import Options
-from strategies.search import Claim, Done, Search, Step
+from strategies.search import Claim, Done, Options, Search, Step
 from strategies.search_space import Space
 from strategies.trial import Trial
 

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.random_faults.graphs import KERNELS, Array, RandomModel
-from runner.model.graph.cut import Expose, exposed
+from runner.model.graph.cut import Expose, exposed, splice
 from runner.model.graph.graph_index import Graph, Node
-from runner.model.graph.splice_good_values import splice
 
 TOLERANCE = 0.01
 """How far a tensor may be off, as a part of its largest value."""

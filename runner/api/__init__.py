@@ -3,9 +3,9 @@
 import logging
 
 import runner.cli.supported_system  # noqa: F401 - before what cannot be loaded elsewhere
-from runner.api.options import Options
 from runner.api.result import NoAnswerError, Result
-from runner.api.verbs import (
+from runner.api.run import (
+    Options,
     extract,
     inspect,
     layerwise,
@@ -18,7 +18,7 @@ from runner.api.verbs import (
     workaround,
 )
 from runner.errors import UsageError, WinnowError
-from runner.jobs.listener import CheckEvent
+from runner.report.progress import CheckEvent
 from runner.schema.inputs import RandomInputs
 
 __all__ = [

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from runner.cli.screen.last_screen import headline, rows
+from runner.cli.last_screen import headline, rows
 from runner.errors import WinnowError
-from runner.jobs.listener import CheckEvent
+from runner.journal.replay import REPLAY_NAME
 from runner.judgment import ANSWERED, ENDED_WELL
 from runner.report.markdown import REPORT_NAME
-from runner.report.replay import REPLAY_NAME
+from runner.report.progress import CheckEvent
 from runner.report.repro.write import REPRO_NAME
-from runner.report.result import result_json
-from runner.report.summary import Checks, Summary
+from runner.report.summary import Checks, Summary, result_json
 from runner.text import listed, one_line, with_inside
 
 if TYPE_CHECKING:

@@ -19,11 +19,9 @@ import os
 from contextlib import nullcontext
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from runner.backends import held_outputs
+from runner.backends import output_cache, tensor_files
 from runner.backends.errors import StageError
-from runner.backends.values import containers, tensor_proto
-from runner.backends.values.tensor_proto import Tensor
-from runner.backends.values.value_structure import Value
+from runner.backends.tensor_files import Tensor, Value
 
 SEED = 1
 """What a runtime's random numbers begin with, in each session."""
@@ -69,7 +67,7 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
     """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
     hold = args.get("hold", 0)
     if hold:
-        held_outputs.begin()
+        output_cache.begin()
     given = args["backend"], args["model"], args["samples"], args.get("timing_cache"), args.get("seed", SEED)
     model = loaded(*given)
     anew = len(args["samples"]) > 1 and given[-1] is not None and _may_draw(args["model"])
@@ -85,7 +83,7 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
             samples.append(_save(results, start, skipped, pack, args))
             del results
     del model
-    if hold and held_outputs.grown() > hold:
+    if hold and output_cache.grown() > hold:
         _let_go(samples, args.get("write"))
     return {"samples": samples, "skipped": skipped, "pid": os.getpid()}
 
@@ -106,7 +104,9 @@ def feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
         message = f"no value for the model's input {', '.join(map(repr, missing))}; values were given for: {given}"
         raise StageError("setup", "MissingFeed", message)
     kinds = model.structures
-    return {name: containers.read(path, kinds.get(name)) for name, path in paths.items() if name in model.inputs}
+    return {
+        name: tensor_files.read_container(path, kinds.get(name)) for name, path in paths.items() if name in model.inputs
+    }
 
 
 def _save(
@@ -125,16 +125,16 @@ def _save(
             continue
         # never the tensor's name: it may hold any character
         value, structure = (result, None) if isinstance(result, Tensor) else result
-        path, content = f"{start}_{index}.pb", containers.pieces(value, structure, name)
-        saved[name] = containers.describe(value, structure, name, path)
+        path, content = f"{start}_{index}.pb", tensor_files.container_pieces(value, structure, name)
+        saved[name] = tensor_files.describe_container(value, structure, name, path)
         size = sum(map(len, content))
         if pack is not None and size <= args["pack"]:
             saved[name]["packed"] = [pack.name, pack.tell(), size]
             pack.writelines(content)
-        elif name not in keep and held_outputs.hold(path, content, size, hold):
+        elif name not in keep and output_cache.hold(path, content, size, hold):
             saved[name].update(length=size, held=True)
         elif wanted is None or name in wanted:
-            tensor_proto.write_pieces(content, path)
+            tensor_files.write_pieces(content, path)
         else:
             saved[name]["length"] = size
     return saved
@@ -146,6 +146,6 @@ def _let_go(samples: List[Dict[str, Any]], write: Any) -> None:
         for name, saved in sample.items():
             if saved.pop("held", False):
                 written = write is None or name in write
-                held_outputs.let_go(saved["path"], write=written)
+                output_cache.let_go(saved["path"], write=written)
                 if written:
                     del saved["length"]

@@ -12,9 +12,9 @@ import traceback
 import types
 from typing import Any, Callable, Dict, List
 
+from runner.backends import tensor_files
 from runner.backends.errors import StageError
-from runner.backends.values import containers
-from runner.backends.values.numpy_arrays import from_array, from_python, to_python
+from runner.backends.numpy_arrays import from_array, from_python, to_python
 
 _JSON = (bool, int, float, str, type(None))
 
@@ -57,7 +57,7 @@ def _function(path: str, name: str) -> Callable[..., Any]:
 
 
 def _arrays(sample: Dict[str, str], structures: Dict[str, Any]) -> Dict[str, Any]:
-    return {name: to_python(containers.read(path, structures.get(name))) for name, path in sample.items()}
+    return {name: to_python(tensor_files.read_container(path, structures.get(name))) for name, path in sample.items()}
 
 
 def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
@@ -139,7 +139,7 @@ def user_inputs(args: Dict[str, Any]) -> Dict[str, Any]:
             try:
                 structure = structures.get(name)
                 held = from_array(value) if structure is None else from_python(value, structure)
-                entry[str(name)] = containers.write(held, structure, str(name), path)
+                entry[str(name)] = tensor_files.write_container(held, structure, str(name), path)
             except TypeError as error:
                 raise TypeError(f"{args['function']}: sample {number}, {name!r}: {error}") from error
         samples.append(entry)

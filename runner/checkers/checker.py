@@ -1,4 +1,7 @@
-"""What every checker is: candidate in, verdict out; a crash of what is under test is a result, not an error."""
+"""What every checker is, checks around another check, and the checker that settings choose.
+
+What every checker is: candidate in, verdict out; a crash of what is under test is a result, not an error.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from runner.schema.installed_choices import implementation
+from runner.schema.root import Settings
+from runner.verdict import Verdict
+
 if TYPE_CHECKING:
     from runner.candidate import Candidate
-    from runner.verdict import Verdict
     from runner.workers.guardian import Guardian
     from runner.workers.pool import Pool
 
@@ -77,3 +83,55 @@ class Tools:
     def at(self, path: str) -> Path:
         """A path of the configuration, from where the user stands (``~`` is expanded)."""
         return self.cwd / Path(path).expanduser()
+
+
+# A check around another one.
+
+
+class Around:
+    """What it does not say for itself, the check that it stands around says. The model is run in any case."""
+
+    checker: Checker
+
+    @property
+    def name(self) -> str:
+        """The name of the checker."""
+        return self.checker.name
+
+    @property
+    def wants_feeds(self) -> bool:
+        """A model that is run, or built, wants its inputs."""
+        return True
+
+    def settle(self, verdict: Verdict) -> None:
+        """Hand it on."""
+        self.checker.settle(verdict)
+
+    def reset(self) -> bool:
+        """Hand it on."""
+        return self.checker.reset()
+
+    def identity(self) -> dict[str, str]:
+        """The checker's."""
+        return self.checker.identity()
+
+    def describe(self) -> str:
+        """The checker's."""
+        return self.checker.describe()
+
+
+def inner(checker: Checker) -> Checker:
+    """Return the check that another one stands around; itself where none does."""
+    return checker.checker if isinstance(checker, Around) else checker
+
+
+# From the settings of a checker to the check. A configuration chooses among settings; it names no code to import.
+
+
+def build(settings: Settings, tools: Tools) -> Checker:
+    """Make the checker that ``settings.checker`` is about.
+
+    Raises UsageError for a name that is not known, or of another checker, and for settings that it cannot follow.
+    """
+    made: Checker = implementation("checker", settings.checker)(settings.checker, tools, settings)
+    return made

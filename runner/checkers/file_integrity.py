@@ -1,4 +1,6 @@
-"""What a check is given, as it was before: a verdict on a file that the check itself has changed is about another one.
+"""Files of a check that must not change: what it is given, and what it consists of.
+
+What a check is given, as it was before: a verdict on a file that the check itself has changed is about another one.
 
 Whoever runs as root may write whatever is read-only, so files are compared and not protected.
 """
@@ -6,7 +8,9 @@ Whoever runs as root may write whatever is read-only, so files are compared and 
 from __future__ import annotations
 
 import hashlib
+import logging
 import stat
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +19,12 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto
 
 from runner.candidate import Candidate
+from runner.checkers.command_template import digest
 from runner.errors import CannotJudge
-from runner.files import read_plain
-from runner.model.files.external_data import locations
+from runner.files import read_plain, stamp
 from runner.model.files.read_model import STRUCTURE
-from runner.model.files.weights_file import WEIGHTS
+from runner.model.files.weights import WEIGHTS, locations
+from strategies.outcome import Outcome
 
 DIGESTED = 4 << 20
 """Bytes up to which a file is read; of a larger one inode, size and time of the last change are compared."""
@@ -86,3 +91,58 @@ def _weights(model: Path) -> list[Path]:
     except (DecodeError, ValueError, RecursionError):
         return []  # a file that no runtime reads either
     return sorted(model.parent / name for name in named)
+
+
+# The files that a check consists of: a verdict that a changed script gave is no verdict of this run.
+
+log = logging.getLogger(__name__)
+_NONE: Mapping[str, Path] = {}
+
+
+class Watched:
+    """Files as they were when the check was made. Safe for threads.
+
+    ``files``: by the words that name them. ``outputs``: those that the check itself may write; one that changes in the
+    first check that passes, or in the first that fails, is no longer watched (a log of what passed). ``modules``: what
+    it imports; of one that is gone its interpreter tells.
+    ``run_folder``: for the message.
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, Path],
+        run_folder: Path,
+        outputs: frozenset[str] = frozenset(),
+        modules: Mapping[str, Path] = _NONE,
+    ) -> None:
+        self._modules = {f"module {name}": path for name, path in modules.items()}
+        files = self._files = {**files, **self._modules}
+        self._outputs = outputs
+        self._run_folder = run_folder
+        self._stamps = {word: stamp(path) for word, path in files.items()}
+        self.digests = {word: digest(path) for word, path in files.items()}
+        self._seen: set[Outcome] = set()
+        self._lock = threading.Lock()
+
+    def confirm(self, judged: Outcome | None = None) -> None:
+        """See that all are as they were; ``judged``: a check has just ended so. Raises CannotJudge where one is not."""
+        with self._lock:
+            for word, path in list(self._files.items()):
+                now = stamp(path)
+                if now == self._stamps[word] or (now is None and word in self._modules):
+                    continue
+                if now is not None and digest(path) == self.digests[word]:
+                    self._stamps[word] = now
+                elif judged and judged not in self._seen and word in self._outputs:
+                    log.warning("%s: the check writes this file, so changes of it are not looked at", word)
+                    del self._files[word]
+                else:
+                    self._refuse(word, path, gone=now is None)
+            self._seen |= {judged} if judged else set()
+
+    def _refuse(self, word: str, path: Path, *, gone: bool) -> None:
+        what = "is no longer there" if gone else "was changed"
+        raise CannotJudge(
+            f"{word} {what} while the run was under way ({path}); what the check said since then was not taken. Put "
+            f"it back as it was when the run began and go on with resume={self._run_folder}, or start a new run"
+        )

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from runner.candidate import Candidate
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command.fixed_path import placing
+from runner.checkers.fixed_path import placing
 from runner.errors import UsageError
 from runner.schema.checker import InteractiveChecker
 from runner.verdict import Signature, Verdict

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import BackendRun, Side, built
-from runner.checkers.candidate_runs import Case
+from runner.checkers.candidate_runs import BackendRun, Case, Side, built
 from runner.checkers.checker import Tools
-from runner.checkers.compare.compare_outputs import PREFLIGHT, Comparison, looked_inside
-from runner.checkers.compare.non_finite_outputs import WORDS, Bad, failed_by, non_finite
-from runner.checkers.compare.tolerances import rules_of
-from runner.checkers.failure_measure import LARGEST
+from runner.checkers.compare_outputs import PREFLIGHT, Comparison, looked_inside
+from runner.checkers.compare_values import WORDS, Bad, failed_by, non_finite
+from runner.checkers.failure_text import LARGEST
+from runner.checkers.tolerances import rules_of
 from runner.errors import UsageError
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Flaky, Golden, RunsChecker
 from runner.schema.root import Settings

@@ -16,24 +16,19 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner import DISTRIBUTION
-from runner.cli import hydra_main
-from runner.cli.claim_folder import standing_in
-from runner.cli.config import argv as arguments
-from runner.cli.config import run_again, verbs
-from runner.cli.config.sources import register
-from runner.cli.config.user_file import NAME, store_user_file
+from runner.cli import arguments, hydra_main, run_again
+from runner.cli.compose import NAME, register, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.launcher_memory import LauncherMemory
-from runner.cli.screen.fields import count
-from runner.cli.screen.next_command import resume_command, shown_path
-from runner.cli.signals import Arrived, Phase, terminable
-from runner.cli.streams import failure
+from runner.cli.next_command import count, resume_command, shown_path
+from runner.cli.run_folders import standing_in
+from runner.cli.signals import Arrived, Phase, failure, terminable
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
 from runner.errors import WinnowError
 from runner.judgment import FAILED_JOBS, Status
-from runner.program_name import program_words
 from runner.report.summary import Summary
+from runner.text import program_words
 
 if TYPE_CHECKING:
     from runner.sweeps.sweep import Sweep
@@ -113,7 +108,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
 def _answered(typed: Sequence[str]) -> int | None:
     """Answer what is asked of Winnow, or of runs that have ended; None: it is about a run that is to begin."""
     if not typed:  # nothing was asked for, so nothing is refused, and no folder is made
-        from runner.cli.help.topic_help import help_text  # noqa: PLC0415 - a run needs none
+        from runner.cli.help import help_text  # noqa: PLC0415 - a run needs none
 
         say(help_text(typed))
         return Status.usage.exit_code
@@ -121,7 +116,7 @@ def _answered(typed: Sequence[str]) -> int | None:
         say(said)
         return 0
     if typed and typed[0] == "ls":
-        from runner.cli.screen.list_runs import list_runs  # noqa: PLC0415 - no other command needs it
+        from runner.cli.list_runs import list_runs  # noqa: PLC0415 - no other command needs it
 
         return list_runs(typed[1:])
     again = run_again.meant(typed)
@@ -134,7 +129,7 @@ def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str, Path | None]:
     if again := run_again.meant(typed):
         return again.for_hydra()
     if (line := os.environ.get("COMP_LINE")) and {"-sc", "--shell-completion"} & {*typed}:
-        os.environ["COMP_LINE"], names = verbs.completed(line, verbs.strategies())
+        os.environ["COMP_LINE"], names = arguments.completed(line, arguments.strategies())
         say(" ".join(names))
     given = arguments.rewrite(typed)
     if given.file is None:
@@ -147,7 +142,7 @@ def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str, Path | None]:
 def _asked(typed: Sequence[str]) -> str:
     """Return what answers a command line that only asks; nothing: it asks for a run, or Hydra."""
     if _HELP & {*typed}:
-        from runner.cli.help.topic_help import help_text  # noqa: PLC0415 - a run needs none
+        from runner.cli.help import help_text  # noqa: PLC0415 - a run needs none
 
         return help_text(typed)
     if list(typed) != ["--version"]:
@@ -172,7 +167,7 @@ def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary], w
 def _show_again(answer: Mapping[str, Any], folder: Path) -> int:
     """Show the last screen of a run that has ended, and how it is run again; return the run's own exit code."""
     words = program_words()
-    from runner.cli.screen.last_screen import say_ended  # noqa: PLC0415 - no other command needs it here
+    from runner.cli.last_screen import say_ended  # noqa: PLC0415 - no other command needs it here
 
     say_ended(answer, folder, words)
     replay = folder / "replay.yaml"

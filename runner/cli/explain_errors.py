@@ -12,14 +12,13 @@ from typing import Any, get_type_hints
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.artifacts.disk_space import FULL
+from runner.disk_space import FULL
 from runner.errors import WinnowError
 from runner.judgment import Status
-from runner.program_name import install, program_name
-from runner.schema.documentation.type_words import type_words
 from runner.schema.installed_choices import SCHEMAS, added
 from runner.schema.root import GONE, Settings
-from runner.text import close, one_line
+from runner.schema.settings import type_words
+from runner.text import close, install, one_line, program_name
 
 #: how much of a path a message shows
 _SHOWN = 200

@@ -13,14 +13,14 @@ from typing import Any
 from hydra.core.utils import filter_overrides
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.config.bounded_yaml import read_yaml
-from runner.cli.config.compose import to_settings
-from runner.cli.config.paths import rooted, use_of
+from runner.cli.bounded_yaml import read_yaml
+from runner.cli.compose import to_settings
+from runner.cli.paths import rooted, use_of
 from runner.errors import UsageError
 from runner.files import json_of, write_text
 from runner.judgment import ENDED_WELL
-from runner.loading.input_digests import digests, unchanged
-from runner.report.result import RESULT_NAME, read_result
+from runner.reference.input_digests import digests, unchanged
+from runner.report.summary import RESULT_NAME, read_result
 from runner.schema.settings import PathUse
 
 #: beside a job's result: whose it is, and with what settings and files it came about

@@ -24,14 +24,12 @@ from hydra.core.utils import configure_log, run_job
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.config.allowed import refuse_borrowed
-from runner.cli.config.bounded_yaml import invalid
-from runner.cli.config.quoting import parse, quote
-from runner.cli.config.sources import place, searching
+from runner.cli.bounded_yaml import invalid
+from runner.cli.compose import place, refuse_borrowed, searching
+from runner.cli.path_overrides import parse, quote
 from runner.errors import UsageError
-from runner.program_name import program_name
 from runner.schema.installed_choices import CONF
-from runner.text import close
+from runner.text import close, program_name
 
 _VALUES = {"--config-path": "-cp", "--config-name": "-cn", "--config-dir": "-cd", "--package": "-p"}
 _SWITCHES = {"--multirun": "-m", "--run": "-r", "--resolve": "", "--hydra-help": "", "--version": ""}

@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.config.user_file import FILES, NAME
+from runner.cli.compose import FILES, NAME
 
 #: holds the descriptor of the file in which it is left
 VARIABLE = "WINNOW_LAUNCHER"

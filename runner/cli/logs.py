@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.cli.terminal import printable
 from runner.errors import UsageError
-from runner.schema.run import LogSettings
+from runner.schema.root import LogSettings
 
 _LEVELS = {
     "debug": logging.DEBUG,

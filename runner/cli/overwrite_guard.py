@@ -9,10 +9,9 @@ from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
 
-from runner.checkers.command.template import Template
+from runner.checkers.command_template import Template
 from runner.errors import UsageError
-from runner.loading.input_digests import files_of_command, files_read
-from runner.model.files.list_weights_files import weights_beside
+from runner.reference.input_digests import files_of_command, files_read, weights_beside
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP
 from runner.schema.root import Settings

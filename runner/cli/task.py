@@ -16,23 +16,19 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from runner.artifacts.disk_space import FULL, Room
-from runner.cli import finished_jobs, logs
-from runner.cli.claim_folder import FolderTakenError, holding, standing_in
-from runner.cli.config.compose import to_settings
-from runner.cli.config.hydra_record import HydraRecord
-from runner.cli.config.paths import rooted
-from runner.cli.config.sources import register
+from runner.cli import finished_jobs, logs, run_folders
+from runner.cli.check_given import check_given
+from runner.cli.compose import HydraRecord, register, to_settings
 from runner.cli.explain_errors import whose_bug
-from runner.cli.screen import latest_link
+from runner.cli.paths import rooted
+from runner.cli.run_folders import FolderTakenError, holding, standing_in
 from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, say
-from runner.cli.validate import check_given
+from runner.disk_space import FULL, Room
 from runner.errors import UsageError, WinnowError
 from runner.judgment import ENDED_WELL, TERMINATED, Status
-from runner.loading.input_digests import digests
-from runner.report.result import read_result
-from runner.report.summary import MistakeError, Summary
+from runner.reference.input_digests import digests
+from runner.report.summary import MistakeError, Summary, read_result
 from runner.schema.root import Settings
 
 _log = logging.getLogger("winnow")
@@ -79,7 +75,7 @@ class HydraTask:
                 finished_jobs.forget(folder)
                 if job is not None:  # what is there now is what the result holds for, whatever is put in its place
                     inputs = digests(settings)
-                with latest_link.leading_to(folder), standing_in(settings.cwd):
+                with run_folders.leading_to(folder), standing_in(settings.cwd):
                     summary = _run(settings, folder, self.command, log)
                 written = (folder / "result.json").is_file()
                 told = bool(signals) and signals[0] != signal.SIGINT
@@ -198,7 +194,7 @@ def _write_traceback(error: BaseException, folder: Path) -> Path:
 
 def ensure_result(summary: Summary, folder: Path) -> None:
     """Write result.json unless the job wrote one for this summary."""
-    from runner.report.result import write_result  # noqa: PLC0415 - after a configuration error nothing else is needed
+    from runner.report.summary import write_result  # noqa: PLC0415 - after a configuration error nothing else is needed
 
     try:
         write_result(summary, folder)
@@ -209,8 +205,8 @@ def ensure_result(summary: Summary, folder: Path) -> None:
 def _say(summary: Summary, folder: Path, program: Sequence[str], job: int | None, *, refused: bool) -> None:
     """Show the last screen; a mistake in it must not change how the run ends."""
     try:
-        from runner.cli.screen.last_screen import say_ended  # noqa: PLC0415 - the first check need not wait for it
-        from runner.report.result import result_json  # noqa: PLC0415 - as above
+        from runner.cli.last_screen import say_ended  # noqa: PLC0415 - the first check need not wait for it
+        from runner.report.summary import result_json  # noqa: PLC0415 - as above
 
         # a second Ctrl-C may have come after the first one's result
         known = read_result(folder) if summary.status == Status.interrupted else None

@@ -1,9 +1,19 @@
-"""Say something to the user, whatever the terminal can show and even if nobody reads it any more."""
+"""What is said on a terminal: lines, and rows and tables of plain text.
+
+Say something to the user, whatever the terminal can show and even if nobody reads it any more.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import textwrap
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+
+import rich
 
 LONGEST = 4000
 """Characters of a line that are shown; files have all of it."""
@@ -35,3 +45,108 @@ def put(text: str, *, error: bool = False) -> None:
     with suppress(OSError):  # a closed pipe must not change how a run ends
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         stream.flush()
+
+
+# Rows and tables of plain text: wrapped, cut and in color on a terminal, each row one whole line in a pipe.
+
+_NARROWEST, _WIDEST = 40, 200
+_MARGIN = 11
+_BETWEEN = "  "
+_COLORS = {"good": "1;32", "bad": "1;31", "warning": "33", "name": "36", "strong": "1"}
+_LEAST_OF_A_COLUMN = 8
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a screen. ``name``: what stands in front; ``most``: lines that it takes on a terminal; ``tone``: color.
+
+    ``whole``: it is not wrapped, so that it can be copied (a command, a path).
+    """
+
+    name: str
+    text: str
+    tone: str = ""
+    most: int = 3
+    whole: bool = False
+
+
+def short(name: str, longest: int) -> str:
+    """Return a name on one line; the middle of a long one is left out."""
+    name = name.replace("\n", "\\n")
+    half = (longest - 3) // 2
+    return name if len(name) <= longest else f"{name[: longest - 3 - half]}...{name[len(name) - half :]}"
+
+
+def width(*, error: bool = False) -> int | None:
+    """Return how many columns the terminal has that is written to; None where that is none."""
+    stream = sys.stderr if error else sys.stdout
+    columns = shutil.get_terminal_size().columns
+    return max(_NARROWEST, min(columns, _WIDEST)) if stream.isatty() else None
+
+
+def write(first: str, rows: Sequence[Row], tone: str = "", *, error: bool = False) -> None:
+    """Write a screen: its first line and its rows."""
+    columns = width(error=error)
+    color = columns is not None and not rich.get_console().no_color and os.environ.get("TERM") != "dumb"
+    head, *rest = _wrapped(first, columns, "", "  ", 8)
+    status, colon, more = head.partition(":")
+    lines = [f"{_painted(status + colon, tone if color else '')}{more}", *rest]
+    for row in rows:
+        name = f"  {row.name:<{_MARGIN - 3}} "
+        inner = _wrapped(row.text, None if row.whole else columns, " " * _MARGIN, " " * _MARGIN, row.most)
+        inner[0] = _painted(name, (row.tone or "name") if color else "") + inner[0][_MARGIN:]
+        lines += inner
+    put("\n".join(lines), error=error)
+
+
+def _painted(text: str, tone: str) -> str:
+    return f"\x1b[{_COLORS[tone]}m{text}\x1b[0m" if tone in _COLORS else text
+
+
+def _wrapped(text: str, columns: int | None, first: str, later: str, most: int) -> list[str]:
+    """Return printable lines; on a terminal of ``columns`` at most ``most``."""
+    lines = [part for part in printable(text).split("\n") if part] or [""]
+    if columns is not None:
+        lines = [
+            part
+            for at, line in enumerate(lines)
+            for part in textwrap.wrap(
+                line,
+                columns - 1,
+                initial_indent=later if at else first,
+                subsequent_indent=later,
+                break_on_hyphens=False,
+            )
+        ]
+        return lines if len(lines) <= most else [*lines[: most - 1], f"{lines[most - 1][: columns - 5]} ..."]
+    return [f"{later if at else first}{line}" for at, line in enumerate(lines)]
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None, flexible: Collection[str] = ()
+) -> list[str]:
+    """Return the lines of a table. On a terminal the ``flexible`` columns are cut, by name, until it fits.
+
+    Columns in which every cell is empty are left out.
+    """
+    kept = [at for at in range(len(head)) if any(row[at] for row in rows)]
+    cells = [[printable(" ".join(row[at].split())) for at in kept] for row in (head, *rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(kept))]
+    soft = [at for at, old in enumerate(kept) if head[old] in flexible]
+    while columns is not None and soft and sum(widths) + len(_BETWEEN) * (len(widths) - 1) > columns:
+        widest = max(soft, key=lambda at: widths[at])
+        if widths[widest] <= _LEAST_OF_A_COLUMN:
+            break
+        widths[widest] -= 1
+    numbers = [all(_is_number(row[at]) for row in cells[1:]) for at in range(len(kept))]
+    return [
+        _BETWEEN.join(
+            f"{short(cell, size):{'>' if right else '<'}{size}}"
+            for cell, size, right in zip(row, widths, numbers, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def _is_number(cell: str) -> bool:
+    return not cell or cell.replace(".", "", 1).isdigit()

@@ -8,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.candidate import Sample
-from runner.checkers.checker import Checker
-from runner.checkers.command.command import CommandCheck
+from runner.checkers.checker import Checker, inner
+from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
-from runner.checkers.wrapping_checker import inner
 from runner.errors import UsageError, WinnowError
 from runner.jobs.job import Job
-from runner.loading.load import Loaded, load
-from runner.loading.models import outputs_of
 from runner.model.values.recorded import TensorFile
+from runner.reference.load import Loaded, load
+from runner.reference.models import outputs_of
 from runner.schema.checker import BuildsChecker
 from runner.text import listed
 

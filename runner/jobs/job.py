@@ -1,57 +1,91 @@
-"""A job: what every run shares (settings, folder, processes, checker), and what it does with them."""
+"""A job, its summary and its page: what every run shares and does.
+
+A job: what every run shares (settings, folder, processes, checker), and what it does with them.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from runner import run_folder
-from runner.artifacts import stale_results
-from runner.artifacts.disk_space import FULL, Room
-from runner.artifacts.sort import Artifacts, place_of
+from runner.candidate import Sample
+from runner.checkers.candidate_runs import Side
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.registry import build as build_checker
+from runner.checkers.checker import build as build_checker
+from runner.disk_space import FULL, Room
+from runner.engine import verdict_cache as contexts
+from runner.engine.check_trials import Judge, Studied
+from runner.engine.min_good import HandOver
+from runner.engine.reliability import Reliability
+from runner.engine.search_run import Budget, Means
+from runner.engine.session_question import Ending
+from runner.engine.subject import Subject
+from runner.engine.verdict_cache import Journals, drifted, versions
 from runner.errors import UsageError, WinnowError
-from runner.jobs import context as contexts
-from runner.jobs.expected_checks import checks_after
-from runner.jobs.listener import CheckEvent, listener
 from runner.jobs.processes import processes
-from runner.jobs.registry import implementation
-from runner.jobs.summary import checks_of, summary_of
-from runner.journal.open_journals import Journals
-from runner.judgment import Status
-from runner.loading.load import Loaded, clean_up
-from runner.loading.models import check_map
-from runner.report.live.checked import Checked
-from runner.report.live.getting_ready import getting_ready
-from runner.report.live.log_lines import LogObserver
-from runner.report.live.observer import observer
-from runner.report.live.progress import Outline
-from runner.report.summary import MistakeError, Summary, sum_of
+from runner.jobs.summary import (
+    _MOST_SAID,
+    _own_peak_mb,
+    another_failure,
+    cause_of,
+    checks_after,
+    checks_of,
+    compared_outputs,
+    described,
+    drift_of_message,
+    evidence,
+    fused,
+    measured,
+    memory_limit,
+    plan,
+    seen,
+    shown_nothing,
+)
+from runner.journal import artifact_folder
+from runner.journal.journal import JOURNAL_NAME, read_context
+from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of, rows
+from runner.judgment import ANSWERED, Status
+from runner.model.values.recorded import TensorFile
+from runner.reference.load import Loaded, clean_up
+from runner.reference.models import check_map
+from runner.report.observer import getting_ready, observer
+from runner.report.page.data import Run, RunMaterial
+from runner.report.progress import Checked, CheckEvent, LogObserver, Outline, listener
+from runner.report.summary import MistakeError, Seconds, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky
+from runner.schema.installed_choices import imported
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 from runner.schema.strategy import PrecisionSettings, RepeatSettings, TacticRepeatSettings
-from runner.session.handover import HandOver
-from runner.session.inquiry import Budget, Means
-from runner.session.judge import Judge, Studied
-from runner.session.reliability import Reliability
-from runner.session.result import Ending
-from runner.session.subject import Subject
-from runner.workers.leases.required_lease import lease_of
-from runner.workers.pool import Pool
+from runner.text import listed
+from runner.verdict import Signature, relative
+from runner.workers.pool import Pool, lease_of
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
     from runner.report.bundle import ReducedModel
+
+# Which code runs a job: the implementation that the strategy's settings name, imported when it is asked for.
+
+Implementation = Callable[[Settings, Path, Sequence[str]], Summary]
+"""Runs a job: its settings, its folder, and what the user typed."""
+
+
+def implementation(settings: Settings) -> Implementation:
+    """Return what runs the job that the settings ask for. Raises UsageError where it cannot be imported."""
+    strategy = settings.strategy
+    found: Implementation = imported(f"strategy={strategy.name}", strategy.implementation)
+    return found
+
 
 log = logging.getLogger(__name__)
 
@@ -153,7 +187,7 @@ class Job:
     def drop_stale_results(self) -> None:
         """Remove what an earlier run left in the folder, but for what this one reads."""
         read = [self.tools.at(path) for _, use, path in path_values(self.settings) if PathUse.READ in use]
-        stale_results.drop(self.folder, read)
+        artifact_folder.drop(self.folder, read)
 
     def reliability(self) -> Reliability:
         """Return how the check's reliability is tested; a person is asked each question once."""
@@ -255,7 +289,6 @@ class Job:
     def bundle(self, summary: Summary, answer: ReducedModel | None = None, folder: Path | None = None) -> None:
         """Write result.json, and around it what the answer allows, into the run's folder or another one."""
         # the first check need not wait for these
-        from runner.jobs.page_material import material_of  # noqa: PLC0415
         from runner.report.bundle import write_bundle  # noqa: PLC0415
 
         material = partial(material_of, self, summary)
@@ -267,3 +300,163 @@ def _prepare(step: Callable[[], None]) -> None:
     """Take this step while checks run: this process only waits for them."""
     with suppress(Exception):  # whoever needs it says what is wrong
         step()
+
+
+def summary_of(
+    job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None
+) -> Summary:
+    """Return the summary of a run."""
+    settings, checker, pool = job.settings, job.checker, job.pool
+    tally = judge.tally
+    signature = ending.signature or judge.studied.signature
+    warnings = [
+        *another_failure(ending, judge, settings),
+        *(loaded.warnings if loaded else ()),
+        *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
+        *shown_nothing(judge),
+        *judge.second_failures(),
+        *drift_of_message(ending, judge),
+    ]
+    return Summary(
+        status=ending.status,
+        exit_code=ending.exit_code,
+        strategy=settings.strategy.name,
+        message=("\n" if "\n" in ending.message else "; ").join(filter(None, (ending.message, tally.unknown.advice))),
+        nodes_before=len(loaded.graph.nodes) if loaded else 0,
+        minimality=ending.done.claim.value if ending.done else None,
+        checks=checks_of(tally),
+        outcomes=dict(tally.outcomes),
+        unresolved=tally.unknown.reasons,
+        signature=described(signature),
+        seconds=Seconds(time.monotonic() - job.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
+        peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
+        warnings=tuple(dict.fromkeys(warnings)),
+        checker=checker.name,
+        check=checker.describe(),
+        input_model=settings.model,
+        context=judge.journal.context,
+        versions=versions(settings, pool),
+        plan=plan(ending, judge, settings, loaded) if ending.status is Status.planned else None,
+        reliability=measured(reliability) if reliability else None,
+        tried=ending.done.note if ending.done else "",
+        fused=fused(ending, judge),
+        cause=cause_of(ending, judge),
+        memory=memory_limit(settings.checker.memory_mb),
+        evidence=(shown := evidence(ending)),
+        seen=seen(shown),
+        said=str(shown.get("reason") or "")[:_MOST_SAID],
+        outputs=compared_outputs(judge),
+        whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
+    )
+
+
+# What a job tells its page while its model, its recorded values and its workers are still there.
+
+DEAREST = 5.0
+"""Seconds of a check on average from which on the target is not run once more for a page."""
+LONGEST = 60.0
+MOST_NAMED = 500
+"""Elements that a page names beside their numbers."""
+_NOUNS = {"raised": "candidate nodes", "nodes": "iterations"}
+
+
+def material_of(job: Job, summary: Summary) -> RunMaterial:
+    """Return what a page cannot find in the folder of the run."""
+    index = place_of(job.settings.artifacts, job.folder, job.tools.cwd) / INDEX_NAME
+    if not job.judges:
+        return RunMaterial(index=index)
+    judge, loaded, noun = job.judges[-1]
+    asked = dict(_contexts(job.folder))
+    cuts = noun == "nodes" and hasattr(judge.subject, "kept")
+    return RunMaterial(
+        graph=loaded.graph if loaded else None,
+        recorded=loaded.recorded.values[0] if loaded and loaded.recorded.values else {},
+        types=loaded.types if loaded else {},
+        elements="nodes" if cuts else _NOUNS.get(noun, noun),
+        names={} if cuts else _names(judge.subject),
+        questions=frozenset({judge.journal.path.name, *(name for name in asked if "stage" not in asked[name])}),
+        bodies={name: body for name, context in asked.items() if (body := _body(context.get("stage.origin", "")))},
+        index=index,
+        unlisted=tuple(_unlisted(judge, index)),
+        logs=job.folder,
+        run=run_of(job.settings, job.tools, summary),
+    )
+
+
+def _names(subject: Subject) -> dict[int, str]:
+    """Return what the elements of a trial are called, if they are named and not too many for a table."""
+    whole = subject.space.whole
+    if len(whole) > MOST_NAMED:
+        return {}
+    called = ((number, subject.names(Trial.of([number]))) for number in whole)
+    return {number: listed(names) for number, names in called if names}
+
+
+def _contexts(folder: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield the further journals of a run with what they ask: one without a stage about the same elements as its own.
+
+    These are of searches for further answers.
+    """
+    for path in folder.glob("journal-*.jsonl"):
+        with suppress(UsageError, OSError):
+            yield path.name, read_context(path)
+
+
+def _body(origin: str) -> str:
+    """Return the path of the nested graph that a subject comes from; "" of one of the model's own.
+
+    Before it stand a digest and the answer that it lies in, and after it the iteration, if it is hoisted.
+    """
+    path = origin.split(" ", 2)[2] if origin.count(" ") > 1 else ""
+    name, _, iteration = path.rpartition(" ")
+    if not (name and iteration.isdigit()):
+        return path
+    return name if iteration == "0" else f"{name}, iteration {iteration}"
+
+
+def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:
+    """Yield rows for verdicts that were known and for trials that could not be made: the index has checks only."""
+    question, studied = judge.journal.path.name, judge.studied
+    listed = {row.get("trial") for row in rows(index) if row.get("question") == question}
+    for entry in judge.journal.entries():
+        if (judge.journal.path, entry.key, entry.attempt) not in judge.tally.seen or entry.ranges in listed:
+            continue
+        known = entry.verdict
+        if studied.signature:
+            known = relative(known, studied.signature, studied.rule, studied.names, studied.caught)
+        told: dict[str, Any] = {"outcome": known.outcome.value, "reason": known.reason, "seconds": known.seconds}
+        row: dict[str, Any] = {"iteration": 0, "phase": entry.phase, "label": entry.label, "trial": entry.ranges}
+        yield {**row, **told, "question": question}
+    folder = judge.folder.parent
+    for path in (folder / JOURNAL_NAME, *sorted(folder.glob("journal-*.jsonl"))):
+        for note in rows(path):
+            if "invalid" in note:
+                told = {"trial": note.get("ranges"), "outcome": Outcome.UNRESOLVED.value, "reason": note["invalid"]}
+                yield {key: note.get(key) for key in ("iteration", "phase", "label")} | told | {"question": path.name}
+
+
+def run_of(settings: Settings, tools: Tools, summary: Summary) -> Run | None:
+    """Return what runs a model once more; None where the check does not, or that shows no values, or is dear."""
+    signature, checks, pool = summary.signature or {}, summary.checks, tools.pool
+    made = max(checks.search + checks.trust + checks.refine + checks.cause, 1)
+    if (
+        summary.status not in ANSWERED
+        or not settings.checker.looks_at_values
+        or settings.target.model
+        or settings.reference.model
+        or not Signature(signature.get("stage", "load"), signature.get("kind", "")).about_values
+        or summary.seconds.checking / made > DEAREST
+        or (pool.deadline is not None and time.monotonic() > pool.deadline)
+    ):
+        return None
+
+    def outputs(key: str, model: Path, sample: Sample, folder: Path) -> Mapping[str, TensorFile]:
+        backend = settings.target if key == "target" else settings.reference
+        side = Side(key, backend, tools, min(settings.checker.timeout or LONGEST, LONGEST), settings.checker.memory_mb)
+        try:
+            ran = side.run(model, [sample.feeds], folder)
+        except KeyboardInterrupt:  # the answer is there; a page without these values is no reason to lose it
+            return {}
+        return ran.outputs[0] if ran.outputs else {}
+
+    return outputs

@@ -11,9 +11,8 @@ from typing import Any
 
 from runner.schema.root import Settings
 from runner.workers.guardian import Guardian
-from runner.workers.leases.lease import Leases
-from runner.workers.leases.required_lease import lease_of
-from runner.workers.pool import Pool
+from runner.workers.leases import Leases
+from runner.workers.pool import Pool, lease_of
 
 
 @dataclass(frozen=True)

@@ -1,91 +1,64 @@
-"""The account of a run: what was found, and what it cost, from recorded verdicts alone."""
+"""The account of a run, from recorded verdicts, and how many checks it will make.
+
+The account of a run: what was found, and what it cost, from recorded verdicts alone.
+"""
 
 from __future__ import annotations
 
 import resource
 import sys
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from runner import machine
-from runner.checkers.compare.constant_outputs import CONSTANT, said
-from runner.jobs.context import drifted, versions
-from runner.jobs.expected_checks import checks_after
-from runner.judgment import CauseStatus, Experiment, Status
-from runner.loading.load import Loaded
-from runner.model.values.dtype_ranges import range_of
+from runner.checkers.compare_values import CONSTANT, said
+from runner.engine.cause import Cause
+from runner.engine.check_trials import Judge
+from runner.engine.reliability import REPEATED, Reliability
+from runner.engine.repeated_checks import HANDED_OVER, REPEATS, WRONG, Tally, wilson
+from runner.engine.session_question import Ending
+from runner.judgment import CauseStatus, Experiment
 from runner.model.values.dtypes import BY_NUMBER
-from runner.report.summary import Checks, Seconds, Summary
-from runner.schema.checker import CommandChecker
-from runner.schema.root import Settings
-from runner.schema.run import Keep
-from runner.session.cause import Cause
-from runner.session.judge import Judge
-from runner.session.reliability import REPEATED, Reliability
-from runner.session.result import Ending
-from runner.session.trust.check_counts import HANDED_OVER, REPEATS, Tally
-from runner.session.trust.sequential_test import WRONG, wilson
+from runner.model.values.tensor_bytes import range_of
+from runner.reference.load import Loaded
+from runner.report.summary import Checks
+from runner.schema.checker import CommandChecker, Flaky
+from runner.schema.diagnosis import WorkaroundSettings
+from runner.schema.root import Keep, Settings
+from runner.schema.strategy import Find, PrecisionSettings, ReduceSettings, RepeatSettings, TacticRepeatSettings
 from runner.text import counted, one_line
 from runner.verdict import NOT_FINITE, Signature, rows_of
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
-    from runner.jobs.job import Job
+    pass
+
+# How many checks a run makes besides its search, as its settings say: on the average run with one culprit.
+
+
+def checks_after(settings: Settings, searched: int, workers: int = 1) -> int:
+    """Return how many checks follow a search of so many, made ``workers`` at once: what shows an answer to be right."""
+    strategy, checker = settings.strategy, settings.checker
+    if isinstance(strategy, WorkaroundSettings | RepeatSettings | TacticRepeatSettings):
+        return 0
+    repeated = checker.flaky is not Flaky.never and not checker.asks_a_person
+    again = min(max(searched // 4 // workers, 2), 7)
+    if isinstance(strategy, PrecisionSettings):
+        # a check of ours is steady; what was left out is tried alone, and an answer on samples that were held back
+        again = again if repeated and checker.runs_own_code else 0
+        return 1 + again + min(searched, 32) + 2 * (checker.runs_samples and strategy.held_out != 0)
+    if not isinstance(strategy, ReduceSettings):
+        return 1
+    simpler = (2 if checker.runs_own_code else 1) if strategy.shrink else 0
+    cause = 2 if strategy.find is Find.cause else 0
+    return 1 + (again if repeated else 0) + simpler + cause + settings.result.find_min_good
+
 
 _SHOWN, _MOST_SAID = 100, 500
 """Characters of what a check said that a warning holds, and that a result does."""
 PARTS = (("pre-flight",), ("control",), ("re-check",), ("stability", "held out"), (REPEATS, "doubt"))
 """Of which phases the checks are that are counted apart: see `Checks`."""
-
-
-def summary_of(
-    job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None
-) -> Summary:
-    """Return the summary of a run."""
-    settings, checker, pool = job.settings, job.checker, job.pool
-    tally = judge.tally
-    signature = ending.signature or judge.studied.signature
-    warnings = [
-        *another_failure(ending, judge, settings),
-        *(loaded.warnings if loaded else ()),
-        *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
-        *shown_nothing(judge),
-        *judge.second_failures(),
-        *drift_of_message(ending, judge),
-    ]
-    return Summary(
-        status=ending.status,
-        exit_code=ending.exit_code,
-        strategy=settings.strategy.name,
-        message=("\n" if "\n" in ending.message else "; ").join(filter(None, (ending.message, tally.unknown.advice))),
-        nodes_before=len(loaded.graph.nodes) if loaded else 0,
-        minimality=ending.done.claim.value if ending.done else None,
-        checks=checks_of(tally),
-        outcomes=dict(tally.outcomes),
-        unresolved=tally.unknown.reasons,
-        signature=described(signature),
-        seconds=Seconds(time.monotonic() - job.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
-        peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
-        warnings=tuple(dict.fromkeys(warnings)),
-        checker=checker.name,
-        check=checker.describe(),
-        input_model=settings.model,
-        context=judge.journal.context,
-        versions=versions(settings, pool),
-        plan=plan(ending, judge, settings, loaded) if ending.status is Status.planned else None,
-        reliability=measured(reliability) if reliability else None,
-        tried=ending.done.note if ending.done else "",
-        fused=fused(ending, judge),
-        cause=cause_of(ending, judge),
-        memory=memory_limit(settings.checker.memory_mb),
-        evidence=(shown := evidence(ending)),
-        seen=seen(shown),
-        said=str(shown.get("reason") or "")[:_MOST_SAID],
-        outputs=compared_outputs(judge),
-        whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
-    )
 
 
 def checks_of(tally: Tally) -> Checks:

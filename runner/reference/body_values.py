@@ -1,4 +1,6 @@
-"""From a small model with an owner to one level below it: the body's nodes at top level, and what they hold.
+"""Values inside bodies of owners, and loops that the reference cannot run to their end.
+
+From a small model with an owner to one level below it: the body's nodes at top level, and what they hold.
 
 What a body of a Loop or Scan is given in a later iteration is found by running the owner itself for so many iterations
 and no more: one run on the reference, whatever the iteration, and one that ends where the owner does not.
@@ -15,19 +17,19 @@ import numpy as np
 import onnx
 
 from runner.candidate import Sample
+from runner.errors import WinnowError
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import Cut
+from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import copy_of, set_messages
-from runner.model.graph.rename import names_of
+from runner.model.graph.scopes import names_of
 from runner.model.nested.bodies import Body, HoistError, Kind, axes, bodies, scan_inputs, states
-from runner.model.nested.hoist import Hoisted, Need, hoist
-from runner.model.nested.limited_loop_model import COUNT, limited_loop, shortened_scan
+from runner.model.nested.hoist import COUNT, Hoisted, Need, hoist, limited_loop, shortened_scan
 from runner.model.values import recorded as values
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile
-from runner.reference.recorded_types import recorded_types
-from runner.reference.recording import Recorded, Recorder
+from runner.model.values.value_types import tensor_type
+from runner.reference.recording import Recorded, Recorder, recorded_types
 
 MOST_ITERATIONS = 64
 """Up to which iteration a Loop is run to find out what one of its later iterations gets."""
@@ -316,3 +318,32 @@ def run_alone(
     feeds = [{name: value for name, value in sample.items() if name in wanted} for sample in level.recorded.values]
     fed = [{**a, **b} for a, b in zip(feeds, more or feeds, strict=True)]
     return tuple({**one, **ran} for one, ran in zip(fed, record(graph, folder).record(fed).values, strict=True))
+
+
+# Loops that the reference cannot run to their end: what kind of values they would give.
+#
+# A model in which the rank of an output is not known is refused by some runtimes and checkers. One or two iterations
+# tell the rank; the sizes stay open, since they may grow.
+
+ITERATIONS = 2
+
+
+def loop_types(level: Level, record: RecorderOf, folder: Path) -> dict[str, onnx.TypeProto]:
+    """Return the types of what the Loops among ``level.recorded.unrunnable`` carry, sizes left open.
+
+    Of a Loop that cannot be run at all, nothing. ``folder``: for values.
+    """
+    found: dict[str, onnx.TypeProto] = {}
+    for number, body in enumerate(bodies(level.graph)):
+        owner = level.graph.nodes[body.owner]
+        if body.kind is not Kind.LOOP or owner.name not in level.recorded.unrunnable:
+            continue
+        try:
+            model = limited_loop(level.graph, body, ITERATIONS)
+            (values, *_) = run_alone(level, model, record, folder / str(number))
+        except (HoistError, CutError, WinnowError, ValueError):
+            continue
+        for name in owner.outputs:
+            if name in values and values[name].structure is None:
+                found[name] = tensor_type(values[name].dtype, (None,) * len(values[name].shape))
+    return found

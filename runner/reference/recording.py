@@ -1,4 +1,6 @@
-"""Recorded values: what every tensor of the original holds in the reference run, for every sample.
+"""Recorded values: made in pieces within limits, kept or computed again on demand.
+
+Recorded values: what every tensor of the original holds in the reference run, for every sample.
 
 The model is run with all its tensors as outputs, a long one in windows: a runtime takes longer for each output the more
 there are. A window that cannot be run (it crashes, hangs or needs more memory than there is) is run in pieces: a piece
@@ -9,7 +11,10 @@ limit on the disk, values beyond it are computed again when they are asked for.
 from __future__ import annotations
 
 import logging
+import threading
 import time
+import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -17,22 +22,242 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from onnx import TypeProto
 
 from runner import machine
-from runner.artifacts.disk_space import Room
-from runner.errors import UsageError
+from runner.disk_space import Room
+from runner.errors import NotTried, UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError, cut
 from runner.model.graph.graph_index import Graph
+from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile, paths
-from runner.model.values.value_types import structure_of
-from runner.reference.held_values import HeldValues
-from runner.reference.model_pieces import Piece, bytes_of, declared_bytes, is_low, needed, weight_bytes
-from runner.reference.recorded_types import recorded_types
-from runner.reference.values_on_demand import ValuesOnDemand
-from runner.workers.leases.required_lease import lease_of
-from runner.workers.pool import Pool
+from runner.model.values.value_types import Shape, common_shape, structure_of, tensor_type, type_of
+from runner.workers.pool import Pool, lease_of
 from runner.workers.reply import without_folder
+
+# Pieces of a model that are run together: what they give, how large that is, and what of it has to be kept.
+
+_LOW = frozenset({onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Nodes that were run together. ``types``: what was known of their tensors before; ``folder``: of the values."""
+
+    nodes: tuple[int, ...]
+    types: Mapping[str, onnx.TypeProto]
+    folder: Path
+
+
+def is_low(graph: Graph, types: Mapping[str, onnx.TypeProto]) -> bool:
+    """Return whether values of low precision occur.
+
+    A runtime may go on with float32 from node to node and round only what it hands out: then a piece's edge is
+    seen in the values, and where something overflows it is seen in all that follow.
+    """
+    stored = {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}
+    fed = [value.type for value in graph.model.graph.input]
+    declared = {kind.tensor_type.elem_type for kind in (*fed, *types.values())}
+    chosen = {one.i for proto in graph.protos for one in proto.attribute if one.name in ("to", "dtype")}
+    return not _LOW.isdisjoint(stored | declared | chosen)
+
+
+def needed(graph: Graph, piece: Sequence[int]) -> frozenset[str]:
+    """Return the tensors of a piece that have to be kept: those that others read, and what is drawn at random."""
+    made = frozenset(name for index in piece for name in graph.nodes[index].outputs)
+    drawing = frozenset(graph.drawing)
+    if any(graph.nodes[index].name in drawing for index in piece):
+        return made  # all that follows from it would be another the second time
+    inside = frozenset(piece)
+    read = frozenset(name for name in made if not inside.issuperset(graph.readers.get(name, ())))
+    return read | made & graph.output_set
+
+
+def declared_bytes(graph: Graph, types: Mapping[str, onnx.TypeProto], piece: Sequence[int]) -> list[int]:
+    """Return the bytes of each tensor that a piece makes and whose shape is known."""
+    names = [name for index in piece for name in graph.nodes[index].outputs if name in types]
+    return [size for name in names if (size := bytes_of(types[name]))]
+
+
+def weight_bytes(graph: Graph, piece: Sequence[int]) -> int:
+    """Return the bytes of the weights that a piece reads."""
+    names = {name for index in piece for name in graph.nodes[index].inputs if name in graph.initializers}
+    tensors = [tensor for name in names if isinstance(tensor := graph.initializers[name], onnx.TensorProto)]
+    return sum(tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0 for tensor in tensors)
+
+
+def bytes_of(kind: onnx.TypeProto) -> int:
+    """Return the bytes of a tensor of this type; 0 where its shape is not known."""
+    dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+    known = kind.HasField("tensor_type") and all(dim > 0 for dim in dims)
+    return tensor_bytes.byte_size(kind.tensor_type.elem_type, dims) or 0 if known else 0
+
+
+# Recorded values that are not all kept: what is asked for is computed again, within a limit of bytes on the disk.
+#
+# Every value was computed once, so its type, shape and whether it is finite are known. What is read beyond the piece
+# of the model that made it is always kept: the very same piece, fed with the very same values, gives the others again.
+
+RunAgain = Callable[[Piece, frozenset[str], int], str | None]
+"""Runs a piece and writes these tensors, so many bytes, where they lay; says why that failed, if it did."""
+
+
+@dataclass(eq=False)
+class ValuesOnDemand:
+    """Files of values that can be computed again: no more than ``limit`` bytes of those that nobody uses.
+
+    ``kept``: bytes of those that are there.
+    """
+
+    run: RunAgain
+    limit: int
+    kept: int = field(default=0, init=False)
+    _pieces: dict[Path, Piece] = field(default_factory=dict, init=False)
+    _sizes: dict[Path, int] = field(default_factory=dict, init=False)
+    _there: dict[Path, None] = field(default_factory=dict, init=False)  # the one that was used last comes last
+    _users: Counter[Path] = field(default_factory=Counter, init=False)
+    # a value may be let go of at any moment, in this thread as well
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
+
+    def add(self, file: TensorFile, piece: Piece) -> None:
+        """Take a value that ``piece`` made; ``file.length`` tells the size of one that was not written."""
+        self._pieces[file.place] = piece
+        self._sizes[file.place] = file.size
+        if file.length is None:
+            self._arrived(file.place)
+            self._make_room()
+
+    @property
+    def missing(self) -> int:
+        """How many values are not there."""
+        return len(self._pieces) - len(self._there)
+
+    def of(self, values: Sequence[Mapping[str, TensorFile]]) -> tuple[dict[str, TensorFile], ...]:
+        """Return values of which those that were added are computed when they are asked for."""
+        return tuple({name: self._own(file) for name, file in sample.items()} for sample in values)
+
+    def _own(self, file: TensorFile) -> TensorFile:
+        size = self._sizes.get(file.place)
+        return file if size is None else replace(file, length=size, recompute=self)
+
+    def __call__(self, files: Sequence[TensorFile]) -> None:
+        """Have these files there until the last of these objects is gone. Raises NotTried where that cannot be."""
+        with self._lock:
+            wanted: dict[Piece, list[TensorFile]] = {}
+            for file in files:
+                self._users[file.place] += 1
+                weakref.finalize(file, self._let_go, file.place).atexit = False
+                if file.place not in self._there:
+                    wanted.setdefault(self._pieces[file.place], []).append(file)
+                else:
+                    self._there[file.place] = self._there.pop(file.place)
+            for piece, missing in wanted.items():
+                names = frozenset(file.name for file in missing)
+                if why := self.run(piece, names, sum(self._sizes[file.place] for file in missing)):
+                    raise NotTried(
+                        f"the reference computed {', '.join(sorted(names))} once and cannot again ({why}): give "
+                        "cut.record=all, which keeps all values"
+                    )
+                for place, made_by in self._pieces.items():
+                    if made_by is piece and place not in self._there and place.exists():
+                        self._arrived(place)
+            self._make_room()
+
+    def _arrived(self, place: Path) -> None:
+        self._there[place] = None
+        self.kept += self._sizes[place]
+
+    def _let_go(self, place: Path) -> None:
+        with self._lock:
+            self._users[place] -= 1
+
+    def _make_room(self) -> None:
+        """Remove what was not used for the longest time, as long as there is too much."""
+        for place in [place for place in self._there if self._users[place] <= 0] if self.kept > self.limit else ():
+            if self.kept <= self.limit:
+                break
+            place.unlink(missing_ok=True)
+            del self._there[place]
+            self.kept -= self._sizes[place]
+
+
+def for_one_check(values: Mapping[str, TensorFile]) -> dict[str, TensorFile]:
+    """Return the same values as objects of their own: files that were computed for them may go when they are gone."""
+    return {name: replace(file) if file.recompute else file for name, file in values.items()}
+
+
+# Recorded values that stay in the memory of the worker which computed them, until somebody asks for them.
+#
+# A check that is fed with no values asks for a few of them at the end, for the answer: most are never written. What no
+# worker holds any more, or one that is busy, is computed again, as any value that is not kept.
+
+
+@dataclass(eq=False)
+class HeldValues:
+    """``limit``: bytes that a worker holds at most. ``bytes``: those that it holds."""
+
+    pool: Pool
+    limit: int
+    bytes: int = field(default=0, init=False)
+    _worker: int = field(default=0, init=False)
+    _places: set[Path] = field(default_factory=set, init=False)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, file: TensorFile, worker: int) -> None:
+        """Take a value that a worker holds, told by the number of its process.
+
+        Pieces are recorded one after the other: where another worker answers, the one before it is gone.
+        """
+        if worker != self._worker:
+            self._places.clear()
+            self._worker, self.bytes = worker, 0
+        self._places.add(file.place)
+        self.bytes += file.size
+
+    def let_go(self) -> None:
+        """Have nothing held any more; what is asked for after that is computed again."""
+        if self._places:
+            self._places.clear()
+            self.bytes = 0
+            self.pool.call("write_held", {"paths": [], "let_go": True}, confirm=False, process=self._worker)
+
+    def write(self, files: Sequence[TensorFile], timeout: float) -> bool:
+        """Write these files, as far as they are held; whether all of them are there then."""
+        held = [file for file in files if file.place in self._places]
+        if held:
+            args = {"paths": [str(file.place) for file in held]}
+            self.pool.call("write_held", args, timeout=timeout, confirm=False, process=self._worker)
+        self._places.difference_update(file.place for file in held)
+        self.bytes -= sum(file.size for file in held)
+        return all(file.packed is not None or file.place.exists() for file in files)
+
+
+# The types of recorded values.
+
+
+def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, TypeProto]:
+    """Return the type of each recorded value; a dimension that differs between samples is left open.
+
+    Of a value that is a tensor in one sample and none in another no type is known.
+    """
+    found: dict[str, TypeProto] = {}
+    shared: dict[tuple[int, tuple[Shape, ...]], TypeProto] = {}  # a long graph has few kinds of them
+    for name, first in values[0].items() if values else ():
+        every = [sample[name] for sample in values if name in sample]
+        if any(one.structure != first.structure for one in every):
+            continue
+        if first.structure is None:
+            kind = first.dtype, tuple(one.shape for one in every)
+            if kind not in shared:
+                shared[kind] = tensor_type(first.dtype, common_shape(kind[1]))
+            found[name] = shared[kind]
+        else:
+            found[name] = type_of(first.structure, [shape for one in every for shape in one.elements])
+    return found
+
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,22 @@
-"""The result folder: everything that a bug report needs, in one place."""
+"""The result folder, bundle.zip, and what both hold of a precision run.
+
+The result folder: everything that a bug report needs, in one place.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import glob
 import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,29 +24,215 @@ from typing import TYPE_CHECKING, Any
 from onnx import ModelProto
 
 from runner.candidate import Sample
-from runner.files import read_plain
+from runner.checkers.command_template import Template
+from runner.files import MOST_BYTES, is_plain, read_plain, written_whole
+from runner.journal.replay import GROUPS, REPLAY_NAME, configuration, replay_text, write_replay
 from runner.model.files.onnx_text import ModelText
-from runner.model.graph.rename import names_of
+from runner.model.graph.scopes import names_of
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
-from runner.report import bundle_zip, check_files, mixed_bundle
+from runner.report import check_files
+from runner.report.failure_section import tensor_type
 from runner.report.markdown import REPORT_NAME, Shown, present, write_report
-from runner.report.page.collect.run_material import RunMaterial
-from runner.report.replay import REPLAY_NAME, configuration, write_replay
-from runner.report.repro.backends import ROUNDED, rounds
-from runner.report.repro.stand_alone import NotAlone
-from runner.report.repro.write import REPRO_NAME, Beside, Repro, repro, write_repro
-from runner.report.result import write_result
-from runner.report.sections.model_section import tensor_type
-from runner.report.summary import Summary
+from runner.report.page.data import RunMaterial
+from runner.report.repro.compose import ROUNDED, rounds
+from runner.report.repro.write import REPRO_NAME, Beside, NotAlone, Repro, repro, write_repro
+from runner.report.summary import Summary, write_result
 from runner.schema.backend import BackendSettings, Rounding
+from runner.schema.checker import CheckerSettings, CommandChecker
 from runner.schema.root import Settings
+from runner.schema.settings import PathUse, map_paths
 from runner.schema.strategy import PrecisionSettings
+from runner.text import SCRIPTS
 from runner.workers.pool import Pool
 from runner.workers.worker import PREPARE_SECONDS
 
 if TYPE_CHECKING:
-    from runner.report.page.collect.reduced_model import Reduced
+    from runner.report.page.tensor_values import Reduced
+
+# bundle.zip: one file to attach to a report. What is in it shows the failure where it is unpacked.
+#
+# Equal contents give equal bytes. The names in it are plain and below one folder; nothing in it is a link.
+
+BUNDLE_NAME = "bundle.zip"
+MOST_MB = 25
+"""What forges take as an attachment. What does not fit is left out, the largest first, and named."""
+_TOP = "bundle"
+_SCRIPT = "repro.py"
+MIXED_YAML = "mixed.yaml"
+"""Makes the mixed model of a precision run from the original (see `mixed_bundle`)."""
+_REPORT = "REPORT.md says what was found, and on what."
+_RUN = """{first} shows the failure:
+
+    python repro.py
+
+It says in its first lines what has to be installed. Exit status: 1 the failure shows, 0 it does not, 2 it cannot be
+told here (the reason is printed).
+"""
+_MAKE = """The mixed-precision model is not here, as it has all weights of the original. With that beside this file:
+
+    winnow mixed.yaml
+
+makes it again, and checks it. The first lines of mixed.yaml name the original, and what else it needs.
+"""
+_MODELS = """Files whose names end in .onnx are models; test_data_set_N holds the inputs, and the outputs that were
+expected, as ONNX keeps them.
+"""
+_CHECK = """check/ holds files of the check that was run, as its author wrote them: {names}.
+What these read, source or start besides, and packages that they import, was not looked for.
+"""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """``files``: by their names in the archive. ``left_out``: by the same names, with their size in bytes.
+
+    ``not_taken``: files of the check that are not handed on (see `check_files`), as it names them.
+    """
+
+    files: Mapping[str, Path]
+    left_out: Mapping[str, int]
+    not_taken: Sequence[str] = ()
+
+    @property
+    def told(self) -> str:
+        """Say what is missing; "" where nothing is."""
+        each = ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in self.left_out.items())
+        large = f"left out, as the archive would be larger than {MOST_MB} MB: {each}" if each else ""
+        check = f"not handed on, though the check names it: {', '.join(self.not_taken)}" if self.not_taken else ""
+        return "; ".join(filter(None, (large, check)))
+
+    @property
+    def of_user(self) -> list[str]:
+        """Name the user's own files that go along."""
+        return [name for name in self.files if name.startswith(f"{check_files.FOLDER}/")]
+
+    def readme(self, written: Collection[str]) -> str:
+        """Return what README.txt says. ``written``: the names of what is written for the archive."""
+        lacks = f"Missing here: {self.told}. Ask whoever sent this.\n" if self.told else ""
+        names = ", ".join(name.partition("/")[2] for name in self.of_user)
+        first = "With what is named below," if lacks else "This"
+        how = _RUN.format(first=first) if _SCRIPT in written else ""
+        how = _MAKE if MIXED_YAML in written else how
+        models = _MODELS if any(name.endswith(".onnx") for name in self.files) else ""
+        check = _CHECK.format(names=names) if names else ""
+        return "\n".join(filter(None, [f"{_REPORT}\n", how, lacks, models, check]))
+
+
+def contents(folder: Path, named: Sequence[str], checker: CheckerSettings, cwd: Path, most: int = MOST_MB) -> Contents:
+    """Return what goes in besides what is written for it: ``named`` files, data sets, the check's files.
+
+    ``named``: names in ``folder``, models with their weights; ``cwd``: where the user stands.
+    """
+    names = [name for model in named for name in (model, *sorted(path.name for path in folder.glob(f"{model}.data*")))]
+    data = sorted(folder.glob("test_data_set_[0-9]*/*.pb"))
+    found = {name: folder / name for name in names if Path(name).name == name}
+    found |= {path.relative_to(folder).as_posix(): path for path in data}
+    found = {name: path for name, path in found.items() if is_plain(path) and not path.is_symlink()}
+    copies = check_files.handed_on(checker, cwd)
+    found |= {f"{check_files.FOLDER}/{name}": path for path, name in copies.items()}
+    sizes = {name: path.stat().st_size for name, path in found.items()}
+    left: dict[str, int] = {}
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        if sum(sizes.values()) - sum(left.values()) <= most * 10**6:
+            break
+        left[name] = sizes[name]
+    files = {name: found[name] for name in sorted(found.keys() - left.keys())}
+    return Contents(files, left, check_files.left_behind(checker, cwd))
+
+
+def write_zip(folder: Path, held: Contents, texts: Mapping[str, str]) -> None:
+    """Write ``bundle.zip`` into ``folder``, atomically. ``texts``: more files, by name. Raises OSError."""
+    said = {**texts, "README.txt": held.readme(texts)}
+    with written_whole(folder / BUNDLE_NAME) as part, zipfile.ZipFile(part, "x", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted([*said, *held.files]):
+            entry = zipfile.ZipInfo(f"{_TOP}/{name}")  # of 1980: when it was written says nothing
+            runs = name in held.files and os.access(held.files[name], os.X_OK)
+            entry.external_attr = (0o100755 if runs else 0o100644) << 16
+            entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
+            if name in said:
+                archive.writestr(entry, said[name].encode("utf-8", "backslashreplace"))
+                continue
+            with held.files[name].open("rb") as source, archive.open(entry, "w", force_zip64=False) as target:
+                shutil.copyfileobj(source, target, MOST_BYTES)
+
+
+# What bundle.zip holds of a precision run: what was found, and how the same mixed model is made of the original.
+#
+# The mixed model has all weights of the original, so neither goes along (docs/adr/0042). What does is a configuration
+# with the raised nodes in it: whoever has the original makes the same model of it, in a few checks and without a
+# search.
+
+_PARTS = (*GROUPS, "cut", "sanitize")
+"""The sections that decide what the model becomes, and how it is judged."""
+_FILES = ("layers", "plot", "curve_plot")
+"""Where `Summary.precision` names the files that REPORT.md shows."""
+
+
+def mixed_contents(settings: Settings, folder: Path, summary: Summary, cwd: Path) -> Contents:
+    """Return what goes in besides what is written for it: the pictures of the report, and files of the check."""
+    told = summary.precision or {}
+    return contents(folder, [name for key in _FILES if (name := told.get(key))], settings.checker, cwd)
+
+
+def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: Contents) -> str:
+    """Return the text of ``mixed.yaml``; paths start at its folder, and what it names of the user's lies there by name.
+
+    The check is the copy in the archive. Values of ``checker.env`` stay with the user; an interpreter is the reader's.
+    """
+    named = check_files.handed_on(settings.checker, cwd).items()
+    copies = {path: name for path, name in named if f"{check_files.FOLDER}/{name}" in held.files}
+    beside: list[str] = []
+
+    def renamed(use: PathUse, value: str) -> str:
+        path = cwd / Path(value).expanduser()
+        if path in copies:
+            return f"{check_files.FOLDER}/{copies[path]}"
+        if not Path(value).is_absolute():  # a library by the name of its package
+            return value
+        if PathUse.READ in use and PathUse.PROGRAM not in use:
+            beside.append(path.name)
+        return path.name
+
+    shown = map_paths(settings, renamed)
+    config = {name: dataclasses.asdict(getattr(shown, name)) for name in _PARTS}
+    for group in ("checker", "target", "reference"):
+        config[group] |= {"python": None} if "python" in config[group] else {}
+    checker = settings.checker
+    if isinstance(checker, CommandChecker):
+        words = check_files.moved({"command": _words(checker)}, checker, cwd, copies)["command"]
+        config["checker"] |= {"command": [word.replace("{python}", "python") for word in words], "env": {}}  # type: ignore[attr-defined]
+    config["strategy"]["exclude"] = _raised(config["strategy"]["exclude"], summary.precision or {})
+    choices = {group: _name(config[group]["name"]) for group in GROUPS}
+    choices["strategy"] = type(settings.strategy).name
+    content = {"model": shown.model, **config, "cwd": check_files.FOLDER if copies else "."}
+    missing = [*dict.fromkeys(beside), *held.not_taken, *held.left_out]
+    said = [
+        f"{SCRIPTS[0]} {MIXED_YAML}",
+        "makes the mixed-precision model of the original, and checks it; the raised nodes are in strategy.exclude",
+        "exit code 4 (nothing_to_find): no other node has to be raised, as is to be expected; the model is mixed.onnx",
+        f"to be put beside this file first: {', '.join(missing)}" if missing else "",
+        f"to be set in the environment first: {', '.join(checker.env)}"
+        if isinstance(checker, CommandChecker) and checker.env
+        else "",
+    ]
+    return replay_text(filter(None, said), content, choices)
+
+
+def _words(checker: CommandChecker) -> list[str]:
+
+    return list(Template(checker.command, Path(), {}).words)
+
+
+def _raised(excluded: Sequence[str], told: Mapping[str, Any]) -> list[str]:
+    """Return what stays high: what the user said, and each raised node by its name, in which no letter is a pattern."""
+    nodes = (glob.escape(one["node"]) for one in told.get("selected", ()))
+    return [*dict.fromkeys([*excluded, *nodes])]
+
+
+def _name(choice: Any) -> str:
+    return str(choice.value if isinstance(choice, Enum) else choice)
+
 
 log = logging.getLogger(__name__)
 
@@ -92,15 +285,15 @@ def write_bundle(
 
     found = answer if summary.model else None
     shown = Shown(model=answer.model if answer else None, files=present(folder, summary))
-    held: bundle_zip.Contents | None = None
+    held: Contents | None = None
     told: Any = None
     if found:
         attempt("test_data_set_0", lambda: _write_data(folder, found))
         written = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, found, pool))
         script = written or Repro()
-        told = attempt(bundle_zip.BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
+        told = attempt(BUNDLE_NAME, lambda: _handed_on(settings, folder, summary, cwd, found, script))
     elif isinstance(settings.strategy, PrecisionSettings) and summary.precision:
-        told = attempt(bundle_zip.BUNDLE_NAME, lambda: _mixed(settings, folder, summary, cwd))
+        told = attempt(BUNDLE_NAME, lambda: _mixed(settings, folder, summary, cwd))
     if told:
         shown, held = told
     # with these a check of the kept model alone knows what that of the whole one did
@@ -125,7 +318,7 @@ def write_bundle(
         attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
         written.result()  # the page shows what lies in the folder
         if held:
-            beside.submit(attempt, bundle_zip.BUNDLE_NAME, partial(_write_zip, folder, held, shown))
+            beside.submit(attempt, BUNDLE_NAME, partial(_write_zip, folder, held, shown))
         attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, made, told))
     ran = made.seconds if made else 0.0
     if lost or ran:
@@ -135,7 +328,7 @@ def write_bundle(
 
 def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: RunMaterial) -> Reduced | None:
     """Return the reduced model with good and wrong values."""
-    from runner.report.page.collect.run_page import reduced_model  # noqa: PLC0415 - see the caller
+    from runner.report.page.run_page import reduced_model  # noqa: PLC0415 - see the caller
 
     model, samples = (answer.model, answer.samples) if answer else (None, ())
     return reduced_model(folder, summary, model, samples, told)
@@ -167,8 +360,8 @@ def _write_page(
     material: RunMaterial,
 ) -> None:
     """Write the page of the run."""
-    from runner.report.page.collect.run_page import page_of  # noqa: PLC0415 - see the caller
     from runner.report.page.html import write_page  # noqa: PLC0415
+    from runner.report.page.run_page import page_of  # noqa: PLC0415 - see the caller
 
     write_page(folder, page_of(settings, folder, summary, command, reduced, material))
 
@@ -214,10 +407,10 @@ def _near(text: str, cwd: Path) -> str:
 
 def _handed_on(
     settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel, script: Repro
-) -> tuple[Shown, bundle_zip.Contents]:
+) -> tuple[Shown, Contents]:
     """Return what the report shows of an answer, and what bundle.zip holds; say what it does not."""
     models = [summary.model or "", *([ROUNDED] if rounds(settings.target) else [])]
-    held = bundle_zip.contents(folder, models, settings.checker, cwd)
+    held = contents(folder, models, settings.checker, cwd)
     _say(settings, folder, held)
     files = present(folder, summary, script, held.told)
     if settings.checker.runs_own_code and script.source:
@@ -227,34 +420,34 @@ def _handed_on(
         script = repro(folder, summary, settings, cwd, _beside(summary, answer, copies))
     said = _near(_printed_by_check(settings, folder, summary), cwd)
     check = check_files.texts_of(settings.checker, cwd)
-    return Shown(answer.model, (), script, said, check, bundle_zip.BUNDLE_NAME, files, held.told), held
+    return Shown(answer.model, (), script, said, check, BUNDLE_NAME, files, held.told), held
 
 
-def _mixed(settings: Settings, folder: Path, summary: Summary, cwd: Path) -> tuple[Shown, bundle_zip.Contents]:
+def _mixed(settings: Settings, folder: Path, summary: Summary, cwd: Path) -> tuple[Shown, Contents]:
     """Return the same of a mixed model."""
-    held = mixed_bundle.contents(settings, folder, summary, cwd)
+    held = mixed_contents(settings, folder, summary, cwd)
     _say(settings, folder, held)
-    made = mixed_bundle.configuration(settings, summary, cwd, held)
+    made = mixed_configuration(settings, summary, cwd, held)
     files = present(folder, summary, left_out=held.told, zipped=True)
-    return Shown(zipped=bundle_zip.BUNDLE_NAME, files=files, missing=held.told, makes=made), held
+    return Shown(zipped=BUNDLE_NAME, files=files, missing=held.told, makes=made), held
 
 
-def _say(settings: Settings, folder: Path, held: bundle_zip.Contents) -> None:
+def _say(settings: Settings, folder: Path, held: Contents) -> None:
     """Say in the log what bundle.zip lacks, and what of the user's it shows."""
     if held.left_out:
-        log.warning("%s: %s", folder / bundle_zip.BUNDLE_NAME, held.told)
+        log.warning("%s: %s", folder / BUNDLE_NAME, held.told)
     if held.of_user:
-        log.info("%s holds files of yours: %s", folder / bundle_zip.BUNDLE_NAME, ", ".join(held.of_user))
+        log.info("%s holds files of yours: %s", folder / BUNDLE_NAME, ", ".join(held.of_user))
     if typed := check_files.like_secrets(settings.checker):
-        shown = f"{REPORT_NAME}, {REPRO_NAME} and {bundle_zip.BUNDLE_NAME} show checker.command as it was typed"
+        shown = f"{REPORT_NAME}, {REPRO_NAME} and {BUNDLE_NAME} show checker.command as it was typed"
         log.warning("%s, also what looks like a secret: %s", shown, ", ".join(typed))
 
 
-def _write_zip(folder: Path, held: bundle_zip.Contents, shown: Shown) -> None:
+def _write_zip(folder: Path, held: Contents, shown: Shown) -> None:
     """Write bundle.zip, with REPORT.md in it."""
     page = (folder / REPORT_NAME).read_text(encoding="utf-8")
-    made = {REPRO_NAME: shown.repro.source, bundle_zip.MIXED_YAML: shown.makes}
-    bundle_zip.write_zip(folder, held, {REPORT_NAME: page, **{name: text for name, text in made.items() if text}})
+    made = {REPRO_NAME: shown.repro.source, MIXED_YAML: shown.makes}
+    write_zip(folder, held, {REPORT_NAME: page, **{name: text for name, text in made.items() if text}})
 
 
 def _printed(pool: Pool, python: str | None, model: ModelProto) -> ModelText:

@@ -13,8 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-from runner.checkers.command.template import Template
-from runner.checkers.local_modules import imported
+from runner.checkers.command_template import Template, imported
 from runner.files import is_plain, read_plain
 from runner.schema.checker import CheckerSettings, CommandChecker, PythonChecker
 

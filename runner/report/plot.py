@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.program_name import install
+from runner.text import install
 
 log = logging.getLogger(__name__)
 

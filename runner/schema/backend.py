@@ -69,7 +69,7 @@ class Rounding(str, Enum):
 class OnnxRuntimeBackend(BackendSettings):
     """ONNX Runtime, with any installed provider."""
 
-    implementation = "runner.backends.ort.onnxruntime:OnnxRuntime"
+    implementation = "runner.backends.onnxruntime:OnnxRuntime"
 
     name: str = "onnxruntime"
     providers: list[Any] = setting(["CPUExecutionProvider"])
@@ -138,7 +138,7 @@ class Flavor(str, Enum):
 class TensorRtBackend(BackendSettings):
     """TensorRT 10, 11 or TensorRT for RTX. What is named here is looked up in the installed one."""
 
-    implementation = "runner.backends.trt.engine_runner:TensorRt"
+    implementation = "runner.backends.trt.engine:TensorRt"
     holds_inner_values = False
     builds_engines = True
 

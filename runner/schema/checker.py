@@ -131,7 +131,7 @@ class CheckerSettings:
 class CommandChecker(CheckerSettings):
     """A command of the user's; its exit code and output are the verdict."""
 
-    implementation = "runner.checkers.command.command:CommandCheck"
+    implementation = "runner.checkers.command:CommandCheck"
     runs_own_code = True
 
     name: str = "command"

@@ -5,7 +5,7 @@ from typing import Any
 
 from runner.schema.settings import PathUse, setting, settings
 from runner.schema.strategy import StrategySettings
-from strategies.procedure import Task
+from strategies.search import Task
 
 RELEASES = "~/.cache/winnow/releases"
 """Where releases of packages are kept, for all runs."""
@@ -29,7 +29,7 @@ class PassesSettings(StrategySettings):
 class ExtractSettings(StrategySettings):
     """A part of a model that the user names; nothing is searched."""
 
-    implementation = "runner.jobs.extract.run:run"
+    implementation = "runner.jobs.extract:run"
     cuts_model = True
 
     name: str = "extract"
@@ -44,7 +44,7 @@ class ExtractSettings(StrategySettings):
 class InspectSettings(StrategySettings):
     """What a model or an engine is made of; nothing is checked or searched."""
 
-    implementation = "runner.jobs.inspect.run:run"
+    implementation = "runner.jobs.inspect:run"
     checks = False
 
     name: str = "inspect"
@@ -137,7 +137,7 @@ class WorkaroundSettings(StrategySettings):
 class RecheckSettings(StrategySettings):
     """Kept results, each checked again as its own replay says."""
 
-    implementation = "runner.sweeps.recheck.run:run"
+    implementation = "runner.sweeps.recheck:run"
     needs_model = checks = False
     repeats = True
 
@@ -151,7 +151,7 @@ class RecheckSettings(StrategySettings):
 class BugsSettings(StrategySettings):
     """Kept results, grouped by what is wrong."""
 
-    implementation = "runner.sweeps.bugs.run:run"
+    implementation = "runner.sweeps.bugs:run"
     needs_model = checks = False
     repeats = True
 

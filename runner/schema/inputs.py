@@ -24,7 +24,7 @@ class InputsSettings:
 class RandomInputs(InputsSettings):
     """Seeded random values, the same for the same name and seed."""
 
-    implementation = "runner.inputs.random:from_random"
+    implementation = "runner.samples.random:from_random"
 
     name: str = "random"
     seed: int = 1
@@ -36,7 +36,7 @@ class RandomInputs(InputsSettings):
 class FilesInputs(InputsSettings):
     """Values from files."""
 
-    implementation = "runner.inputs.files:from_files"
+    implementation = "runner.samples.files:from_files"
 
     name: str = "files"
     path: Any = setting(None, path=PathUse.READ)
@@ -46,7 +46,7 @@ class FilesInputs(InputsSettings):
 class PythonInputs(InputsSettings):
     """Values from a function of the user's: `samples() -> iterable of {name: array}`."""
 
-    implementation = "runner.inputs.python:from_python"
+    implementation = "runner.samples.python:from_python"
 
     name: str = "python"
     file: str | None = setting(None, path=PathUse.READ)

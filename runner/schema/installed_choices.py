@@ -25,9 +25,9 @@ from omegaconf import OmegaConf
 
 from runner.errors import UsageError
 from runner.schema import backend, checker, diagnosis, inputs, strategy
-from runner.schema.run import ArtifactSettings, WorkerSettings
+from runner.schema.root import ArtifactSettings, WorkerSettings
 from strategies import registry
-from strategies.procedure import Procedure
+from strategies.search import Procedure
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -1,4 +1,6 @@
-"""How a setting is declared, once: its default, its limits, what its path is for, whether a verdict depends on it.
+"""How a setting is declared, once, and what values it takes, in words.
+
+How a setting is declared, once: its default, its limits, what its path is for, whether a verdict depends on it.
 
 What it means to a user is said beside its key in `conf/`, which names every key of every class.
 A settings class is a frozen dataclass that OmegaConf accepts as a schema. Whatever has to know which settings are
@@ -12,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
 from enum import Enum, Flag, auto
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -159,3 +161,43 @@ def beyond_limits(section: Any, prefix: str = "") -> Iterator[str]:
             if not (value >= least and (most is None or value <= most)):  # a NaN is neither
                 allowed = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"
                 yield f"{key}={value:g}: it must be {allowed}."
+
+
+# What values a setting takes, in words: from its type, and from what its path is for.
+
+_PLAIN = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+_SEVERAL = {"an integer": "integers", "a number": "numbers", "a path": "paths"}
+#: what a path is, and what is done with what lies there; the first that holds
+_WHAT = {PathUse.MODEL: "model", PathUse.PROGRAM: "interpreter", PathUse.LIBRARY: "library", PathUse.FOLDER: "folder"}
+_DONE = {
+    PathUse.FOR_CHECK: "written before each check",
+    PathUse.WRITE: "written",
+    PathUse.PATTERN: "may have * and ?",
+    PathUse.READ: "read",
+}
+
+
+def type_words(hint: Any, use: PathUse | None = None) -> str:
+    """Return what values fit the type ``hint`` of a setting; ``use``: what its path is for, if it holds one."""
+    if not use:
+        return _described(hint, "text")
+    what = next((word for flag, word in _WHAT.items() if flag in use), "file")
+    done = [word for flag, word in _DONE.items() if flag in use][:1]
+    return f"{_described(hint, 'a path')} ({', '.join([what, *done])})"
+
+
+def _described(hint: Any, text: str) -> str:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return " | ".join(str(item.name) for item in hint)
+    if get_origin(hint) is list:
+        part = _described(get_args(hint)[0], text)
+        return f"a list of {_SEVERAL.get(part, part)}"
+    if get_origin(hint) is dict:
+        return f"a mapping of {_described(get_args(hint)[1], text)}"
+    if get_args(hint):
+        return " or ".join(_described(part, text) for part in get_args(hint))
+    if isinstance(hint, type) and is_dataclass(hint):
+        return "an option of the group"
+    if hint is Any and text != "text":
+        return "a path, or as said"
+    return text if hint is str else _PLAIN.get(hint, "anything")

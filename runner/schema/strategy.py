@@ -4,7 +4,7 @@ from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
 from runner.schema.settings import PathUse, setting, settings
-from strategies.procedure import Task
+from strategies.search import Task
 
 
 class Find(str, Enum):
@@ -77,7 +77,7 @@ class ReduceSettings(StrategySettings):
 class RepeatSettings(StrategySettings):
     """The same check again and again."""
 
-    implementation = "runner.jobs.repeat.run:run"
+    implementation = "runner.jobs.repeat:run"
     tasks = frozenset({Task.REPEAT})
     needs_model = False
     repeats = True
@@ -195,7 +195,7 @@ class TacticIsolateSettings(TacticSettings):
 class TacticCompareSettings(StrategySettings):
     """A comparison of recorded builds; nothing is searched."""
 
-    implementation = "runner.jobs.tactics.compare:compare"
+    implementation = "runner.jobs.tactics.run:compare"
     needs_model = checks = False
 
     name: str = "tactic_compare"

@@ -1,12 +1,17 @@
-"""The process of one job: its command line; started, listened to, interrupted, reaped."""
+"""The process of one job, told of signals, and what a launcher says meanwhile.
+
+The process of one job: its command line; started, listened to, interrupted, reaped.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, cast
@@ -14,14 +19,52 @@ from typing import IO, cast
 from hydra.core.config_loader import ConfigLoader
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.config.quoting import quote
-from runner.cli.config.sources import Folder
+from runner.cli import logs
+from runner.cli.compose import Folder
 from runner.cli.launcher_memory import VARIABLE
-from runner.cli.signals import ENDING
-from runner.sweeps.interruption import Interruption
+from runner.cli.path_overrides import quote
+from runner.cli.signals import ENDING, Arrived, Terminated
+from runner.cli.terminal import say
 from runner.sweeps.log import End
 from runner.workers.guardian import Guardian, kill_group
-from runner.workers.process_death import has_ended, now
+from runner.workers.process_tree import has_ended, now
+
+# Ctrl-C, SIGTERM and SIGHUP while jobs run: told to the jobs, not raised where the launcher happens to be.
+
+#: seconds that a job has to write down what it knows after SIGTERM or SIGHUP
+GRACE = 10.0
+
+
+class Interruption:
+    """What the signals mean for the jobs of a sweep. ``arrived``: those so far; it grows while jobs run."""
+
+    def __init__(self, arrived: Arrived) -> None:
+        self._arrived = arrived
+        arrived.heard = True
+        self._patience: float | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the sweep is to stop."""
+        return bool(self._arrived)
+
+    @property
+    def signal(self) -> int | None:
+        """The signal that a job gets now: the first that arrived, SIGKILL after a second one or a long wait."""
+        if not self._arrived:
+            return None
+        if self._patience is None:
+            self._patience = time.monotonic() + GRACE if self._arrived[0] != signal.SIGINT else float("inf")
+        if len(self._arrived) > 1 or time.monotonic() > self._patience:
+            return signal.SIGKILL
+        return self._arrived[0]
+
+    def pass_on(self) -> None:
+        """Raise what the first signal means: KeyboardInterrupt or Terminated; nothing if there was none."""
+        self._arrived.heard = False
+        if self._arrived:
+            raise KeyboardInterrupt if self._arrived[0] == signal.SIGINT else Terminated
+
 
 #: Winnow itself, started by its path: where the user stands there may be another package of this name
 _WINNOW = Path(__file__).parents[1]
@@ -173,3 +216,26 @@ class _Stream:
         """Return the lines that are whole by now, each once."""
         whole, self._whole = self._whole, []
         return [line.rstrip(b"\r").decode("utf-8", "backslashreplace") for line in whole]
+
+
+# What a launcher tells the user while jobs run.
+
+#: so far into a line a job's number is looked for: before it come a time and a level
+_PREFIX = 60
+
+
+class Console:
+    """Whole lines, one at a time, of the sweep and of its jobs. The sweep's follow `verbosity`."""
+
+    def __init__(self, config: DictConfig) -> None:
+        self._level = logs.levels_of(config).of("runner.sweeps")
+
+    def tell(self, text: str, level: int = logging.INFO) -> None:
+        """Say something of the sweep, unless the user wants to hear less."""
+        if level >= self._level:
+            say(text, error=level >= logging.WARNING)
+
+    def repeat(self, number: int, line: str, error: bool) -> None:
+        """Pass on a line of job ``number``, which is marked as this job's unless it is already."""
+        mark = f"#{number} "
+        say(line if mark in line[:_PREFIX] or not line else mark + line, error=error)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runner.program_name import without_values
+from runner.text import without_values
 
 NAME = "jobs.jsonl"
 

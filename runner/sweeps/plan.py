@@ -23,11 +23,11 @@ from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli.claim_folder import KEYS, check_resumed, claim
-from runner.cli.screen.next_command import resume_command
+from runner.cli.next_command import resume_command
+from runner.cli.run_folders import KEYS, check_resumed, claim
 from runner.errors import UsageError
-from runner.program_name import program_words
 from runner.sweeps.log import NAME as LEDGER
+from runner.text import program_words
 
 #: what tells that a folder is a sweep's or a run's
 _OF_A_SWEEP = ("multirun.yaml", "sweep.json", LEDGER)

@@ -22,11 +22,10 @@ from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQue
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher as Stock
 
 from runner.errors import UsageError
-from runner.program_name import without_values
-from runner.sweeps.console import Console
-from runner.sweeps.interruption import Interruption
+from runner.sweeps.job_process import Console, Interruption
 from runner.sweeps.launcher import publish, returned
 from runner.sweeps.log import Ledger
+from runner.text import without_values
 
 _NAME = "submitit_slurm"
 _LOOK_SECONDS = 1.0

@@ -15,11 +15,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from runner import run_folder
-from runner.cli import logs
-from runner.cli.claim_folder import KEYS, claim_sweep, lock, making, unmake
-from runner.cli.config.hydra_record import HydraRecord
+from runner.cli import logs, run_folders
+from runner.cli.compose import HydraRecord
 from runner.cli.launcher_memory import LauncherMemory
-from runner.cli.screen import latest_link
+from runner.cli.run_folders import KEYS, claim_sweep, lock, making, unmake
 from runner.cli.signals import Phase
 from runner.cli.terminal import say
 from runner.errors import UsageError
@@ -81,7 +80,7 @@ class Sweep:
         ours = str(config.hydra.launcher.get("_target_")).startswith(f"{PACKAGE}.")
         self.phase = Phase.waiting if ours else Phase.working
         self.folder = folder
-        self.latest = latest_link.point_to(folder)
+        self.latest = run_folders.point_to(folder)
 
     def finish(self) -> int:
         """Print the table, write sweep.md and sweep.json; return the exit code.
@@ -97,7 +96,7 @@ class Sweep:
         self._keep_record(table)
         code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS
         if table and all(row.exit_code == Status.usage.exit_code for row in table):
-            latest_link.lead_back(self.folder, self.latest)
+            run_folders.lead_back(self.folder, self.latest)
         if not self.silent:
             show(table)
         try:
@@ -121,7 +120,7 @@ class Sweep:
         from runner.sweeps.table import traces  # noqa: PLC0415 - as above
 
         if self.before == {path: path.stat().st_mtime_ns for path in traces(self.folder)}:
-            latest_link.lead_back(self.folder, self.latest)
+            run_folders.lead_back(self.folder, self.latest)
             self.record.restore()
             with suppress(OSError):  # where something else was put there meanwhile
                 for name in (run_folder.NAME, "multirun.yaml") if self.fresh else ():
@@ -147,8 +146,8 @@ class Sweep:
 
     def _write_page(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Write report.html, which compares the jobs; without it sweep.md says the same."""
-        from runner.report.page.collect.sweep_page import sweep_page  # noqa: PLC0415 - as above
         from runner.report.page.html import write_page  # noqa: PLC0415 - as above
+        from runner.report.page.sweep_page import sweep_page  # noqa: PLC0415 - as above
 
         assert self.folder is not None
         try:
@@ -160,7 +159,7 @@ class Sweep:
         """Write bugs.md where jobs were triages and nobody has stopped the sweep."""
         if self.folder is None or any(row.exit_code is None or row.status == Status.interrupted for row in table):
             return
-        from runner.sweeps.bugs.bugs_of_sweep import NotGroupedError, write_bugs  # noqa: PLC0415 - as above
+        from runner.sweeps.bugs_of_sweep import NotGroupedError, write_bugs  # noqa: PLC0415 - as above
 
         try:
             path = write_bugs(self.folder, [self.folder / row.folder for row in table], silent=self.silent)

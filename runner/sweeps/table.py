@@ -15,22 +15,20 @@ from typing import Any
 
 from hydra.core.utils import filter_overrides
 
-from runner.cli import finished_jobs
-from runner.cli.config.bounded_yaml import read_yaml
-from runner.cli.screen import layout
-from runner.cli.screen.fields import count, number, section, text, texts
-from runner.cli.screen.last_screen import without_advice
+from runner.cli import finished_jobs, terminal
+from runner.cli.bounded_yaml import read_yaml
+from runner.cli.last_screen import without_advice
+from runner.cli.next_command import count, number, section, text, texts
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.judgment import ENDED_WELL, Status
-from runner.program_name import without_values
+from runner.report.cause_section import reservation
 from runner.report.markup import code, cut
 from runner.report.markup import text as escaped
-from runner.report.result import RESULT_NAME, read_result
-from runner.report.sections.cause_section import reservation
+from runner.report.summary import RESULT_NAME, read_result
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
-from runner.text import listed, with_inside
+from runner.text import listed, with_inside, without_values
 
 _MOST_NAMES = 20
 _MOST_SHOWN, _LONGEST_SHOWN = 3, 60
@@ -230,7 +228,7 @@ def _plain(value: str) -> str:
 
 def show(table: Sequence[Row]) -> None:
     """Print the table. All words are as a person types them; sweep.md has them escaped."""
-    say("\n".join(screen(table, layout.width())))
+    say("\n".join(screen(table, terminal.width())))
 
 
 def screen(table: Sequence[Row], columns: int | None) -> list[str]:
@@ -239,12 +237,12 @@ def screen(table: Sequence[Row], columns: int | None) -> list[str]:
     own = [_plain(_own(row, shared)) for row in table]
     head = ("job", "status", "nodes", "asked", "run", "reused", "trust", "seconds", "culprits", "overrides")
     cells = [(*_brief(row), "" if columns else typed) for row, typed in zip(table, own, strict=True)]
-    first, *lines = layout.table(head, cells, columns, flexible=("culprits",))
+    first, *lines = terminal.table(head, cells, columns, flexible=("culprits",))
     for at, typed in enumerate(own):
-        lines[at] += f"\n     {layout.short(typed, columns - 5)}" if columns and typed else ""
+        lines[at] += f"\n     {terminal.short(typed, columns - 5)}" if columns and typed else ""
 
     def words(value: str) -> str:
-        return layout.short(_plain(value), 3 * columns) if columns else _plain(value)
+        return terminal.short(_plain(value), 3 * columns) if columns else _plain(value)
 
     return [first, *lines, *_below(table, shared, words, words), ""]
 
@@ -252,7 +250,7 @@ def screen(table: Sequence[Row], columns: int | None) -> list[str]:
 def _brief(row: Row) -> tuple[str, ...]:
     """Return what a screen shows of a job."""
     nodes = _shown(row.before) if row.after is None else f"{row.after} of {row.before}"
-    culprits = _named(row, lambda name: layout.short(name, _LONGEST_SHOWN), _MOST_SHOWN)
+    culprits = _named(row, lambda name: terminal.short(name, _LONGEST_SHOWN), _MOST_SHOWN)
     return (
         row.job,
         row.status,

@@ -20,9 +20,8 @@ from typing import Any
 
 from runner.errors import CannotJudge, UsageError
 from runner.workers.guardian import MARK, Guardian
-from runner.workers.leases.lease import CHAIN, Lease, Stopped
-from runner.workers.process_death import death_of
-from runner.workers.process_tree import ProcessTree
+from runner.workers.leases import CHAIN, Lease, Stopped
+from runner.workers.process_tree import ProcessTree, death_of
 from runner.workers.worker import PREPARE_SECONDS
 
 _CHILD = Path(__file__).with_name("fork_server_main.py")

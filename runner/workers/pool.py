@@ -1,4 +1,7 @@
-"""The pool: warm workers for each interpreter, lent to one call at a time."""
+"""The pool of workers, the lease that a call needs, and operations of Winnow's own.
+
+The pool: warm workers for each interpreter, lent to one call at a time.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.schema.run import LeaseMode
+from runner.errors import UsageError, WinnowError
+from runner.schema.root import LeaseMode, Settings
 from runner.workers.guardian import Guardian
-from runner.workers.interpreter import find_python
-from runner.workers.leases.lease import Kind, Lease, Leases, Stopped, Wait
-from runner.workers.outside_kills import Kills
-from runner.workers.process_death import now
-from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, WorkerStartError
-from runner.workers.worker import PREPARE_SECONDS, Worker
+from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
+from runner.workers.process_tree import Kills, now
+from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, WorkerStartError, shortage
+from runner.workers.worker import PREPARE_SECONDS, Worker, find_python
 
 # an idle worker gives its lease up after so long, if some other job waits for one
 _LENT_SECONDS = 2.0
@@ -298,3 +300,80 @@ class Pool(AbstractContextManager["Pool"]):
                 else:
                     continue
             self._end(worker)
+
+
+# Winnow's own operations on a model (reading, sanitizing, casting it): their end in a crash is no verdict on it.
+
+
+def operate(
+    pool: Pool,
+    settings: Settings,
+    op: str,
+    args: Mapping[str, Any],
+    what: str,
+    *,
+    python: str | None = None,
+    lease: Kind | None = None,
+) -> Reply:
+    """Call an operation within the limits of ``workers``; return its reply, which has a value or a failure.
+
+    A process that dies is no news about the model: somebody may have killed it. So it is tried once more, in a fresh
+    one. ``what``: the key and what is done, for messages. Raises UsageError where a limit of the user's was reached,
+    WinnowError (exit 1) for any other death.
+    """
+    limits = settings.workers
+    for fresh in (False, True):
+        reply = pool.call(
+            op, args, python=python, timeout=limits.timeout, memory_mb=limits.memory_mb, fresh=fresh, lease=lease
+        )
+        if reply.death is None:
+            return reply
+        if reply.death in ("timeout", "memory", OUT_OF_MEMORY):
+            break
+    if reply.death == OUT_OF_MEMORY:
+        raise WinnowError(f"{what}: {shortage('workers.memory_mb')}")
+    if reply.death in ("timeout", "memory"):
+        raise UsageError(
+            f"{what} reached a limit ({reply.death}): workers.timeout={limits.timeout:g} "
+            f"workers.memory_mb={limits.memory_mb or 'null'}. Raise it"
+        )
+    told = f"; what it printed lies in {reply.log}" if reply.log else ""
+    raise WinnowError(
+        f"{what} ended with {reply.death}, and so it did in a second process{told}. If somebody kills processes here, "
+        "start the run again"
+    )
+
+
+# Which lease a call to a backend needs: a GPU of its own, a CPU slot, or none.
+
+# parts of the names of ONNX Runtime's execution providers that run on a GPU
+_ON_GPU = ("CUDA", "Tensorrt", "TensorRT", "ROCM", "MIGraphX", "Dml", "WebGpu")
+
+
+def lease_of(backend: Mapping[str, Any], pool: Pool, python: str | None, *, builds: bool = False) -> Kind | None:
+    """Return the lease for running a model on a backend (its settings as workers take them), or for only building it.
+
+    TensorRT for RTX builds without a GPU, for those that are named or where there is none; it takes a CPU slot then,
+    since such a build wants a core and some GiB for itself.
+    """
+    if backend.get("name") == "onnxruntime":
+        names = [str(one) if isinstance(one, str) else str(next(iter(one))) for one in backend.get("providers") or ()]
+        return "gpu" if any(part in name for name in names for part in _ON_GPU) else None
+    if backend.get("name") != "tensorrt":
+        return None
+    flavor = _flavor(backend, pool, python)
+    if not pool.gpus and flavor not in pool.versions(python):
+        return None  # the worker says what to install: no GPU would help
+    if not builds or flavor == "tensorrt":
+        return "gpu"
+    targets = [str(target).upper() for target in backend.get("compute_capabilities") or ()]
+    if "CURRENT" in targets or (not targets and pool.gpus):
+        return "gpu"
+    return "cpu"
+
+
+def _flavor(backend: Mapping[str, Any], pool: Pool, python: str | None) -> str:
+    flavor = str(backend.get("flavor", "auto"))
+    if flavor != "auto":
+        return flavor
+    return "tensorrt" if "tensorrt" in pool.versions(python) else "tensorrt_rtx"

@@ -1,11 +1,16 @@
-"""A process and its descendants: waiting for the end within limits of time and memory, and killing them all."""
+"""Processes: their tree, their death, their log.
+
+A process and its descendants: waiting for the end within limits of time and memory, and killing them all.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import os
 import select
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +18,165 @@ from pathlib import Path
 import psutil
 
 from runner import machine
-from runner.workers.guardian import LONG_SECONDS, kill_group, processes_since
-from runner.workers.process_death import TimeLimit, has_ended, now, open_pidfd
-from runner.workers.process_log import BoundedLog
+from runner.workers.guardian import LONG_SECONDS, Guardian, kill_group, processes_since
 from runner.workers.reply import OUT_OF_MEMORY
+
+# How a process ended: the names of deaths, and waiting for an end without reaping it.
+
+# one bug (a bad write) shows as any of these, depending on what lies where: they are one failure
+MEMORY_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT})
+# a look that comes so much later than it should: this process did not run
+_MISSED_SECONDS = 0.25
+
+
+def death_of(returncode: int) -> str | None:
+    """Name the death that a negative return code stands for; None for an ordinary exit."""
+    if returncode >= 0:
+        return None
+    try:
+        number = signal.Signals(-returncode)
+    except ValueError:
+        return f"death {-returncode}"
+    return "death MEMORY" if number in MEMORY_SIGNALS else f"death {number.name[3:]}"
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the child ``pid`` has ended. It stays unreaped, so its number and its group's cannot be reused yet."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return True
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def open_pidfd(pid: int) -> int:
+    """Return a descriptor that turns readable when ``pid`` ends; -1 where the system has none."""
+    if not hasattr(os, "pidfd_open"):
+        return -1
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
+
+
+class TimeLimit:
+    """How long a wait may last: ``seconds`` from ``start`` on (None: for ever).
+
+    A process that is stopped (SIGSTOP, a frozen container) does not see what happened meanwhile, and what it waits for
+    may have been stopped as well. So the end moves by what was missed: what passed between two looks beyond the sleep
+    between them.
+    """
+
+    def __init__(self, start: float, seconds: float | None) -> None:
+        self.end = float("inf") if seconds is None else start + seconds
+        self._start, self._missed = start, 0.0
+        self._looked, self._slept = start, 0.0
+
+    def look(self) -> float:
+        """Return the time."""
+        time = now()
+        beyond = time - self._looked - self._slept
+        if beyond > _MISSED_SECONDS:
+            self._missed += beyond
+            self.end += beyond
+        self._looked, self._slept = time, 0.0
+        return time
+
+    def spent(self) -> float:
+        """Return the seconds since the start, without what was missed."""
+        return now() - self._start - self._missed
+
+    def sleep(self, poller: select.poll, until: float) -> None:
+        """Wait until then, or until the poller has something."""
+        self._slept = max(0.0, min(until - now(), 3600.0))
+        poller.poll(self._slept * 1000.0)
+
+
+def start_of(pid: int) -> int | None:
+    """Return when a process began, in clock ticks since the machine did; None if it is gone."""
+    try:
+        # after the command's name, which may hold anything: state, ppid, ... the 20th is the start
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def still_runs(pid: int, start: int) -> bool:
+    """Whether the process that began at ``start`` can still execute anything.
+
+    A lock is freed while its holder exits: it may be listed then, but its memory is gone.
+    """
+    try:
+        return start_of(pid) == start and bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def now() -> float:
+    """Return seconds on the clock that all deadlines here use."""
+    return time.monotonic()
+
+
+# The file that a process prints to, kept within bounds while it runs.
+
+HEAD_BYTES = 1 << 20
+TAIL_BYTES = 3 << 20
+# a file may take this much disk before its middle is given back
+_FULL_BYTES = 32 << 20
+# FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of Linux
+_PUNCH = 0x01 | 0x02
+
+
+class BoundedLog:
+    """An append-only descriptor whose file keeps the head and the tail of what is written to it.
+
+    The writers share the descriptor (a file and not a pipe, so that a grandchild that keeps it open blocks nobody).
+    While they run, ``check`` gives the disk space of the middle back, without ever touching the end that they write to;
+    where the system cannot do that, the file is shortened when they are gone.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._freed = HEAD_BYTES
+
+    def reset(self) -> None:
+        """Forget all that was written."""
+        self._freed = HEAD_BYTES
+        if os.fstat(self.fd).st_size:
+            os.ftruncate(self.fd, 0)
+
+    def check(self) -> None:
+        """Give back the space of the middle if the file has grown much since the last time."""
+        end = os.fstat(self.fd).st_size - TAIL_BYTES
+        if end - self._freed < _FULL_BYTES:
+            return
+        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+        if fallocate is not None:
+            fallocate(self.fd, _PUNCH, ctypes.c_int64(self._freed), ctypes.c_int64(end - self._freed))
+        self._freed = end
+
+    def text(self) -> bytes:
+        """Return the head and the tail, with a line between that says how much is left out."""
+        size = os.fstat(self.fd).st_size
+        left_out = size - HEAD_BYTES - TAIL_BYTES
+        if left_out <= 0:
+            return os.pread(self.fd, size, 0)
+        head, tail = os.pread(self.fd, HEAD_BYTES, 0), os.pread(self.fd, TAIL_BYTES, size - TAIL_BYTES)
+        return head + b"\n[... %d bytes left out ...]\n" % left_out + tail
+
+    def trim(self) -> None:
+        """Rewrite the file as ``text`` if something is left out; call it once the writers are gone."""
+        if os.fstat(self.fd).st_size <= HEAD_BYTES + TAIL_BYTES:
+            return
+        view = memoryview(self.text())
+        os.ftruncate(self.fd, 0)
+        while view:
+            view = view[os.write(self.fd, view) :]
+
 
 _MIB = 1024.0 * 1024.0
 _LIMITED_SECONDS = 0.02
@@ -158,3 +318,31 @@ def _own_mb(process: psutil.Process) -> float:
     if "Pss_Anon" in sizes:
         return (sizes["Pss_Anon"] + sizes.get("Pss_Shmem", 0)) / 1024.0
     return min(sizes.get("Pss", 0), sizes.get("Anonymous", 0)) / 1024.0
+
+
+# SIGKILLs that this job has not sent: memory may have run out because of others, so what was killed is tried again.
+
+
+class Kills:
+    """Counts the kills of one call or one command, over all its tries."""
+
+    def __init__(self, guardian: Guardian) -> None:
+        self._guardian, self._ours = guardian, guardian.kills
+        self._before = -1  # how often the kernel had killed for want of memory before the second try; -1: none yet
+
+    @property
+    def foreign(self) -> bool:
+        """Whether nothing was killed by this job itself meanwhile."""
+        return self._guardian.kills == self._ours
+
+    def again(self) -> bool:
+        """Note a kill; return whether to try once more, which is so for the first."""
+        if self._before >= 0:
+            return False
+        self._before = machine.oom_kills()
+        return True
+
+    @property
+    def for_memory(self) -> bool:
+        """Whether the kernel has killed for want of memory since the first kill was noted."""
+        return machine.oom_kills() > self._before

@@ -11,10 +11,8 @@ from pathlib import Path
 
 from runner.workers.fork_server import ForkedCheck, ForkServer
 from runner.workers.guardian import MARK, Guardian, kill_group
-from runner.workers.leases.lease import Lease
-from runner.workers.process_death import TimeLimit, death_of, now
-from runner.workers.process_log import BoundedLog
-from runner.workers.process_tree import ProcessTree
+from runner.workers.leases import Lease
+from runner.workers.process_tree import BoundedLog, ProcessTree, TimeLimit, death_of, now
 from runner.workers.reply import KILLED
 
 

@@ -1,12 +1,17 @@
-"""One worker process, seen from the job: it is started, asked one thing at a time, and killed whole."""
+"""One worker process, and the interpreter that it runs under.
+
+One worker process, seen from the job: it is started, asked one thing at a time, and killed whole.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,11 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.workers.guardian import MARK, Guardian, kill_group
-from runner.workers.interpreter import environment_for
-from runner.workers.leases.lease import Kind, Lease
-from runner.workers.process_death import TimeLimit, death_of, has_ended, now
-from runner.workers.process_log import BoundedLog
-from runner.workers.process_tree import ProcessTree
+from runner.workers.leases import Kind, Lease
+from runner.workers.process_tree import BoundedLog, ProcessTree, TimeLimit, death_of, has_ended, now
 from runner.workers.reply import (
     KILLED,
     OUT_OF_MEMORY,
@@ -29,6 +31,37 @@ from runner.workers.reply import (
     WorkerStartError,
     refused_memory,
 )
+
+# The interpreter that a worker runs under: where it is, and what it finds in its environment.
+
+
+def find_python(python: str | None) -> str:
+    """Return the interpreter of this name: a path, a program on PATH, a virtual environment's folder; None is this one.
+
+    Raises WorkerStartError if there is none.
+    """
+    if python is None:
+        return sys.executable
+    path = Path(python).expanduser()
+    if path.is_dir():
+        path = path / "bin" / "python"
+    found = shutil.which(str(path)) if "/" in str(path) or python.startswith("~") else shutil.which(python)
+    if found is None:
+        message = (
+            f"there is no interpreter python={python}: give a path, a program on PATH or a virtual environment's folder"
+        )
+        raise WorkerStartError(message)
+    return found if Path(found).is_absolute() else str(Path.cwd() / found)
+
+
+def environment_for(python: str) -> dict[str, str]:
+    """Return the job's environment; another interpreter must not find this one's modules through it."""
+    environment = dict(os.environ)
+    if python != sys.executable:
+        for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"):
+            environment.pop(name, None)
+    return environment
+
 
 _CHILD = Path(__file__).with_name("worker_main.py")
 _START_SECONDS = 120.0

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from runner.api.given import Given
+from runner.api.arguments import Given
 from runner.api.pickled_functions import PATHS, confirm_parameters, file_of, name_of, returns_nothing
 from runner.errors import UsageError
 from runner.report.check_files import BY_VALUE, texts_of

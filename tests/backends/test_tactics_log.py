@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.backends.trt import tactics_log
-from runner.backends.trt.editable_timing_cache import CacheEntry
-from runner.backends.trt.pin_tactics import account
 from runner.backends.trt.tactics_log import Record, TacticsLog, parse_file, plain_hash
+from runner.backends.trt.timing_caches import CacheEntry, account
 
 KEY_1 = "0x1814870c44ff0f8574df6e3dda04cbd7"
 KEY_2 = "0xb222b0832016f1115ff61116c094875a"

@@ -10,10 +10,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from runner.backends.numpy_arrays import from_array, to_array
 from runner.backends.onnx_reference import OnnxReference
-from runner.backends.ort.onnxruntime import OnnxRuntime
+from runner.backends.onnxruntime import OnnxRuntime
 from runner.backends.take_model_apart import made_end
-from runner.backends.values.numpy_arrays import from_array, to_array
 
 NAMES = ("x", "a", "b", "out")
 

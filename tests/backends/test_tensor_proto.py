@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.backends.values import tensor_proto
+from runner.backends import tensor_files
 from runner.model.values import wire
 
 VALUES = {
@@ -23,8 +23,8 @@ VALUES = {
 }
 
 
-def parse(data: bytes) -> tensor_proto.Tensor:
-    return tensor_proto.parse(io.BytesIO(data), len(data))
+def parse(data: bytes) -> tensor_files.Tensor:
+    return tensor_files.parse(io.BytesIO(data), len(data))
 
 
 @pytest.mark.parametrize("kind", VALUES)

@@ -83,7 +83,7 @@ def interrupted_by_signals(scene: Scene) -> None:
 @golden
 def a_mistake_of_our_own_and_a_full_disk(scene: Scene) -> None:
     scene.model(models.NET)
-    handing = {"module": "runner.session.handover", "owner": "HandOver", "name": "write"}
+    handing = {"module": "runner.engine.min_good", "owner": "HandOver", "name": "write"}
     scene.write("mistaken.py", _BROKEN.format(imports="os", error="RuntimeError('boom')", **handing))
     full = "OSError(errno.ENOSPC, 'No space left on device', 'reduced.onnx')"
     scene.write("full.py", _BROKEN.format(imports="errno", error=full, **handing))

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.checkers.compare.auto_tolerance import limit, nudge, nudged
+from runner.checkers.auto_tolerance import limit, nudge, nudged
 from runner.model.values import recorded
 from tests.checkers.models import tensors
 

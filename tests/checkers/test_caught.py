@@ -9,7 +9,8 @@ import pytest
 from onnx import helper
 
 from tests.harness import by_command, check_script, winnow
-from tests.jobs.reduce.test_hard_failures import X, model_of, plain, saved
+from tests.jobs.reduce.test_hard_failures import X, plain, saved
+from tests.model.models import model_of
 
 CATCH = """
 import traceback

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from runner.candidate import Sample
-from runner.checkers.compare.coarse_tolerance import coarse
+from runner.checkers.auto_tolerance import coarse
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, FiniteChecker
 from tests.checkers.models import tensors
 

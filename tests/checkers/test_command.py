@@ -14,8 +14,8 @@ from onnx import helper
 
 from runner import machine
 from runner.checkers.checker import Tools
-from runner.checkers.command.command import CommandCheck
-from runner.checkers.command.template import Template
+from runner.checkers.command import CommandCheck
+from runner.checkers.command_template import Template
 from runner.errors import CannotJudge, NotTried, UsageError
 from runner.model.values import tensor_bytes
 from runner.schema.checker import Better, CommandChecker, ShowOutput

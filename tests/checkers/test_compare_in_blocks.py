@@ -15,12 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from runner.checkers.compare.auto_tolerance import nudge
-from runner.checkers.compare.compare_values import compare as compare_values
-from runner.checkers.compare.constant_outputs import blank
-from runner.checkers.compare.element_blocks import BLOCK, blocks
-from runner.checkers.compare.metrics import compare
-from runner.checkers.compare.order_statistics import at_ranks, median, quantile
+from runner.checkers.auto_tolerance import nudge
+from runner.checkers.compare_values import blank
+from runner.checkers.compare_values import compare as compare_values
+from runner.checkers.metrics import BLOCK, at_ranks, blocks, compare, median, quantile
 from runner.model.values import wire
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic, Tolerance

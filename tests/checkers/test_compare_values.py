@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from onnx import OptionalProto, TensorProto, numpy_helper
 
-from runner.checkers.compare.compare_values import compare, has_inf
-from runner.checkers.compare.non_finite_outputs import non_finite
+from runner.checkers.compare_values import compare, has_inf, non_finite
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Metric, Tolerance

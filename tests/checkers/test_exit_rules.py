@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.checkers.command.exit_rules import ExitRules
+from runner.checkers.exit_and_output import ExitRules
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import Raised, Signature

@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 
 from runner.candidate import Candidate
 from runner.checkers.file_integrity import DIGESTED, Seal, Tampered
-from runner.loading.load import clean_up
-from runner.model.files.copy_for_check import copy_for_check
+from runner.model.files.candidate_store import copy_for_check
 from runner.model.files.read_model import STRUCTURE
 from runner.model.values import tensor_bytes
+from runner.reference.load import clean_up
 from strategies.trial import Trial
 from tests.harness import ROOT, by_command, check_script, winnow
 
@@ -140,7 +140,7 @@ def test_the_users_model_is_lent_as_a_copy_where_that_is_the_same_model(tmp_path
 def test_a_copy_is_told_by_the_structure_of_a_large_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, where: str, copied: bool | None
 ) -> None:
-    monkeypatch.setattr("runner.model.files.copy_for_check._WALKED", limit)
+    monkeypatch.setattr("runner.model.files.candidate_store._WALKED", limit)
     weight = helper.make_tensor("w", TensorProto.UINT8, [8192], bytes(8000) + b"location" * 24, raw=True)
     other = helper.make_tensor("v", TensorProto.UINT8, [8192], bytes(8192), raw=True)
     if where != "in a weight":

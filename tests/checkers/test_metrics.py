@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.checkers.compare.metrics import compare
+from runner.checkers.metrics import compare
 from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic
 
 B = np.array([1.0, -2.0, 4.0, 0.0], np.float32)

@@ -17,7 +17,7 @@ import pytest
 from onnx import helper
 
 from runner.checkers.checker import Tools
-from runner.checkers.command.command import CommandCheck
+from runner.checkers.command import CommandCheck
 from runner.errors import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from strategies.outcome import Outcome

@@ -22,13 +22,13 @@ from onnx import helper
 
 from runner.candidate import Candidate
 from runner.checkers.checker import Tools
-from runner.checkers.command.command import CommandCheck
-from runner.checkers.command.preloaded import BEARS_A_FORK, leading_imports
+from runner.checkers.command import CommandCheck
+from runner.checkers.preload import BEARS_A_FORK, leading_imports
 from runner.errors import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from runner.workers import Guardian
 from runner.workers.fork_server import ForkServer
-from runner.workers.leases.lease import Stopped
+from runner.workers.leases import Stopped
 from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.harness import winnow
@@ -172,7 +172,7 @@ def test_commands_of_which_no_check_is_forked(
 def test_other_systems_than_linux(
     tools: Tools, automatic: Make, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.checkers.command.preloaded.sys.platform", "darwin")
+    monkeypatch.setattr("runner.checkers.preload.sys.platform", "darwin")
     check = automatic()
     monkeypatch.undo()
     assert said(tools, check, candidate()) == "False"

@@ -9,9 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
-from runner.checkers.backend_run import NOT_READY, BackendRun, Side
-from runner.checkers.checker import Checker, Tools
-from runner.checkers.registry import build
+from runner.checkers.candidate_runs import NOT_READY, BackendRun, Side
+from runner.checkers.checker import Checker, Tools, build
 from runner.checkers.runtime import RuntimeCheck
 from runner.errors import NotTried, UsageError
 from runner.schema.backend import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runner.checkers.compare.tensor_statistics import agreement, statistics
+from runner.checkers.compare_values import agreement, statistics
 
 
 def pair(dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:

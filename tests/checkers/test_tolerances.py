@@ -12,9 +12,9 @@ from onnx import helper
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
-from runner.checkers.compare.constant_outputs import blank
-from runner.checkers.compare.tolerances import check_outputs, rules_of
-from runner.cli.config.argv import rewrite
+from runner.checkers.compare_values import blank
+from runner.checkers.tolerances import check_outputs, rules_of
+from runner.cli.arguments import rewrite
 from runner.errors import UsageError
 from runner.schema.checker import AutoChecker, CompareChecker, Golden, Metric, NonFinite, Tolerance
 from strategies.outcome import Outcome

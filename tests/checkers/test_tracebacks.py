@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.checkers.command.tracebacks import uncaught
+from runner.checkers.exit_and_output import uncaught
 from runner.schema.checker import SameFailure
 from runner.verdict import LISTED, SAYS_SO, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from runner.checkers.compare.element_blocks import Array
-from runner.checkers.compare.metrics import EXACT_BYTES, FLOOR_ULPS, KINDS, MOST_FLIPS, Difference
-from runner.checkers.failure_measure import finite
+from runner.checkers.failure_text import finite
+from runner.checkers.metrics import EXACT_BYTES, FLOOR_ULPS, KINDS, MOST_FLIPS, Array, Difference
 from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic
 
 

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from runner.cli.config.argv import rewrite
-from runner.cli.config.quoting import means_itself, parse, quote
+from runner.cli.arguments import rewrite
+from runner.cli.path_overrides import means_itself, parse, quote
 from runner.errors import UsageError
 
 TEXTS = st.one_of(st.text(alphabet="ab1\\${}'\"()[],=:~. \n%", max_size=12), st.text(max_size=10))

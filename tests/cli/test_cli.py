@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from runner.cli import logs
-from runner.cli.config.paths import expand_home, use_of
-from runner.cli.config.user_file import read_user_file, with_defaults
-from runner.cli.validate import check_given
+from runner.cli.check_given import check_given
+from runner.cli.compose import read_user_file, with_defaults
+from runner.cli.paths import expand_home, use_of
 from runner.errors import UsageError
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker, CommandChecker, PythonChecker
 from runner.schema.inputs import FilesInputs
-from runner.schema.root import Settings
-from runner.schema.run import LogSettings
+from runner.schema.root import LogSettings, Settings
 from runner.schema.settings import PathUse
 from runner.schema.strategy import ReduceSettings, RepeatSettings
 from runner.sweeps.table import Row, markdown, rows, show
@@ -39,7 +38,7 @@ def test_verbosity() -> None:
     plain = logs.levels("warning")
     assert plain.of("runner.model") == logging.WARNING and not plain.silent
     several = logs.levels(["error", "runner.model:debug", "runner.model.graph.cut=info", {"strategies": "silent"}])
-    assert several.of("runner.session.session") == logging.ERROR
+    assert several.of("runner.engine.session") == logging.ERROR
     assert several.of("runner.model.graph.graph_index") == logging.DEBUG
     assert several.of("runner.model.graph.cut") == logging.INFO
     assert several.of("runner.models") == logging.ERROR

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.config.argv import rewrite
-from runner.cli.config.file_paths import parameters_from_file
+from runner.cli.arguments import rewrite
+from runner.cli.path_overrides import parameters_from_file
 from runner.errors import UsageError
 from tests.cli.test_argv import seen
 from tests.cli.test_loader import composed

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.cli.config.file_paths import from_file, parameters_from_file
-from runner.cli.config.paths import PATH_KEYS, rooted
-from runner.cli.config.user_file import read_user_file
+from runner.cli.compose import read_user_file
+from runner.cli.path_overrides import from_file, parameters_from_file
+from runner.cli.paths import PATH_KEYS, rooted
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner import run_folder
-from runner.cli.claim_folder import (
+from runner.cli.run_folders import (
     FolderTakenError,
     check_resumed,
     claim,
@@ -30,7 +30,7 @@ from tests.harness import ROOT, winnow
 HOLD = """
 import sys
 from pathlib import Path
-from runner.cli.claim_folder import holding
+from runner.cli.run_folders import holding
 with holding(Path(sys.argv[1])):
     print("held", flush=True)
     input()

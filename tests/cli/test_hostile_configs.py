@@ -13,9 +13,9 @@ import yaml
 
 from benchmarks.hostile_configs import attempt, genuine_replay, lists, prepare, replays
 from benchmarks.hostile_settings import MODULE, Hostile, configurations
-from runner.cli.config.argv import rewrite
-from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
-from runner.cli.config.paths import PATH_KEYS
+from runner.cli.arguments import rewrite
+from runner.cli.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.paths import PATH_KEYS
 from runner.errors import UsageError
 from runner.schema.settings import PathUse
 from tests.harness import ROOT

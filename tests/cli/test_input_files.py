@@ -15,11 +15,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.cli.config.compose import to_settings
-from runner.cli.config.paths import rooted
-from runner.cli.config.sources import register
+from runner.cli.compose import register, to_settings
 from runner.cli.finished_jobs import settings_digest
-from runner.loading.input_digests import digests, unchanged
+from runner.cli.paths import rooted
+from runner.reference.input_digests import digests, unchanged
 from runner.schema.installed_choices import CONF
 
 

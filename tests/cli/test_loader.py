@@ -16,8 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli.config.sources import register, searching
-from runner.cli.config.user_file import FILES, NAME, store_user_file
+from runner.cli.compose import FILES, NAME, register, searching, store_user_file
 from runner.cli.hydra_main import options
 from runner.errors import UsageError
 from runner.schema.installed_choices import CONF

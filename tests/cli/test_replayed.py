@@ -10,9 +10,8 @@ import pytest
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from runner.cli.config.replayed import from_here, replayed
-from runner.cli.config.sources import register
-from runner.cli.config.user_file import FILES, NAME, store_user_file
+from runner.cli.compose import FILES, NAME, register, store_user_file
+from runner.cli.run_again import from_here, replayed
 from runner.cli.signals import held
 from runner.errors import UsageError
 from runner.schema.installed_choices import CONF

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.launcher_memory import LauncherMemory
-from runner.program_name import SCRIPTS, install, program_name, program_words
+from runner.text import SCRIPTS, install, program_name, program_words
 from tests.harness import ROOT
 
 NAMES = ("runner", "strategies", "conf")

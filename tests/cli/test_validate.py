@@ -12,18 +12,16 @@ import onnx
 import pytest
 from hydra import compose, initialize_config_dir
 
-from runner.checkers.backend_run import digests_of
-from runner.cli.config.compose import to_settings
-from runner.cli.config.paths import rooted
-from runner.cli.config.sources import register
+from runner.checkers.candidate_runs import digests_of
+from runner.cli.check_given import check_given
+from runner.cli.compose import register, to_settings
 from runner.cli.explain_errors import unknown_key
 from runner.cli.overwrite_guard import spare_inputs
-from runner.cli.validate import check_given
+from runner.cli.paths import rooted
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.installed_choices import CONF
-from runner.schema.root import Settings
-from runner.schema.run import BudgetSettings, ResultSettings
+from runner.schema.root import BudgetSettings, ResultSettings, Settings
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.config.argv import rewrite
-from runner.cli.config.verbs import completed, meant, strategies
+from runner.cli.arguments import completed, rewrite, strategies
+from runner.cli.arguments import meant_words as meant
 from runner.errors import UsageError
 from runner.schema.settings import setting, settings
 from runner.schema.strategy import StrategySettings
@@ -60,7 +60,7 @@ def test_the_verbs_are_the_strategies_that_there_are() -> None:
 )
 def test_words(typed: list[str], argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "runner.cli.config.verbs.strategies", lambda: {**KNOWN, "reduce_bisect": StrategySettings, "workaround": _Kept}
+        "runner.cli.arguments.strategies", lambda: {**KNOWN, "reduce_bisect": StrategySettings, "workaround": _Kept}
     )
     for name in ("my.yaml", "reduce", "net.engine", "a.onnx", "b.onnx"):
         Path(name).touch()

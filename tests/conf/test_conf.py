@@ -13,11 +13,10 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from runner.cli.config.compose import to_settings
-from runner.cli.config.paths import expand_home
-from runner.cli.config.sources import SCHEMAS, register
+from runner.cli.compose import register, to_settings
+from runner.cli.paths import expand_home
 from runner.schema import option_files
-from runner.schema.installed_choices import CONF
+from runner.schema.installed_choices import CONF, SCHEMAS
 from runner.schema.root import Settings
 
 FILES = sorted(path.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml"))

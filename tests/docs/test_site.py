@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from runner.cli.config.sources import SCHEMAS, register
+from runner.cli.compose import register
+from runner.schema.installed_choices import SCHEMAS
 from tests.harness import ROOT
 
 _DEAD = "http://127.0.0.1:9"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from runner.schema.documentation.key_reference import keys
+from runner.schema.documentation import keys
 from tests.harness import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -55,7 +55,7 @@ def test_each_message_that_troubleshooting_quotes_is_one_of_the_program() -> Non
 
 
 def test_each_row_of_the_last_screen_is_explained() -> None:
-    path = ROOT / "runner" / "cli" / "screen" / "last_screen.py"
+    path = ROOT / "runner" / "cli" / "last_screen.py"
     rows = set(re.findall(r"(?:Row|_rows_of)\(\"(\w+)\"", path.read_text())) | {"open"}
     cells = _cells("what-a-run-leaves.md", "row")
     explained = {text for cell in cells for text in re.findall("`([^`:]+)`", cell)}

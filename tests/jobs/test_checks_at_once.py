@@ -10,10 +10,9 @@ import pytest
 from runner.jobs.job import Job
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, TensorRtBackend, as_reference
 from runner.schema.checker import BuildsChecker, CheckerSettings, CommandChecker, CompareChecker
-from runner.schema.root import Settings
-from runner.schema.run import LeaseMode, WorkerSettings
+from runner.schema.root import LeaseMode, Settings, WorkerSettings
 from runner.schema.strategy import ReduceSettings
-from runner.workers.leases.visible_gpus import Machine
+from runner.workers.gpus import Machine
 from tests.fake_tensorrt import install
 from tests.harness import PRETENDED_GPUS
 
@@ -44,7 +43,7 @@ def test_no_more_checks_at_once_than_leases(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runner.workers.leases.lease.installed", Machine)  # names of GPUs are taken as they are
+    monkeypatch.setattr("runner.workers.leases.installed", Machine)  # names of GPUs are taken as they are
     reference = as_reference(OnnxRuntimeBackend)()
     if isinstance(target, TensorRtBackend):
         target = replace(target, python=str(install(tmp_path, "rtx").python))

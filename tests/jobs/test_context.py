@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from runner.jobs.context import context, drifted
+from runner.engine.verdict_cache import context, drifted
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import FiniteChecker
 from runner.schema.root import Settings

@@ -40,7 +40,7 @@ def boom(*_: Any, **__: Any) -> None:
 @pytest.mark.parametrize(
     ("strategy", "where"),
     [
-        (ReduceSettings(), "runner.report.live.log_lines.LogObserver.finished"),
+        (ReduceSettings(), "runner.report.progress.LogObserver.finished"),
         (TriageSettings(), "runner.jobs.triage.run.write_bundle"),
     ],
     ids=["behind the last check", "between the steps of a triage"],

@@ -17,7 +17,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values
 from runner.reference.recording import Recorded
-from runner.report.live.checked import Checked
+from runner.report.progress import Checked
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial

@@ -11,16 +11,15 @@ import onnx
 import pytest
 from onnx import helper
 
-from runner.jobs.reduce.shrink.levels import Levels
-from runner.jobs.reduce.shrink.shrunk_subject import Shrunk, Whole
+from runner.engine.verdict_cache import Journals
+from runner.jobs.reduce.refinements import Trimming
+from runner.jobs.reduce.shrunk_subject import Levels, Shrunk, Whole
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.jobs.reduce.trim_inputs_outputs import Trimming
-from runner.jobs.repeat.command import Command
-from runner.journal.open_journals import Journals
+from runner.jobs.repeat import Command
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.reference.recording import Recorded
-from runner.schema.cut import CutPolicy, OutputPolicy
+from runner.schema.root import CutPolicy, OutputPolicy
 from strategies.search_space import Closure
 from strategies.trial import Trial
 from tests.model.models import model_of

@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
+from runner.engine.check_trials import Judge
+from runner.engine.verdict_cache import Journals
 from runner.errors import UsageError
-from runner.journal.journal import Journal, context_digest
-from runner.journal.journal_lines import FORMAT, read_context
-from runner.journal.open_journals import Journals
-from runner.session.judge import Judge
+from runner.journal.journal import FORMAT, Journal, context_digest, read_context
 from runner.verdict import Signature, Verdict
 from strategies import trial as trial_module
 from strategies.outcome import Outcome

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.model.values import sequences_and_maps, tensor_bytes
-from runner.model.values.tensor_file import TensorFile, finite_of, load
+from runner.model.values import recorded, tensor_bytes
+from runner.model.values.recorded import TensorFile, finite_of, load
 from runner.model.values.value_types import Structure
 
 _NUMBERED = re.compile(r"(input|output)_(\d+)\.pb")
@@ -43,10 +43,10 @@ def describe(path: Path, structure: Structure | None = None) -> TensorFile:
     """
     if structure is not None and structure[0] != "tensor":
         try:
-            message = sequences_and_maps.parse(Path(path).read_bytes(), structure)
+            message = recorded.parse(Path(path).read_bytes(), structure)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        return sequences_and_maps.describe(message, structure, message.name, path)
+        return recorded.describe(message, structure, message.name, path)
     tensor = load(path)
     if tensor_bytes.is_external(tensor):
         raise ValueError(f"{path}: a tensor with external data cannot be used here")

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.model.graph.cut import cut
+from runner.model.graph.cut import cut, splice
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.splice_good_values import splice
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 from tests.model.nested import run_ort

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.model.graph.cut import cut
-from runner.model.graph.splice_good_values import splice
+from runner.model.graph.cut import cut, splice
 from runner.model.nested.bodies import bodies
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.cut_body import cut_inside

@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import OptionalProto, SequenceProto, TensorProto, helper, numpy_helper
 
+from runner.model.values import recorded, value_types
 from runner.model.values import recorded as values
-from runner.model.values import sequences_and_maps, value_types
 from runner.model.values.recorded import TensorFile
 from tests.model.data_sets import read_test_data_set
 
@@ -97,7 +97,7 @@ def test_files_that_hold_something_else(tmp_path):
             read_test_data_set(tmp_path, [SEQUENCE])
     path.write_bytes(tensor.SerializeToString())
     with pytest.raises(ValueError, match="something else"):
-        sequences_and_maps.parse(sequence([1]).SerializeToString(), ("sequence", ("sequence", ("tensor", F))))
+        recorded.parse(sequence([1]).SerializeToString(), ("sequence", ("sequence", ("tensor", F))))
 
 
 def test_a_test_data_set_holds_them_and_an_npz_does_not(tmp_path):

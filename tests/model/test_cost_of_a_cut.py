@@ -12,14 +12,12 @@ from onnx import ModelProto, TensorProto, helper
 from benchmarks.chain_models import chain
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import cut
+from runner.model.graph.cut import cut, splice
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.splice_good_values import splice
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values.recorded import TensorFile
-from runner.reference.recorded_types import recorded_types
-from runner.reference.recording import Recorded
-from runner.schema.cut import OutputPolicy
+from runner.reference.recording import Recorded, recorded_types
+from runner.schema.root import OutputPolicy
 from tests.model.models import model_of, tensor
 
 LONG = 200

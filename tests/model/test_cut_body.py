@@ -10,15 +10,12 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.graph import scopes
-from runner.model.graph.cut import CutError
+from runner.model.graph.cut import CutError, dependent_tensors
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.splice_good_values import dependent_tensors
 from runner.model.nested.bodies import Kind, bodies
 from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.nested.cut_body import _replaced, cut_inside
+from runner.model.nested.cut_body import Part, _replaced, cut_inside, rewrite_owner
 from runner.model.nested.hoist import hoist
-from runner.model.nested.kept_part import Part
-from runner.model.nested.rewrite_if_call import rewrite_owner
 from tests.model.models import SHAPE, tensor, types_of
 from tests.model.nested import (
     CALL,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from runner.model.graph.cut import CutError, whole
-from runner.model.graph.fences import fenced
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.hold_values import fenced
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import dags, recorded, types_of
 from tests.model.nested import run_ort

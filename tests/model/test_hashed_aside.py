@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.model.errors import ModelError
-from runner.model.files.hashed_aside import HashedAside
+from runner.errors import ModelError
+from runner.model.files.read_model import HashedAside
 
 
 def test_it_is_the_digest_of_all_pieces_in_their_order() -> None:

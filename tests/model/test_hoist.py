@@ -9,8 +9,7 @@ from onnx import TensorProto, helper
 
 from runner.model.graph.graph_index import Graph
 from runner.model.nested.bodies import HoistError, Kind, bodies
-from runner.model.nested.hoist import hoist
-from runner.model.nested.limited_loop_model import COUNT, limited_loop
+from runner.model.nested.hoist import COUNT, hoist, limited_loop
 from tests.model.nested import (
     CALL,
     DEEP,

@@ -11,10 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from runner.model.graph.cut import CutError, cut
+from runner.model.graph.cut import CutError, cut, splice
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.hold_values import holding
-from runner.model.graph.splice_good_values import splice
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import dags, model_of, recorded, types_of
 from tests.model.nested import run_ort

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, numpy_helper
 
 from runner.model.values import recorded
-from runner.model.values.mapped_tensor import split
+from runner.model.values.tensor_bytes import split
 
 EVERY = [number for name, number in TensorProto.DataType.items() if name != "UNDEFINED"]
 NUMBERS = TensorProto(name="x", data_type=1, dims=[2, 3], raw_data=np.arange(6, dtype=np.float32).tobytes())

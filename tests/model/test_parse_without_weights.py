@@ -16,17 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
-from runner.checkers.command import fixed_path
-from runner.model.errors import ModelError
+from runner.checkers import fixed_path
+from runner.errors import ModelError
 from runner.model.files import parse_without_weights as parse_without_weights_module
 from runner.model.files import read_model
-from runner.model.files.external_data import OWN_FILE
-from runner.model.files.hashed_aside import HashedAside
-from runner.model.files.list_weights_files import weights_beside
 from runner.model.files.parse_without_weights import is_own, parse, parse_without_weights, take_in
-from runner.model.files.read_model import ingest
+from runner.model.files.read_model import HashedAside, ingest
+from runner.model.files.weights import OWN_FILE
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
+from runner.reference.input_digests import weights_beside
 from tests.model.models import model_of
 
 KINDS = [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT4]
@@ -203,7 +202,7 @@ def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path, monkeypatc
 MEASURED = """
 import re, sys
 from pathlib import Path
-from runner.jobs.repeat.command import Command
+from runner.jobs.repeat import Command
 from runner.model.files.read_model import ingest
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.lift_constants import as_nodes

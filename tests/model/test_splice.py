@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from runner.model.graph.cut import CutError, cut
+from runner.model.graph.cut import CutError, ancestors, cut, depends_on, splice
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.splice_good_values import ancestors, depends_on, splice
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 from tests.model.nested import run_ort

@@ -16,15 +16,22 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from runner.errors import UsageError
-from runner.inputs.declared_inputs import Declared
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
+from runner.reference.align import aligned
+from runner.reference.fingerprints import (
+    CLEARLY,
+    CLOSE,
+    TWINS,
+    Fingerprint,
+    FingerprintIndex,
+    agree,
+    distance,
+    print_of,
+)
 from runner.reference.good_values import UnfitError, cast, good_value
-from runner.reference.lineage.fingerprint_index import CLEARLY, TWINS, FingerprintIndex
-from runner.reference.lineage.fingerprints import CLOSE, Fingerprint, agree, distance, print_of
-from runner.reference.lineage.sequence_alignment import aligned
-from runner.reference.lineage.teacher_forcing import doubtful, forced
-from runner.reference.lineage.user_map import matched_inputs, read_map
+from runner.reference.lineage import doubtful, forced, matched_inputs, read_map
+from runner.samples.declared_inputs import Declared
 
 HALF, BF16 = int(TensorProto.FLOAT16), int(TensorProto.BFLOAT16)
 

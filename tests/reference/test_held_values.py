@@ -12,10 +12,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.model.values import recorded as values
-from runner.reference.values_on_demand import for_one_check
-from runner.workers.interpreter import find_python
+from runner.reference.recording import for_one_check
 from runner.workers.pool import Pool
-from runner.workers.worker import Worker
+from runner.workers.worker import Worker, find_python
 from tests.reference.test_values_on_demand import (
     LARGE,
     MODELS,

@@ -13,9 +13,9 @@ from onnx import ModelProto, helper, numpy_helper
 
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
-from runner.reference.lineage.align import Matching
-from runner.reference.lineage.fingerprints import Weights, print_of
-from runner.reference.lineage.pairs import FingerprintedGraph, How, Partner
+from runner.reference.align import Matching
+from runner.reference.fingerprints import Weights, print_of
+from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner
 from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
 
 

@@ -9,24 +9,23 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.artifacts.disk_space import NoRoom
 from runner.candidate import Candidate, Invalid
-from runner.checkers.compare.compare_values import compare
+from runner.checkers.compare_values import compare
+from runner.disk_space import NoRoom
 from runner.errors import UsageError
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
-from runner.reference.recorded_types import recorded_types
-from runner.reference.recording import Recorded, Recorder
+from runner.reference.recording import Recorded, Recorder, recorded_types
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.checker import CompareChecker
-from runner.schema.cut import CutPolicy
+from runner.schema.root import CutPolicy
 from runner.workers.pool import Pool
 from runner.workers.reply import Failure, Reply
 from strategies.trial import Trial
-from tests.artifacts.test_disk_space import disk_with
+from tests.journal.test_disk_space import disk_with
 
 ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
 
@@ -85,7 +84,7 @@ def test_a_full_disk_is_no_fault_of_a_node(tmp_path, pool, monkeypatch):
     one = recorder(tmp_path, pool)
 
     def no_more(*_, **__):
-        monkeypatch.setattr("runner.artifacts.disk_space.os.statvfs", lambda _: disk_with(0))
+        monkeypatch.setattr("runner.disk_space.os.statvfs", lambda _: disk_with(0))
         return Reply(None, Failure("infer", "OSError", "No space left on device"), None, 0.0, 0.0)
 
     monkeypatch.setattr(one.pool, "call", no_more)

@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from runner.artifacts.disk_space import NoRoom
+from runner.disk_space import NoRoom
 from runner.errors import NotTried
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values
-from runner.reference.recording import Recorder
-from runner.reference.values_on_demand import for_one_check
+from runner.reference.recording import Recorder, for_one_check
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.workers.pool import Pool
 from runner.workers.reply import Failure, Reply
-from tests.artifacts.test_disk_space import disk_with
+from tests.journal.test_disk_space import disk_with
 
 ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
 SIDE = 192
@@ -177,7 +176,7 @@ def test_a_reference_that_cannot_run_again_is_no_verdict(tmp_path, pool, monkeyp
 
 def test_room_is_wanted_for_what_is_kept_only(tmp_path, pool, monkeypatch):
     proto = chain()
-    monkeypatch.setattr("runner.artifacts.disk_space.os.statvfs", lambda _: disk_with(65 << 20))
+    monkeypatch.setattr("runner.disk_space.os.statvfs", lambda _: disk_with(65 << 20))
     wide = helper.make_tensor_type_proto(TensorProto.FLOAT, [1 << 20, 1 << 6])
     for at, given in enumerate(({}, {"disk": 1 << 30, "lazy": False})):
         one = recorder(proto, tmp_path / f"all{at}", pool, **given)
@@ -188,6 +187,6 @@ def test_room_is_wanted_for_what_is_kept_only(tmp_path, pool, monkeypatch):
     lazy.types = {f"m{layer}": wide for layer in range(4)}
     found = lazy.record(samples(proto, tmp_path, 1))
     assert found.unrunnable == ()
-    monkeypatch.setattr("runner.artifacts.disk_space.os.statvfs", lambda _: disk_with(64 << 20))
+    monkeypatch.setattr("runner.disk_space.os.statvfs", lambda _: disk_with(64 << 20))
     with pytest.raises(NoRoom, match="computing recorded values again takes at least 0 MiB"):
         found.values[0]["m1"].content()

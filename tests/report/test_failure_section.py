@@ -19,14 +19,11 @@ from onnx import TensorProto, helper, numpy_helper
 from runner.judgment import Status
 from runner.model.values.recorded import TensorFile
 from runner.report import bundle
-from runner.report.markdown import Shown, report
-from runner.report.page.collect.run_material import RunMaterial
-from runner.report.page.data import PageTensor
+from runner.report import failure_section as report_failure_section
+from runner.report.failure_section import MOST_LINES, failure_section, model_text
+from runner.report.markdown import Shown, heart, report
+from runner.report.page.data import PageTensor, RunMaterial
 from runner.report.repro.write import Repro
-from runner.report.sections import runtimes_section
-from runner.report.sections.failure_section import failure_section
-from runner.report.sections.model_section import MOST_LINES, model_text
-from runner.report.sections.repro_section import heart
 from runner.report.summary import Summary
 from tests.report.hostile import STRINGS
 
@@ -302,7 +299,7 @@ def test_of_a_check_of_the_users_that_is_shown() -> None:
 
 
 def packages(summary: Summary, check: str = "") -> list[str]:
-    return list(runtimes_section.relevant(summary, check))
+    return list(report_failure_section.relevant(summary, check))
 
 
 def test_the_versions_are_of_what_took_part() -> None:
@@ -327,10 +324,10 @@ def test_a_gpu_is_named_where_one_is_used(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "information").write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   42\n")
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar\n")
-    said = runtimes_section.versions_section(found(context=context("tensorrt")), driver=tmp_path)
+    said = report_failure_section.versions_section(found(context=context("tensorrt")), driver=tmp_path)
     assert "| GPU | 2 x NVIDIA H100 80GB HBM3 |" in said and "| NVIDIA driver | 550.54.15 |" in said
-    assert "GPU" not in runtimes_section.versions_section(found(), driver=tmp_path)
-    own = runtimes_section.versions_section(found(context={}), "onnxruntime.get_device() == 'cuda'", tmp_path)
+    assert "GPU" not in report_failure_section.versions_section(found(), driver=tmp_path)
+    own = report_failure_section.versions_section(found(context={}), "onnxruntime.get_device() == 'cuda'", tmp_path)
     assert "GPU" in own
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from runner.judgment import Status
+from runner.report.diagnosis_sections import layers_section, outputs_section
 from runner.report.markdown import report
-from runner.report.sections.layers_section import layers_section, outputs_section
 from runner.report.summary import Summary
 from runner.verdict import TABLE, Verdict, rows_of
 from strategies.outcome import Outcome

@@ -13,13 +13,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.report.bundle_zip import BUNDLE_NAME
+from runner.report.bundle import BUNDLE_NAME
 from tests.harness import ROOT, Run, winnow
 
 CHECK = """
 import os, sys
 import numpy as np
-from runner.backends.rounding import session
+from runner.backends.emulation.rounding import session
 
 assert os.environ["MY_KEY"] == "hunter2"
 model, inputs, limit = sys.argv[1:]

@@ -17,14 +17,14 @@ from runner.model.graph.graph_index import Graph
 from runner.report import bundle
 from runner.report.bundle import ReducedModel, write_bundle
 from runner.report.markdown import Shown, report
-from runner.report.page.collect.run_material import RunMaterial
+from runner.report.page.data import RunMaterial
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import RunsChecker
 from runner.schema.root import Settings
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_breadth import model_of, node, value
-from tests.report.page.collect.pages import page_in
+from tests.report.page.pages import page_in
 
 REPORTS = ("REPORT.md", "repro.py", "replay.yaml")
 

@@ -17,12 +17,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.checkers.compare import metrics
-from runner.checkers.compare.tolerances import rules_of
-from runner.report.repro.backends import runner, values_of
-from runner.report.repro.checks import values_of as values_of_check
-from runner.report.repro.compose import held, template
+from runner.checkers import metrics
+from runner.checkers.tolerances import rules_of
+from runner.report.repro.compose import held, runner, template, values_of
 from runner.report.repro.write import REPRO_NAME, write_repro
+from runner.report.repro.write import values_of as values_of_check
 from runner.report.summary import Summary
 from runner.schema.backend import (
     BackendSettings,

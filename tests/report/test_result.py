@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.report.result import read_result, result_json, write_result
-from runner.report.summary import Checks, Seconds, Summary
+from runner.report.summary import Checks, Seconds, Summary, read_result, result_json, write_result
 from strategies.outcome import Outcome
 
 

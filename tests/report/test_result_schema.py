@@ -16,8 +16,7 @@ from onnx import TensorProto, helper
 
 import runner.report
 from runner.judgment import Status
-from runner.report.result import FORMAT, RESULT_NAME, result_json
-from runner.report.summary import Checks, Seconds, Summary
+from runner.report.summary import FORMAT, RESULT_NAME, Checks, Seconds, Summary, result_json
 from tests.harness import by_command, check_script, winnow
 from tests.report.test_result import full
 

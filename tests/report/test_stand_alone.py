@@ -20,8 +20,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.files.onnx_text import bare, text_of
-from runner.report.repro import stand_alone
-from runner.report.repro.literal import set_together
+from runner.report.repro import write
+from runner.report.repro.compose import set_together
 from runner.report.repro.write import REPRO_NAME
 from runner.schema import checker as checkers
 from tests.harness import winnow
@@ -212,7 +212,7 @@ def test_names_never_become_code_and_all_of_the_model_is_there(tmp_path: Path) -
         (name, value.dtype, value.shape, value.tobytes()) for name, value in feeds.items()
     ]
     for array in (weight, weight.astype(np.float16), np.random.default_rng(0).integers(0, 8, (4, 9))):
-        made = stand_alone._made(numpy_helper.from_array(np.ascontiguousarray(array), "w"))
+        made = write._made(numpy_helper.from_array(np.ascontiguousarray(array), "w"))
         assert eval(made, {"np": np}).tobytes() == array.tobytes()
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from runner.judgment import Status
-from runner.report.sections.triage_section import triage_page
-from runner.report.sections.workarounds_section import workarounds_section
+from runner.report.diagnosis_sections import workarounds_section
 from runner.report.summary import Summary
+from runner.report.triage_section import triage_page
 
 SAMPLES = {"passed": 20, "of": 20, "kind": "fresh"}
 OFF = {"settings": {"disabled_optimizers": ["F"]}}

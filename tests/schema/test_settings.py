@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from runner.schema.installed_choices import SCHEMAS
-from runner.schema.root import Settings
-from runner.schema.run import JournalSettings, SanitizeSettings
+from runner.schema.root import JournalSettings, SanitizeSettings, Settings
 
 EVERY = [Settings, *(schema for group in SCHEMAS.values() for schema in group.values())]
 

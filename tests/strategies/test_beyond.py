@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.beyond_minimal import monotone
-from strategies.minimal import linear, reduce
+from strategies.minimal import linear, monotone, reduce
 from strategies.outcome import Answer
 from strategies.search import Claim
 from strategies.trial import Trial

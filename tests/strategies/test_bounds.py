@@ -6,7 +6,7 @@ import random
 import tracemalloc
 from itertools import combinations
 
-from strategies import beyond_minimal
+from strategies import minimal
 from strategies.bisect import bisect
 from strategies.minimal import reduce
 from strategies.outcome import Answer
@@ -95,7 +95,7 @@ def test_what_may_be_removed_is_looked_at_in_the_same_order_whatever_the_size() 
             combinations(elements, 2),
             key=lambda pair: (pair not in linked, place[pair[1]] - place[pair[0]], -place[pair[1]]),
         )
-        made = list(beyond_minimal._near_sets(space, elements))
+        made = list(minimal._near_sets(space, elements))
         assert made[: len(expected)] == [frozenset(pair) for pair in expected]
 
 
@@ -103,11 +103,11 @@ def test_an_answer_of_thousands_of_elements_has_no_millions_of_pairs_in_memory()
     space = chain(4000)
     tracemalloc.start()
     try:
-        removals = beyond_minimal._removals(space, space.whole, beyond_minimal.AUTO)
+        removals = minimal._removals(space, space.whole, minimal.AUTO)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(removals) == beyond_minimal.AUTO
+    assert len(removals) == minimal.AUTO
     assert peak < 20 << 20
 
 
@@ -120,4 +120,4 @@ def test_monotone_answers() -> None:
         ]
         having = [trial.elements for trial, answer in line if answer is Answer.YES]
         lacking = [trial.elements for trial, answer in line if answer is Answer.NO and trial]
-        assert beyond_minimal.monotone(line) is not any(inner < outer for inner in having for outer in lacking)
+        assert minimal.monotone(line) is not any(inner < outer for inner in having for outer in lacking)

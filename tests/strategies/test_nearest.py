@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.nearest import each, nearest
+from strategies.nearest_release import each, nearest
 from strategies.outcome import Answer
 from strategies.search import Search, Step
 from strategies.search_space import Space

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.precision import Prior, cheapest, precision, prefix, scan
-from strategies.search import Claim
+from strategies.precision import cheapest, precision, prefix, scan
+from strategies.search import Claim, Prior
 from strategies.search_space import Space
 from strategies.trial import Trial
 from tests.strategies.transcript import drive, transcript

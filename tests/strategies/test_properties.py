@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.bisect import First, bisect
+from strategies.bisect import bisect
 from strategies.minimal import linear, reduce
-from strategies.search import Claim
+from strategies.search import Claim, First
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 from tests.strategies.transcript import drive, transcript

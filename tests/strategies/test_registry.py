@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import strategies
-from strategies.procedure import Options, Task
 from strategies.registry import SEARCHES, _declared, for_tasks
-from strategies.search import Claim
+from strategies.search import Claim, Options, Task
 from strategies.search_space import Space
 from tests.strategies.transcript import drive
 
@@ -29,7 +28,7 @@ def test_all_begin_in_the_same_way_and_find_a_culprit(name: str) -> None:
 
 def test_a_new_search_is_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "whole_only.py").write_text(
-        "from strategies.procedure import Procedure, Task\n"
+        "from strategies.search import Procedure, Task\n"
         "from strategies.search import Claim, Done\n"
         'WHOLE = Procedure("whole", Task.SUBSET, lambda space, options: Done(space.whole, Claim.WINDOW))\n'
     )

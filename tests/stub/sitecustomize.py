@@ -14,8 +14,7 @@ from types import ModuleType
 
 def run(settings, run_folder, command):
     from runner.errors import CannotJudge  # noqa: PLC0415 - not before the path is set up
-    from runner.report.result import write_result  # noqa: PLC0415
-    from runner.report.summary import Summary  # noqa: PLC0415
+    from runner.report.summary import Summary, write_result  # noqa: PLC0415
 
     kind = Path(settings.model).stem if settings.model else "none"
     (run_folder / "seen.json").write_text(json.dumps([asdict(settings), list(command), sys.path], default=str))

@@ -20,7 +20,7 @@ from hydra.errors import MissingConfigException
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.cli.explain_errors import explain
-from runner.program_name import install
+from runner.text import install
 from tests.fork_server import run_forked
 from tests.harness import ROOT
 from tests.matrix import sample

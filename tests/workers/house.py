@@ -9,10 +9,10 @@ from typing import Any
 
 import psutil
 
-from runner.schema.run import LeaseMode
+from runner.schema.root import LeaseMode
 from runner.workers import Guardian, Pool
-from runner.workers.leases.lease import Leases
-from runner.workers.leases.visible_gpus import Gpus
+from runner.workers.gpus import Gpus
+from runner.workers.leases import Leases
 
 ONE, TWO = "GPU-one", "GPU-two"
 LOCKS = "locks"

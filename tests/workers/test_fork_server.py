@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from runner.errors import CannotJudge, UsageError
-from runner.schema.run import LeaseMode
+from runner.schema.root import LeaseMode
 from runner.workers import CommandEnd, Guardian, run_command
 from runner.workers.fork_server import ForkServer
 from tests.workers.house import ONE, Make, ended_late, free, soon

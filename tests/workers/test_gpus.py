@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 
 from runner.errors import UsageError
-from runner.program_name import install
-from runner.workers.leases.visible_gpus import (
-    Device,
-    Instance,
-    Machine,
-    installed,
-    usable,
-    visible,
-)
+from runner.text import install
+from runner.workers.gpus import Device, Instance, Machine, installed, usable, visible
 
 A, B, C = (f"GPU-{letter * 8}-0000-0000-0000-00000000000{letter}" for letter in "abc")
 M1, M2 = (f"MIG-{number * 8}-0000-0000-0000-000000000000" for number in "12")
@@ -245,6 +238,6 @@ def test_real_nvml() -> None:
         assert device.uuid in listed
         assert all(name in listed for name in device.names)
     # asking opens no context, so no process of ours shows up there
-    script = "from runner.workers.leases.visible_gpus import installed; installed(); sys.exit('cuda' in sys.modules)"
+    script = "from runner.workers.gpus import installed; installed(); sys.exit('cuda' in sys.modules)"
     script = f"import sys; {script}"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

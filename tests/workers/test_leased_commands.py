@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from runner.schema.run import LeaseMode
+from runner.schema.root import LeaseMode
 from runner.workers import run_command
 from tests.workers.house import ONE, House, Make, free, leases, soon
 from tests.workers.test_pool import gone
@@ -64,10 +64,10 @@ def test_a_command_that_cannot_start_frees_it(house: Make, tmp_path: Path) -> No
 _INNER = """
 import os, sys
 from pathlib import Path
-from runner.schema.run import LeaseMode
+from runner.schema.root import LeaseMode
 from runner.workers import Pool
-from runner.workers.leases.visible_gpus import Gpus
-from runner.workers.leases.lease import Leases
+from runner.workers.gpus import Gpus
+from runner.workers.leases import Leases
 folder = Path(sys.argv[1])
 made = Leases(lambda: Gpus((sys.argv[2],)), 1, folder / "locks", LeaseMode.auto, folder)
 with Pool(folder / "inner", None, made) as pool:

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.schema.run import LeaseMode, WorkerSettings
-from runner.workers.leases.lease import Leases, NoGpuError
-from runner.workers.leases.lock_folder import LockFolder
+from runner.schema.root import LeaseMode, WorkerSettings
+from runner.workers.leases import Leases, LockFolder, NoGpuError
 from tests.workers.house import LOCKS, ONE, TWO, Make, free, leases
 
 # ---- the lock itself
@@ -70,7 +69,7 @@ def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_shared_folder_is_open_to_all_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.workers.leases.lock_folder._SHARED", tmp_path / "shared")
+    monkeypatch.setattr("runner.workers.leases._SHARED", tmp_path / "shared")
     before = os.umask(0o077)
     try:
         folder = LockFolder(None)
@@ -89,7 +88,7 @@ def test_two_users_exclude_each_other(monkeypatch: pytest.MonkeyPatch, first: in
     """Whoever of them comes first; the second says who the first is."""
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o1777)
-        monkeypatch.setattr("runner.workers.leases.lock_folder._SHARED", Path(place) / "shared")
+        monkeypatch.setattr("runner.workers.leases._SHARED", Path(place) / "shared")
 
         def as_user(uid: int, what: Callable[[], bool]) -> bool:
             pid = os.fork()
@@ -147,7 +146,7 @@ def test_a_shared_folder_that_was_prepared_by_somebody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
 ) -> None:
     shared = tmp_path / "shared"
-    monkeypatch.setattr("runner.workers.leases.lock_folder._SHARED", shared)
+    monkeypatch.setattr("runner.workers.leases._SHARED", shared)
     if trap == "file":
         shared.write_text("")
     else:

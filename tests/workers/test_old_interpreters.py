@@ -95,7 +95,7 @@ def too_young(tree: ast.Module) -> Iterator[ast.AST]:
 
 def test_nothing_is_younger_than_python_3_8() -> None:
     names = loaded()
-    assert "runner.backends.ort.onnxruntime" in names and "runner.model.values.dtypes" in names
+    assert "runner.backends.onnxruntime" in names and "runner.model.values.dtypes" in names
     found = {
         f"{name}:{getattr(node, 'lineno', 0)}: {ast.unparse(node)}"
         for name in names

@@ -10,20 +10,19 @@ from typing import Any
 
 import pytest
 
-from runner.artifacts import disk_space
-from runner.artifacts.disk_space import NoRoom
+from runner import disk_space
+from runner.disk_space import NoRoom
 from runner.errors import UsageError, WinnowError
-from runner.loading.models import ingest, outputs_of
 from runner.model.files.candidate_store import Store
+from runner.reference.models import ingest, outputs_of
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.diagnosis import InspectSettings
-from runner.schema.root import Settings
-from runner.schema.run import WorkerSettings
-from runner.workers import Pool, own_operations
-from runner.workers.own_operations import operate
+from runner.schema.root import Settings, WorkerSettings
+from runner.workers import Pool, pool
+from runner.workers.pool import operate
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 
-WORKERS = Path(own_operations.__file__).parent
+WORKERS = Path(pool.__file__).parent
 DONE = Reply({"done": 1}, None, None, 0.0, 0.0)
 
 

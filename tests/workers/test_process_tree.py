@@ -10,8 +10,7 @@ from collections import Counter
 import psutil
 import pytest
 
-from runner.workers.process_death import now
-from runner.workers.process_tree import ProcessTree
+from runner.workers.process_tree import ProcessTree, now
 from tests.workers.test_pool import gone
 
 NESTED = """

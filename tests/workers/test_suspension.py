@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner.workers import process_death
-from runner.workers.process_death import TimeLimit
+from runner.workers import process_tree
+from runner.workers.process_tree import TimeLimit
 
 _JOB = """
 import os, sys
@@ -56,7 +56,7 @@ def outlives_a_stop(folder: Path, timeout: float) -> bool:
 
 def test_the_end_moves_by_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr(process_death, "now", lambda: clock[0])
+    monkeypatch.setattr(process_tree, "now", lambda: clock[0])
     poller = select.poll()
     limit = TimeLimit(100.0, 10.0)
     for passed, end in [(0.001, 110.0), (0.2, 110.0), (3600.0, 3710.0), (0.01, 3710.0)]:

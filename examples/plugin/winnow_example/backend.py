@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from runner.backends.numpy_arrays import from_array
 from runner.backends.onnx_reference import OnnxReference
-from runner.backends.values.numpy_arrays import from_array
-from runner.backends.values.tensor_proto import Tensor
+from runner.backends.tensor_files import Tensor
 
 
 class DigitsBackend(OnnxReference):

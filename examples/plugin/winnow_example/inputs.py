@@ -9,10 +9,9 @@ import numpy as np
 from onnx import helper
 
 from runner.errors import UsageError
-from runner.inputs.declared_inputs import Declared
-from runner.inputs.fit_to_declared import tensor
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
+from runner.samples.declared_inputs import Declared, tensor
 from runner.workers.pool import Pool
 from winnow_example.settings import Constant
 

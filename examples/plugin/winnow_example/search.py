@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from strategies.outcome import Answer
-from strategies.procedure import Procedure, Task
-from strategies.search import Ask, Claim, Done, Step
+from strategies.search import Ask, Claim, Done, Procedure, Step, Task
 from strategies.trial import Trial
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.candidate import Candidate, Sample
+from runner.engine.session import Session
 from runner.jobs.job import Job
-from runner.loading.load import load
+from runner.reference.load import load
 from runner.report.summary import Summary
 from runner.schema.root import Settings
-from runner.session.session import Session
 from strategies.outcome import Outcome
 from strategies.search import Ask, Claim, Done, Step
 from strategies.search_space import Space

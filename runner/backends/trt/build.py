@@ -3,7 +3,7 @@
 Arguments: ``backend``: settings; ``model``: path; ``samples``: [{input: path of a TensorProto file}], of which shapes
 are taken; ``out``: a folder for ``model.engine``, ``build.log`` and ``layers.json``; ``keep``: which of ``engine``,
 ``log`` and ``layers`` are written there; ``timing_cache``: {"load": path or null, "save": path or null}, or null;
-``tactics``: see `runner.backends.trt.pin_tactics`, or null.
+``tactics``: see `runner.backends.trt.timing_caches`, or null.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence
 
 from runner.backends.errors import StageError
-from runner.backends.trt import builder_options, errors, optimization_profiles, shared_timing_cache
-from runner.backends.trt.load_library import Library, has_gpu, load
-from runner.backends.trt.messages import Messages, logger
-from runner.backends.trt.output_buffers import extents
-from runner.backends.trt.pin_tactics import TacticControl
+from runner.backends.trt import build_options, failure_kinds, timing_caches
+from runner.backends.trt.gpu_memory import extents
+from runner.backends.trt.library import Library, Messages, has_gpu, load, logger
+from runner.backends.trt.timing_caches import TacticControl
 
 _FILES = {"engine": "model.engine", "log": "build.log", "layers": "layers.json"}
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
@@ -95,41 +94,43 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     api, said = library.api, speaker.messages
     start = time.perf_counter()
     builder = create(library, "Builder")
-    builder_options.plugins(settings, builder, said)
-    network = builder.create_network(builder_options.network_flags(library, settings))
+    build_options.plugins(settings, builder, said)
+    network = builder.create_network(build_options.network_flags(library, settings))
     config = builder.create_builder_config()
-    builder_options.configure(library, settings, config)
+    build_options.configure(library, settings, config)
     tactics = TacticControl(library, args["tactics"], config) if args.get("tactics") else None
     if tactics is not None:
         said.listener = tactics.log.hear
-    caching = None if tactics else shared_timing_cache.attach(library, args, config)
+    caching = None if tactics else timing_caches.attach(library, args, config)
     parser = api.OnnxParser(network, speaker)
-    builder_options.parser_flags(library, settings, parser)
+    build_options.parser_flags(library, settings, parser)
     if not parser.parse_from_file(str(args["model"])):
         raise _not_parsed(parser, said, network)
-    optimization_profiles.add(library, settings, args.get("samples") or [], (builder, network, config))
+    build_options.add(library, settings, args.get("samples") or [], (builder, network, config))
     outputs = _outputs(network)
     names = _names(network)
     parsed = time.perf_counter()
     said.errors.clear()
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise errors.building(said.errors, said.printed(), names, gpu=has_gpu())
+        raise failure_kinds.building(said.errors, said.printed(), names, gpu=has_gpu())
     seconds = {"parse": parsed - start, "build": time.perf_counter() - parsed}
-    shared_timing_cache.save(caching, args, config)
+    timing_caches.save(caching, args, config)
     return Built(library, plan, outputs, fused(said.layers), seconds, tactics.finish() if tactics else None)
 
 
 def _not_parsed(parser: Any, said: Messages, network: Any) -> StageError:
     if not parser.num_errors:
-        return errors.parsing(
+        return failure_kinds.parsing(
             "Unexplained", "", "\n".join(said.errors) or "the parser did not say why", _names(network)
         )
     first = parser.get_error(0)
     code = first.code()
     described = str(first.desc())
     operator = str(first.node_operator()) if hasattr(first, "node_operator") else ""
-    return errors.parsing(str(getattr(code, "name", code)), operator, described, _names(network), _node_name(first))
+    return failure_kinds.parsing(
+        str(getattr(code, "name", code)), operator, described, _names(network), _node_name(first)
+    )
 
 
 def _node_name(error: Any) -> str:

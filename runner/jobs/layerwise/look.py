@@ -1,32 +1,200 @@
-"""The runs of a look at all tensors of a model: with marks, in as few runs as memory allows, and taken apart."""
+"""A look at all tensors of a model: marks, runs within memory, and what marking changes.
+
+The runs of a look at all tensors of a model: with marks, in as few runs as memory allows, and taken apart.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from runner import machine
+from runner.candidate import Candidate, Invalid, Variant
+from runner.disk_space import MEMORY
+from runner.engine.check_trials import Judge
+from runner.engine.repeated_checks import FIRST_LOOK
 from runner.jobs.job import Job
 from runner.jobs.layerwise.findings import Findings, overflows
-from runner.jobs.layerwise.marking import Marking
-from runner.jobs.layerwise.memory_windows import halves, room_beside, windows
-from runner.jobs.layerwise.subject import Layers
-from runner.jobs.reduce.first_look.inner_values_subject import known
-from runner.loading.recording_limits import MEMORY
-from runner.report.sections.layers_section import NON_FINITE
+from runner.jobs.reduce.first_look import MOST_TENSORS, beside, known, mark
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.model.graph.graph_index import Graph
+from runner.reference.recording import weight_bytes
+from runner.report.diagnosis_sections import NON_FINITE
 from runner.schema.checker import FiniteChecker
 from runner.schema.diagnosis import LayerwiseSettings
 from runner.schema.strategy import chosen
-from runner.session.judge import Judge
-from runner.session.trust.check_counts import FIRST_LOOK
 from runner.verdict import Verdict, rows_of
-from runner.workers.leases.lease import OutOfTime
+from runner.workers.leases import OutOfTime
 from strategies.outcome import Outcome
+from strategies.search_space import Space
 from strategies.trial import Trial
+
+# What marking tensors does to a model's own outputs: nothing, it changes them, or it hides or makes a failure.
+
+Row = Mapping[str, Any]
+SAME, HIDES, CHANGES, BREAKS = "same", "hides", "changes", "breaks"
+
+
+@dataclass
+class Marking:
+    """``word``: what marks did so far; ``breaks``: what passes without marks fails with them."""
+
+    word: str = SAME
+    _plain: Mapping[str, Row] = field(default_factory=dict)
+    _bad: Callable[[Row], bool] = bool
+    _fails: bool = False
+
+    def begin(self, plain: Mapping[str, Row], bad: Callable[[Row], bool], *, fails: bool) -> None:
+        """Take in the rows of the model's outputs without marks.
+
+        ``bad``: whether one is wrong by the check. ``fails``: whether the check says that the model fails.
+        """
+        self._plain, self._bad = dict(plain), bad
+        self._fails = fails and any(map(bad, plain.values()))
+
+    @property
+    def hides(self) -> bool:
+        """Whether some marks made the failure go away."""
+        return self.word == HIDES
+
+    def shows(self, rows: Iterable[Row]) -> bool:
+        """Return whether the failure (if there is one) shows with tensors marked, and remember what the marks did.
+
+        ``rows``: of a run that gave an answer. The outputs are the same if what their errors differ by would
+        pass the check.
+        """
+        marked = {row["tensor"]: row for row in rows if row["tensor"] in self._plain}
+        if self._fails and not any(map(self._bad, marked.values())):
+            self.word = HIDES
+            return False
+        if not self._fails and any(self._bad(row) and not self._bad(self._plain[name]) for name, row in marked.items()):
+            self.word = BREAKS
+        elif self.word == SAME and any(not _alike(self._plain[name], row) for name, row in marked.items()):
+            self.word = CHANGES
+        return True
+
+
+def _alike(before: Row, after: Row) -> bool:
+    counts = [[row.get(key, (0, 0)) for key in ("nan", "inf")] for row in (before, after)]
+    if [mine for mine, _ in counts[0]] != [mine for mine, _ in counts[1]]:
+        return False
+    if any(theirs for row in counts for _, theirs in row):  # the reference is another where it is run without marks
+        return True
+    return bool(abs(before["error"] - after["error"]) <= max(before["limit"], after["limit"]))
+
+
+# Which tensors are looked at in one run: as many as the memory of a worker has room for.
+
+BARE_MB = 160
+"""MiB that a worker takes before it has a model: the interpreter, NumPy, the runtime."""
+LEAST = 1 << 20
+"""Bytes of values that are looked at in any case; a tensor is looked at however large it is."""
+
+
+def windows(sizes: Mapping[str, int], room: int, most: int = MOST_TENSORS) -> list[tuple[str, ...]]:
+    """Return the tensors, in their order, in runs of no more than ``room`` bytes; one tensor alone may be larger."""
+    found: list[list[str]] = []
+    left = 0
+    for name, size in sizes.items():
+        if not found or size > left or len(found[-1]) >= most:
+            found.append([])
+            left = room
+        found[-1].append(name)
+        left -= size
+    return [tuple(one) for one in found]
+
+
+def room_beside(graph: Graph, sizes: Mapping[str, int], memory_mb: int) -> int:
+    """Return how many bytes of values a worker of so many MiB has room for, beside the model while it runs."""
+    every = tuple(range(len(graph.nodes)))
+    return max(LEAST, (memory_mb - BARE_MB << 20) - weight_bytes(graph, every) - alive(graph, sizes))
+
+
+def alive(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """Return the most bytes of inner values that are needed at one moment, node after node."""
+    last = {name: node.index for node in graph.nodes for name in node.inputs}
+    most = now = 0
+    for node in graph.nodes:
+        now += sum(sizes.get(name, 0) for name in node.outputs)
+        most = max(most, now)
+        ended = {name for name in (*node.inputs, *node.outputs) if last.get(name, -1) <= node.index}
+        now -= sum(sizes.get(name, 0) for name in ended if name in graph.producers)
+    return most
+
+
+def halves(window: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return both halves of a window; of one tensor there are none."""
+    middle = len(window) // 2
+    return (tuple(window[:middle]), tuple(window[middle:])) if middle else ()
+
+
+# Subject `layers`: the elements are the tensors inside a model, and a trial is those that are looked at.
+#
+# Either they are outputs of the whole model besides its own (marked), or the model is taken apart at all of them, and
+# these are made of good values.
+
+
+@dataclass(frozen=True)
+class Layers:
+    """``tensors``: in topological order. ``settings``: what the target is run with besides its own.
+
+    ``apart``: each is made of good values. The empty trial is the user's file as it is.
+    """
+
+    base: Subgraph
+    tensors: tuple[str, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    apart: bool = False
+
+    @cached_property
+    def space(self) -> Space:
+        """The tensors, without structure."""
+        return Space(tuple(range(len(self.tensors))))
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The element of each tensor."""
+        return {name: number for number, name in enumerate(self.tensors)}
+
+    @cached_property
+    def _digest(self) -> str:
+        return hashlib.sha256("\0".join(self.tensors).encode()).hexdigest()
+
+    def identity(self) -> dict[str, str]:
+        """Return the graph, how it is looked at, and the names of all tensors: a trial counts them."""
+        kind = "layers apart" if self.apart else "layers marked"
+        return {**self.base.identity(), "kind": kind, "tensors": self._digest}
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the tensors by name."""
+        return tuple(self.tensors[number] for number in trial)
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Return the whole model, made so that it hands out these tensors."""
+        if not trial:
+            return replace(self.base.original(folder), trial=trial, variant=Variant(dict(self.settings)))
+        made = self.base.make(self.base.space.whole, folder)
+        if isinstance(made, Invalid):
+            return made
+        names = self.names(trial)
+        told = self.tensors if self.apart else names
+        if not self.apart:
+            mark(made, self.base, names)
+        return replace(
+            beside(made, self.base, told),
+            trial=trial,
+            ours=False,
+            marked=names,
+            inside=told if self.apart else (),
+            variant=Variant({**self.settings, **({"wanted": list(names)} if self.apart else {})}),
+        )
+
 
 log = logging.getLogger(__name__)
 

@@ -12,28 +12,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from runner.engine.check_trials import Judge
+from runner.engine.session_question import NOTHING, Ending, study
 from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
-from runner.jobs.layerwise import table_files
+from runner.jobs.layerwise import findings
 from runner.jobs.layerwise.findings import Findings
-from runner.jobs.layerwise.look import Look
-from runner.jobs.layerwise.marking import BREAKS, Marking
-from runner.jobs.layerwise.subject import Layers
-from runner.jobs.reduce.first_look.inner_values_subject import known
+from runner.jobs.layerwise.look import BREAKS, Layers, Look, Marking
+from runner.jobs.reduce.first_look import known
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import Status, measured
-from runner.loading.expected_outputs import unlike_expected
-from runner.loading.load import Loaded, load
-from runner.report.sections.layers_section import ending_in, size_of
+from runner.reference.expected_outputs import unlike_expected
+from runner.reference.load import Loaded, load
+from runner.report.diagnosis_sections import ending_in, size_of
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker, CompareChecker, FiniteChecker
 from runner.schema.diagnosis import LayerwiseSettings
 from runner.schema.root import Settings
 from runner.schema.strategy import chosen
-from runner.session.judge import Judge
-from runner.session.question import NOTHING, study
-from runner.session.result import Ending
 from runner.text import counted, listed
 from runner.verdict import Verdict, rows_of
 from strategies.outcome import Outcome
@@ -197,8 +194,8 @@ class _Layerwise:
         summary = replace(summary, warnings=(*summary.warnings, *self._warnings))
         if ending.status not in (Status.found, Status.nothing_to_find, Status.could_not_judge) or not look.rows:
             return summary
-        rows = table_files.full_rows(self.loaded.graph, look.rows, look.own)
-        table_files.write(self.job.folder, rows)
+        rows = findings.full_rows(self.loaded.graph, look.rows, look.own)
+        findings.write(self.job.folder, rows)
         layers = {
             "tensors": len({*look.rows, *look.own}),
             "runs": look.runs,
@@ -212,6 +209,6 @@ class _Layerwise:
             "suspects": list(found.suspects),
             "outputs": [row for row in rows if row.get("output")],
             "worst": sorted((row for row in rows if row.get("bad")), key=lambda row: -row["of_limit"])[:MOST_WORST],
-            "files": list(table_files.FILES),
+            "files": list(findings.FILES),
         }
         return replace(summary, layers=layers, culprits=found.culprits)

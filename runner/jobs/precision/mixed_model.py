@@ -1,27 +1,431 @@
-"""The mixed model of an answer: it is to load in a plain ONNX Runtime, and is checked as it is handed over."""
+"""The mixed model of an answer: its question, its check, and whether a plain ONNX Runtime loads it.
+
+The question of a precision search: all high passes, all low fails; what is the least that has to be high?
+"""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
+from onnx import ModelProto
+
+from runner.engine.check_trials import Judge
+from runner.engine.reliability import ANSWER, UNSURE, ContradictionError
+from runner.engine.session import Session
+from runner.engine.session_question import NOTHING, Ending, Question, Standing
 from runner.errors import CannotJudge
-from runner.jobs.precision.ort_load_fixes import Loading
-from runner.jobs.precision.ort_load_result import Loads
-from runner.jobs.precision.question import Raising
-from runner.judgment import Status
+from runner.jobs.precision.layers import node_label
+from runner.jobs.precision.low_share import arithmetic
+from runner.jobs.precision.prepare_search import Material
+from runner.jobs.precision.setup import Casting
+from runner.judgment import Status, measured
+from runner.model.graph.cut import CutError
+from runner.model.graph.scopes import graphs_below, initializers
 from runner.run_folder import MIXED
-from runner.session.question import NOTHING
-from runner.session.reliability import ANSWER, UNSURE, ContradictionError
-from runner.session.result import Ending
-from runner.session.session import Session
-from runner.session.stage import Standing
-from runner.text import counted
-from strategies.outcome import Answer
-from strategies.search import Done
+from runner.schema.backend import OnnxRuntimeBackend
+from runner.text import counted, listed
+from runner.verdict import Verdict
+from strategies.minimal import reduce
+from strategies.outcome import Answer, Outcome
+from strategies.search import Done, Search
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
+
+
+@dataclass
+class Margin:
+    """How much of what is allowed an answer may use up, where a check tells how much it did (``measured``).
+
+    ``aim``: the share of the tolerance that is aimed at; what is beyond passes the check all the same.
+    """
+
+    aim: float = 1.0
+    measured: bool = False
+
+    def share(self, verdict: Verdict) -> float | None:
+        """Return how much of what is allowed a verdict says was used up: its error in units of the tolerance."""
+        found = measured(verdict.metrics) if self.measured else None
+        exact = verdict.metrics.get("exact") and verdict.outcome is not Outcome.PASS  # a share of elements, no error
+        return None if exact else found
+
+    def kept(self, verdict: Verdict) -> bool:
+        """Whether a verdict that passes does so with the margin."""
+        return (self.share(verdict) or 0.0) <= self.aim
+
+    def reach(self, best: Verdict, label: str) -> None:
+        """Aim at what can be reached: no set is nearer to what is right than everything raised."""
+        least = self.share(best) or 0.0
+        if least > self.aim:
+            self.aim = (least + 1.0) / 2
+            log.warning("%s takes %.2g of the tolerance already: %.2g of it is aimed at", label, least, self.aim)
+
+    def nearest(self, judge: Judge, done: Done) -> Done:
+        """Return the smallest set that passed, if only without the margin, where a budget ended the search early."""
+        whole = judge.subject.space.whole.elements
+        passed = [
+            entry
+            for entry in judge.journal.entries()
+            if not entry.attempt and entry.verdict.outcome is Outcome.PASS and entry.trial.elements < whole
+        ]
+        if not passed:
+            return done
+        nearest = min(passed, key=lambda entry: len(entry.trial))
+        share = self.share(nearest.verdict)
+        beyond = share is not None and share > self.aim
+        note = f"it takes {share:.2g} of the tolerance, where {self.aim:.2g} was aimed at" if beyond else ""
+        return replace(done, trial=nearest.trial, note=note)
+
+    def described(self, verdict: Verdict) -> str:
+        """Say of the model in low precision why it is no answer."""
+        share = self.share(verdict)
+        if verdict.outcome is not Outcome.PASS or share is None:
+            return f"fails ({verdict.signature})"
+        return f"passes with {share:.2g} of the tolerance, and {self.aim:.2g} is aimed at (strategy.margin)"
+
+
+@dataclass(frozen=True)
+class Raising(Question):
+    """Which nodes have to be in the type ``high``, and not in ``low``, for the check to pass with the margin?
+
+    ``emulation``: how low precision comes about, where that matters. ``stays_high``, ``stays_low``: how many nodes are
+    not searched, and so are high, or low, in every trial.
+    """
+
+    low: str = "float16"
+    high: str = "float32"
+    margin: Margin = field(default_factory=Margin)
+    emulation: str = ""
+    stays_high: int = 0
+    stays_low: int = 0
+
+    @staticmethod
+    def of(low: str, high: str, margin: Margin) -> Raising:
+        """Return the question about these two types."""
+        ends = f"everything in {high}", f"everything in {low}"
+        return Raising(Outcome.PASS, *ends, name=MIXED, low=low, high=high, margin=margin)
+
+    def enough(self, verdict: Verdict) -> bool:
+        """Whether a verdict passes with the margin."""
+        return self.margin.kept(verdict)
+
+    def examined(self, judge: Judge, verdict: Verdict, label: str) -> None:
+        """Take in the first verdict of an end. Raises CannotJudge where it says nothing."""
+        if verdict.outcome is Outcome.UNRESOLVED:
+            raise CannotJudge(f"{label} cannot be judged: {verdict.reason}")
+        raised = verdict.signature.raised if verdict.signature else None
+        if label == self.whole and verdict.outcome is Outcome.FAIL and raised and raised.feeds:
+            raise CannotJudge(
+                f"{label}: {raised.why}: {verdict.reason}. What the check feeds or asks for does not "
+                "suit the model, so it says nothing about precision; {inputs} holds values of the types that each "
+                "candidate takes\n"
+                f"check: {judge.checker.describe()}"
+            )
+        if label == self.whole and verdict.outcome is Outcome.PASS:
+            judge.checker.settle(verdict)
+
+    def begin(self, judge: Judge, whole: Verdict) -> None:
+        """Aim at a margin that can be reached."""
+        self.margin.reach(whole, self.whole)
+
+    def no_answer(self, verdict: Verdict) -> Ending:
+        """Return how it ends where everything in high precision fails."""
+        but = f" but {counted(self.stays_low, 'node')} of strategy.include" if self.stays_low else ""
+        message = f"even with {self.whole}{but} the check fails ({verdict.signature}): {verdict.reason}"
+        return Ending(Status.no_set_suffices, message, signature=verdict.signature)
+
+
+# The result of loading a mixed model in a plain ONNX Runtime, and its warnings and fields in result.json.
+
+Levels = Mapping[str, str]
+"""Level of optimization -> why the model is refused there, empty where it loads."""
+
+UNOPTIMIZED = "disable"
+_REASON = "raised so that ONNX Runtime loads the model"
+_LONGEST = 300
+
+
+@dataclass(frozen=True)
+class Loads:
+    """How a mixed model loads. ``levels``: empty where it could not be tried (``untried``: why).
+
+    ``raised``: the layers that are high in it; ``added``: those of them that are for the sake of loading. ``own``: how
+    the user's model loads where the mixed one is refused. ``disabled``: the optimizers without which it loads.
+    """
+
+    raised: frozenset[int]
+    levels: Levels
+    added: tuple[int, ...] = ()
+    own: Levels = field(default_factory=dict)
+    disabled: tuple[str, ...] = ()
+    untried: str = ""
+
+    @property
+    def refused(self) -> Levels:
+        """The levels at which it is refused, with the messages."""
+        return {level: why for level, why in self.levels.items() if why}
+
+    @property
+    def warning(self) -> str:
+        """Say at which levels the model is refused; empty where there is nothing to say."""
+        if self.untried:
+            return f"whether ONNX Runtime loads mixed.onnx was not tried: {self.untried[:_LONGEST]}"
+        if not self.refused:
+            return ""
+        at, why = ", ".join(self.refused), next(iter(self.refused.values()))[:_LONGEST]
+        if len(self.refused) == len(self.levels) and all("NOT_IMPLEMENTED" in told for told in self.refused.values()):
+            return f"ONNX Runtime's CPU provider lacks an operator in this precision; mixed.onnx is for a GPU: {why}"
+        said = f"plain ONNX Runtime refuses mixed.onnx at graph optimization level {at}: {why}"
+        if self.levels.get(UNOPTIMIZED) and not self.own.get(UNOPTIMIZED):
+            said += "; without any optimization too: it is no matter of where casts are"
+        if all(self.own.get(level) for level in self.refused):
+            said += "; it refuses the model that was given there too"
+        if self.disabled:
+            return f"{said}; it loads with InferenceSession(..., disabled_optimizers={list(self.disabled)})"
+        return said
+
+    def with_loads(self, precision: Mapping[str, Any], casting: Casting) -> dict[str, Any]:
+        """Return what ``precision`` in result.json holds, with this in it."""
+        added = {casting.layers[index].path for index in self.added}
+        selected = [
+            {**one, "reason": _REASON} if one["node"] in added else one for one in precision.get("selected", ())
+        ]
+        loads = {
+            "levels": {level: why[:_LONGEST] or "ok" for level, why in self.levels.items()},
+            "original": {level: why[:_LONGEST] or "ok" for level, why in self.own.items()},
+            "raised": [casting.layers[index].path for index in self.added],
+            "disabled_optimizers": list(self.disabled),
+        }
+        return {**precision, "selected": selected, "loads": loads}
+
+    @property
+    def blamed(self) -> list[str]:
+        """The levels whose optimizations are to blame: without them the model loads."""
+        return [] if self.levels.get(UNOPTIMIZED) else list(self.refused)
+
+
+# Whether a plain ONNX Runtime loads a mixed model, and what is raised besides where it does not.
+#
+# Its own fusions take casts apart: one of them makes an invalid node of a Cast in front of a decomposed layer norm
+# whose scale is of another type. Which node is raised decides where the casts are, so one more, in reach of the node
+# that the message names, is tried: the cheapest first, and only as long as it helps. Where that does not help it is
+# said, with the optimizers to disable.
+
+MOST_VAIN = 60
+"""So many times a model is loaded in search of a way out without that it helps."""
+_REACH = 4
+"""A fusion covers several nodes: from the one that it is named after, its Cast is so many steps away."""
+_WORD = re.compile(r"[A-Z]\w*(?:Fusion|Elimination|Transformer)")
+
+
+class Loading:
+    """Loads the mixed models of a run in a plain ONNX Runtime."""
+
+    def __init__(self, material: Material) -> None:
+        self._settings = material.settings
+        self._casting = material.casting
+        self._loaded = material.loaded
+        self._pool = material.pool
+        self._subject = material.subject
+        self._units = material.searched
+        self._left = MOST_VAIN
+        self._own: Levels | None = None
+        target = material.settings.target
+        self._python = target.python if isinstance(target, OnnxRuntimeBackend) else None
+        self._custom_ops = list(target.custom_ops) if isinstance(target, OnnxRuntimeBackend) else []
+
+    def asked(self, trial: Trial) -> Loads:
+        """Load the model of a trial as it is; where it is refused, look for the optimizers to disable."""
+        found = self._found(self._subject.raised(trial))
+        return replace(found, disabled=self._disabled(found)) if found.blamed else found
+
+    def wider(self, trial: Trial) -> tuple[Trial, Loads]:
+        """Return a trial with what is raised besides so that its model loads at all levels, and how it loads.
+
+        Where that cannot be reached, or what it takes is not searched, the trial is as it was.
+        """
+        raised = self._subject.raised(trial)
+        found = self._found(raised)
+        more = self._more(raised, found.blamed) if found.blamed else None
+        if more:
+            # a whole block is raised with what is needed of it
+            wider = Trial.of((*trial, *self._units.of(more)))
+            high = self._subject.raised(wider)
+            loads = self._found(high)
+            if more <= high and not loads.blamed:
+                added = tuple(sorted(high - raised))
+                paths = [self._casting.layers[index].path for index in added]
+                log.info("%s raised besides: ONNX Runtime loads the model so", listed(paths))
+                return wider, replace(loads, added=added)
+        return trial, self.asked(trial) if found.blamed else found
+
+    def _found(self, raised: frozenset[int]) -> Loads:
+        reply = self._of(raised)
+        if isinstance(reply, str):
+            return Loads(raised, {}, untried=reply)
+        if not any(reply.values()):
+            return Loads(raised, reply)
+        if self._own is None:
+            told = self._load(str(self._loaded.path), None)
+            self._own = told if isinstance(told, dict) else {}
+        return Loads(raised, reply, own={level: self._own.get(level, "") for level, why in reply.items() if why})
+
+    # ---- moving the casts by raising more layers
+
+    def _more(self, raised: frozenset[int], at: Sequence[str]) -> frozenset[int] | None:
+        """Return which layers, raised besides, make the model load at these levels; None: none were found."""
+        added: list[int] = []
+        helped: list[tuple[str, int]] = []
+        for level in at:
+            why = self._refusal(raised | {*added}, level)
+            while why:
+                found = self._step(raised | {*added}, level, why, helped)
+                if found is None:
+                    return None
+                layer, steps, why = found
+                added.append(layer)
+                helped.append((self._casting.layers[layer].op_type, steps))
+        return frozenset(added)
+
+    def _step(
+        self, raised: frozenset[int], level: str, why: str, helped: Collection[tuple[str, int]]
+    ) -> tuple[int, int, str] | None:
+        """Return a layer that, raised, leaves no complaint or one further down: its index, distance, what is left."""
+        named = self._named(why)
+        distances = self._distances(named)
+        near = [index for index in distances if index not in raised]
+        layers = self._casting.layers
+        like = {index for index in near if (layers[index].op_type, distances[index]) in helped}
+        # layers like those that helped elsewhere first, then the cheapest
+        near.sort(key=lambda at: (at not in like, self._work.get(at, 0.0), distances[at], at))
+        for index in near:
+            if self._left <= 0:
+                return None
+            left = self._refusal(raised | {index}, level)
+            after = self._named(left) if left else []
+            if not left or (after and min(after) > max(named)):
+                return index, distances[index], left
+            self._left -= 1
+        return None
+
+    def _named(self, message: str) -> list[int]:
+        """Return the layers that a message of ONNX Runtime's names: a fused node has the name of one that it was."""
+        inside = [name for name in self._names if f"({name}" in message or f"'{name}" in message]
+        longest = max(inside, key=len, default=None)
+        return [index for index, name in enumerate(self._names) if name == longest]
+
+    def _distances(self, named: Collection[int]) -> dict[int, int]:
+        """Return the layers in reach of these, with the steps: what reads or makes the same tensor is next."""
+        layers = self._casting.layers
+        found, edge = dict.fromkeys(named, 0), list(named)
+        for steps in range(1, _REACH + 1):
+            names = {name for index in edge for name in (*layers[index].reads, *layers[index].writes)}
+            edge = sorted({at for name in names for at in self._touching.get(name, ())} - found.keys())
+            found |= dict.fromkeys(edge, steps)
+        return found
+
+    @cached_property
+    def _work(self) -> Mapping[int, float]:
+        return arithmetic(self._casting, self._loaded)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The name of each layer's node, as ONNX Runtime knows it: nested ones without their owners'."""
+        graphs = list(graphs_below(self._casting.mixer.model.graph))
+        return [node_label(graphs[at].node[place], place) for at, place in (one.key for one in self._casting.layers)]
+
+    @cached_property
+    def _touching(self) -> Mapping[str, list[int]]:
+        """The layers that read or make a tensor, weights aside."""
+        weights = {tensor.name for tensor in initializers(self._casting.mixer.model)}
+        found: dict[str, list[int]] = {}
+        for index, layer in enumerate(self._casting.layers):
+            for name in {*layer.reads, *layer.writes} - weights:
+                found.setdefault(name, []).append(index)
+        return found
+
+    # ---- optimizers to disable
+
+    def _disabled(self, found: Loads) -> tuple[str, ...]:
+        """Return the fewest optimizers that were found without which the model loads at all levels; empty: none."""
+        reply = self._called("optimizers", {})
+        if isinstance(reply, str):
+            return ()
+        every, words = list(reply["names"]), {word for why in found.refused.values() for word in _WORD.findall(why)}
+        likely = [name for name in every if any(name.startswith(word) for word in words)]
+        at = found.blamed
+
+        tries = iter(range(MOST_VAIN))
+
+        def loads(disabled: Sequence[str]) -> bool:
+            told = self._of(found.raised, at, disabled) if next(tries, None) is not None else ""
+            return isinstance(told, dict) and not any(told.values())
+
+        start = next((names for names in (likely, every) if names and loads(names)), None)
+        return tuple(_least(start, loads)) if start else ()
+
+    # ---- loading
+
+    def _refusal(self, raised: frozenset[int], level: str) -> str:
+        """Return why the model is refused at a level; empty: it loads."""
+        told = self._of(raised, [level])
+        return told if isinstance(told, str) else told.get(level, "")
+
+    def _of(
+        self, raised: frozenset[int], at: Sequence[str] | None = None, disabled: Sequence[str] = ()
+    ) -> Levels | str:
+        """Load a mixed model; return what came of each level, or why it could not be tried."""
+        model = self._casting.mixer.mixed(raised)
+        _name(model)
+        store = self._loaded.store
+        try:
+            path = store.write(model, store.folder, "loads")
+        except CutError as error:
+            return str(error)
+        try:
+            return self._load(str(path), at, disabled)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _load(self, path: str, at: Sequence[str] | None, disabled: Sequence[str] = ()) -> Levels | str:
+        args = {"model": path, "levels": list(at or ()), "disabled": list(disabled), "custom_ops": self._custom_ops}
+        reply = self._called("loads", args)
+        if isinstance(reply, str):
+            return reply
+        return {str(level): str(why).replace(path, "the model") for level, why in reply["levels"].items()}
+
+    def _called(self, op: str, args: Mapping[str, Any]) -> dict[str, Any] | str:
+        limits = self._settings.workers
+        reply = self._pool.call(op, args, python=self._python, timeout=limits.timeout, memory_mb=limits.memory_mb)
+        if reply.value is not None:
+            return reply.value
+        return str(reply.failure.message if reply.failure else reply.death)
+
+
+def _name(model: ModelProto) -> None:
+    """Name nodes that have no name, so that a message can name them."""
+    for graph in graphs_below(model.graph):
+        for place, node in enumerate(graph.node):
+            node.name = node_label(node, place)
+
+
+def _least(names: Sequence[str], loads: Callable[[Sequence[str]], bool]) -> list[str]:
+    """Return as few of the names as still do."""
+    space = Space(tuple(range(len(names))))
+    search = Search(space, reduce(space, 0))
+    while search.done is None:
+        (ask,) = search.ask()
+        search.tell(ask.trial, Answer.YES if loads([names[at] for at in ask.trial]) else Answer.NO)
+    return [names[at] for at in search.done.trial or ()]
+
+
+# The mixed model of an answer: it is to load in a plain ONNX Runtime, and is checked as it is handed over.
 
 
 @dataclass

@@ -1,33 +1,330 @@
-"""What a precision search works with: the model in both precisions, samples, and what is known beforehand."""
+"""What a precision search works with: units, fixed layers, subject, samples.
+
+What a precision search works with: the model in both precisions, samples, and what is known beforehand.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 
-from runner.checkers.compare.coarse_tolerance import coarse
+import onnx
+from onnx import ModelProto, NodeProto, TypeProto
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.checkers.auto_tolerance import coarse
+from runner.engine.subject import values_digest
 from runner.errors import UsageError
-from runner.jobs.precision.both_precisions import Casting, cast
-from runner.jobs.precision.cast.float_nodes import float_nodes
-from runner.jobs.precision.fixed_layers import Fixed, fixed_layers
-from runner.jobs.precision.held_out_samples import Division, Samples, Values
-from runner.jobs.precision.ranking import Measurements, measure, prior
-from runner.jobs.precision.report.low_share import costs_of
-from runner.jobs.precision.search_units import Units, units
-from runner.jobs.precision.subject import Precision, parents_of
-from runner.loading.load import Loaded, load
+from runner.jobs.precision.layers import Layer, levels, node_label
+from runner.jobs.precision.low_share import costs_of
+from runner.jobs.precision.mixer import Mixer
+from runner.jobs.precision.prepare_model import float_nodes
+from runner.jobs.precision.ranking import SENTINEL, Measurements, measure, prior
+from runner.jobs.precision.setup import Casting, cast
+from runner.jobs.precision.validation_samples import Division, Samples, Values
+from runner.model.files.candidate_store import Store
+from runner.model.graph.cut import Cut, CutError
+from runner.reference.load import Loaded, load
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import Direction, Goal, PrecisionSettings, Unit
+from runner.schema.strategy import Direction, Goal, PrecisionSettings, Unit, Untaken
 from runner.text import counted, listed
 from runner.workers.pool import Pool
-from strategies.precision import Prior, cheapest, grow
-from strategies.procedure import Options
-from strategies.search import Step
+from strategies.precision import cheapest, grow
+from strategies.search import Options, Prior, Step
 from strategies.search_space import Space
 from strategies.trial import Trial
+
+# Layers that a precision search leaves alone: those that stay high, those that stay low, and why.
+
+_RULE = re.compile(r"\s*(range|error)\s*(>=?)\s*([-+.\deE]+)\s*")
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """``high``: why a layer stays high, by its index. ``low``: those that stay low.
+
+    ``untaken``: layers in branches that no sample took, whatever becomes of them.
+    """
+
+    high: Mapping[int, str] = field(default_factory=dict)
+    low: frozenset[int] = frozenset()
+    untaken: tuple[int, ...] = ()
+
+    @property
+    def raised(self) -> frozenset[int]:
+        """The layers that are high in every trial."""
+        return frozenset(self.high)
+
+    def is_searched(self, index: int) -> bool:
+        """Whether a layer may be raised or not."""
+        return index not in self.high and index not in self.low
+
+
+def fixed_layers(strategy: PrecisionSettings, casting: Casting, known: Measurements) -> Fixed:
+    """Return what the settings and the measurements say. Raises UsageError for patterns and rules that are none."""
+    layers = casting.layers
+    kept = _matching("exclude", strategy.exclude, layers)
+    low = frozenset(_matching("include", strategy.include, layers))
+    if both := sorted(low & kept.keys()):
+        raise UsageError(
+            f"strategy.exclude and strategy.include both name {layers[both[0]].path}: the first keeps a node in "
+            f"{strategy.high.value}, the second in {strategy.low.value}"
+        )
+    high = dict(kept)
+    for index, why in _measured(strategy.at_least, layers, known):
+        if index not in low:
+            high.setdefault(index, why)
+    untaken = tuple(sorted(known.untaken))
+    if strategy.untaken is Untaken.high:
+        for index in untaken:
+            if index not in low:
+                high.setdefault(index, "in a branch or loop that no sample took")
+    return Fixed(high, low, untaken)
+
+
+def _matching(key: str, patterns: Sequence[str], layers: Sequence[Layer]) -> dict[int, str]:
+    """Return the layers whose name or operator a pattern matches, with that pattern."""
+    found: dict[int, str] = {}
+    for pattern in patterns:
+        matched = [
+            index
+            for index, layer in enumerate(layers)
+            if layer.path == pattern or fnmatchcase(layer.path, pattern) or fnmatchcase(layer.op_type, pattern)
+        ]
+        if not matched:
+            names = sorted({layer.path for layer in layers} | {layer.op_type for layer in layers})
+            close = get_close_matches(pattern, names, 1)
+            raise UsageError(
+                f"strategy.{key}: no node that can run in both precisions has {pattern!r} as its name or operator"
+                + (f"; did you mean {close[0]!r}?" if close else "")
+                + " (* and ? stand for anything, as in a shell)"
+            )
+        for index in matched:
+            found.setdefault(index, f"strategy.{key}={pattern}")
+    return found
+
+
+def _measured(rules: Sequence[str], layers: Sequence[Layer], known: Measurements) -> Iterator[tuple[int, str]]:
+    for rule in rules:
+        match = _RULE.fullmatch(rule)
+        try:
+            limit = float(match[3]) if match else None
+        except ValueError:
+            limit = None
+        if match is None or limit is None:
+            raise UsageError(
+                f"strategy.at_least: {rule!r} is no rule; give what was measured and a number, 'range > 512' (the "
+                "largest magnitude that a node reads or makes) or 'error > 0.01' (what it introduces, relative)"
+            )
+        if not known.errors and not known.ranges:
+            raise UsageError(
+                f"strategy.at_least={rule}: nothing was measured of this model (see the warnings), so no node can be "
+                "kept high by it; name nodes or operators instead: strategy.exclude=[Softmax]"
+            )
+        for index, layer in enumerate(layers):
+            if match[1] == "error":
+                value = known.errors.get(index, 0.0)
+            else:
+                ranges = (known.range_of(layer, name) for name in (*layer.reads, *layer.writes))
+                # values that stand for minus infinity do not count as magnitudes
+                value = max((one for one in ranges if one < SENTINEL), default=0.0)
+            if value > limit or (match[2] == ">=" and value == limit):
+                yield index, f"strategy.at_least: {match[1]} {value:.3g} {match[2]} {limit:g}"
+
+
+# Units: what a precision search raises at once, and which layers that is.
+#
+# A unit is one layer, or a block (``strategy.unit=block``): the layers whose names have one scope, as exporters write
+# it ("/layers.3/attn" of "/layers.3/attn/MatMul"). A scope says nothing where all names begin with it, where most
+# layers lie in it, or where it is too large to be a part of a model's layer: what lies in it is then searched one by
+# one.
+
+_MOST = 32
+"""Layers of a block. Tried: without a limit, scopes that are whole layers of a transformer ("l0", 46 nodes) were raised
+one and all, 148 nodes where 52 do."""
+_NAMESPACE = "namespace"
+"""Where exporters that number nodes say of which module each one is: "model: Net/layers.3: Layer/add: aten.add"."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """``members``: the layers of each unit. ``searched``: the units that may be raised or not, in the model's order."""
+
+    members: tuple[tuple[int, ...], ...]
+    searched: tuple[int, ...]
+
+    @cached_property
+    def _unit_of(self) -> dict[int, int]:
+        return {layer: unit for unit in self.searched for layer in self.members[unit]}
+
+    def of(self, layers: Iterable[int]) -> tuple[int, ...]:
+        """Return the searched units of layers, each once, in the order of their first layer."""
+        return tuple(dict.fromkeys(self._unit_of[layer] for layer in layers if layer in self._unit_of))
+
+    def parents(self, of_layers: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+        """Return the units that each unit reads from, given the same of layers."""
+        return tuple(
+            tuple(sorted({*self.of(parent for layer in layers for parent in of_layers[layer])} - {unit}))
+            for unit, layers in enumerate(self.members)
+        )
+
+    def prior(self, of_layers: Prior, costs: dict[int, float] | None = None) -> Prior:
+        """Return what is known beforehand of layers for their units; ``costs``: of layers, cheap units come first."""
+        price = self.costs(costs or {})
+        return Prior(self.of(of_layers.suspects), tuple(sorted(self.of(of_layers.ranking), key=price.__getitem__)))
+
+    def kinds(self, layers: tuple[Layer, ...], parents: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+        """Return the searched units that play the same part: like operators between like ones, in each block."""
+        above: list[list[str]] = [[] for _ in layers]
+        below: list[list[str]] = [[] for _ in layers]
+        for index, makers in enumerate(parents):
+            for maker in makers:
+                above[index].append(layers[maker].op_type)
+                below[maker].append(layers[index].op_type)
+        found: dict[object, list[int]] = {}
+        for unit in self.searched:
+            part = [
+                (layers[at].op_type, tuple(sorted(above[at])), tuple(sorted(below[at]))) for at in self.members[unit]
+            ]
+            found.setdefault(tuple(part), []).append(unit)
+        return tuple(tuple(units) for units in found.values())
+
+    def costs(self, of_layers: dict[int, float]) -> dict[int, float]:
+        """Return what each unit costs, given the same of layers."""
+        return {unit: sum(of_layers.get(layer, 0.0) for layer in self.members[unit]) for unit in self.searched}
+
+
+def units(unit: Unit, casting: Casting, fixed: Fixed) -> Units:
+    """Return each layer as a unit, or the blocks; a layer that is not searched is part of none."""
+    count = len(casting.layers)
+    if unit is Unit.node:
+        alone = tuple((index,) for index in range(count))
+        return Units(alone, tuple(index for index in range(count) if fixed.is_searched(index)))
+    named = blocks(casting.mixer.model, casting.mixer.types, casting.layers)
+    inside = {index for block in named.values() for index in block}
+    whole = [*named.values(), *((index,) for index in range(count) if index not in inside)]
+    searched = (tuple(index for index in block if fixed.is_searched(index)) for block in whole)
+    members = tuple(sorted(block for block in searched if block))
+    return Units(members, tuple(range(len(members))))
+
+
+def blocks(model: ModelProto, types: Mapping[str, TypeProto], layers: tuple[Layer, ...]) -> dict[str, tuple[int, ...]]:
+    """Return the layers of each block, by index and in the model's order, by the scope of their names.
+
+    ``types``: what is known besides the file's value_info. What is around the name of a nested graph's node is no scope
+    of it, but part of what its block is called.
+    """
+    graphs = levels(model, types)
+    scope_of = []
+    for layer in layers:
+        number, place = layer.key
+        scope_of.append((number, _scope(graphs[number].graph.node[place], place)))
+    counts = Counter(scope_of)
+    found: dict[str, list[int]] = {}
+    for index, (number, scope) in enumerate(scope_of):
+        is_common = all(other[: len(scope)] == scope for _, other in counts)
+        if not is_common and counts[number, scope] <= min(_MOST, len(layers) / 2):
+            found.setdefault(graphs[number].prefix + "/".join(scope), []).append(index)
+    return {name: tuple(members) for name, members in found.items()}
+
+
+def _scope(node: NodeProto, place: int) -> tuple[str, ...]:
+    name = node_label(node, place)
+    if "/" not in name:
+        name = next((one.value for one in node.metadata_props if one.key == _NAMESPACE), "")
+    return tuple(part for part in name.split("/")[:-1] if part)
+
+
+# Subject `precision`: the elements are units of nodes that can run in low precision, a trial is what is raised.
+#
+# The candidate is the whole model, strongly typed, with casts where raised and other nodes meet.
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Makes mixed-precision models.
+
+    ``samples``: what the model is fed, and what its outputs should be. ``order``: the units that are searched;
+    ``members``: the layers of each unit; ``high``: layers that are raised in every trial.
+    """
+
+    mixer: Mixer
+    store: Store
+    samples: tuple[Sample, ...]
+    order: tuple[int, ...]
+    parents: tuple[tuple[int, ...], ...]
+    members: tuple[tuple[int, ...], ...]
+    high: frozenset[int] = frozenset()
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """All nodes that can run in either precision."""
+        return self.mixer.layers
+
+    @property
+    def space(self) -> Space:
+        """What is searched; any set of units may be raised."""
+        return Space(self.order, self.parents)
+
+    def identity(self) -> dict[str, str]:
+        """Return the two precisions, what is searched on which samples, and what happens to the rest."""
+        mixer = self.mixer
+        low, high = (onnx.TensorProto.DataType.Name(dtype).lower() for dtype in (mixer.pair.low, mixer.pair.high))
+        paths = "\n".join(layer.path for layer in self.layers)
+        searched = [self.members[unit] for unit in self.order]
+        return {
+            "kind": "precision",
+            "low": "quantized" if low == high else low,
+            "high": high,
+            "keep_io": str(mixer.keep_io).lower(),
+            "pairs": "kept" if mixer.restored is None else "restored where raised",
+            "layers": hashlib.sha256(paths.encode()).hexdigest(),
+            "searched": hashlib.sha256(f"{searched} {sorted(self.high)}".encode()).hexdigest(),
+            "samples": values_digest(dict(sorted(sample.feeds.items())) for sample in self.samples),
+        }
+
+    def own(self, trial: Trial) -> frozenset[int]:
+        """Return the layers that a trial raises, without those that are raised in every one."""
+        return frozenset(layer for unit in trial.elements for layer in self.members[unit])
+
+    def raised(self, trial: Trial) -> frozenset[int]:
+        """Return all layers that are high in a trial."""
+        return self.own(trial) | self.high
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the paths of the nodes that a trial raises, in the model's order."""
+        return tuple(self.layers[index].path for index in sorted(self.own(trial)))
+
+    def cut(self, trial: Trial) -> Cut:
+        """Return the model in which the nodes of ``trial`` are raised; it is whole."""
+        return Cut(self.mixer.mixed(self.raised(trial)), (), (), ())
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the model in which the nodes of ``trial`` are raised, all others low."""
+        try:
+            path = self.store.write(self.cut(trial).model, folder)
+        except CutError as error:
+            return Invalid(str(error))
+        return Candidate(path, folder, trial, self.samples, nodes=self.names(trial), temporary=True)
+
+
+def parents_of(layers: tuple[Layer, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return for each layer those that make what it reads: culprits of one failure lie together."""
+    makers = {name: index for index, layer in enumerate(layers) for name in layer.writes}
+    return tuple(
+        tuple(sorted({makers[name] for name in layer.reads if name in makers and makers[name] < index}))
+        for index, layer in enumerate(layers)
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +354,7 @@ class Material:
         """Return what is known of units before they are searched on these samples."""
         known = self.known
         if values != self.division.searched:
-            known = _measured(self.strategy, self.samples, values)
+            known = _measurements(self.strategy, self.samples, values)
         told = self.searched.prior(prior(self.casting, known, self.parents), self.costs)
         return replace(told, kinds=self.searched.kinds(self.casting.layers, self.parents))
 
@@ -84,7 +381,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     casting = cast(settings, strategy, loaded, pool)
     samples = Samples(settings, casting, loaded, pool, folder / "values", strategy.held_out)
     division = samples.divide()
-    known = _measured(strategy, samples, division.searched)
+    known = _measurements(strategy, samples, division.searched)
     kept = fixed_layers(strategy, casting, known)
     searched = units(strategy.unit, casting, kept)
     if not searched.searched:
@@ -105,7 +402,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     return Material(*found, subject)
 
 
-def _measured(strategy: PrecisionSettings, samples: Samples, values: tuple[Values, ...]) -> Measurements:
+def _measurements(strategy: PrecisionSettings, samples: Samples, values: tuple[Values, ...]) -> Measurements:
     """Measure errors and ranges, where they rank what is searched or say what is not."""
     ranked = "prior" in SEARCHES[strategy.search].reads
     if not ranked and not strategy.at_least and not any(layer.nested for layer in samples.casting.layers):

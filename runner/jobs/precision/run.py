@@ -8,28 +8,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from runner.engine.check_trials import Judge
+from runner.engine.min_good import HandOver
+from runner.engine.session import Session
+from runner.engine.session_question import Ending
 from runner.errors import CannotJudge
 from runner.jobs.job import Job
-from runner.jobs.precision.held_out_samples import Values
-from runner.jobs.precision.mixed_model import Mixing
-from runner.jobs.precision.ort_load_fixes import Loading
+from runner.jobs.precision import overflow_report
+from runner.jobs.precision.mixed_model import Loading, Margin, Mixing, Raising
 from runner.jobs.precision.prepare_search import prepare
-from runner.jobs.precision.question import Margin, Raising
-from runner.jobs.precision.report import overflow_report
-from runner.jobs.precision.report.precision_summary import answered
+from runner.jobs.precision.report import answered
 from runner.jobs.precision.sample_rounds import Rounds
+from runner.jobs.precision.validation_samples import Values
 from runner.judgment import Status
-from runner.loading.load import Loaded
+from runner.reference.load import Loaded
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
-from runner.session.handover import HandOver
-from runner.session.judge import Judge
-from runner.session.result import Ending
-from runner.session.session import Session
 from runner.verdict import Verdict
 from strategies.trial import Trial
 

@@ -14,21 +14,20 @@ from functools import cached_property
 from pathlib import Path
 
 from runner.candidate import Candidate, Invalid
-from runner.jobs.reduce.cause.prove_cause import Causes
-from runner.jobs.reduce.cause.session_model import SessionModel
+from runner.engine.cause import Cause
+from runner.engine.check_trials import Judge
+from runner.engine.repeated_checks import CONSTANTS, FREEZING
+from runner.engine.session import HandedOver, Session, Stage
+from runner.engine.session_question import Standing
+from runner.jobs.reduce.cause_experiments import SessionModel
+from runner.jobs.reduce.prove_cause import Causes
 from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, Subgraph
 from runner.judgment import SHOWN, CauseStatus
-from runner.model.graph.constants import needed
-from runner.session.cause import Cause
-from runner.session.judge import Judge
-from runner.session.run_stages import HandedOver
-from runner.session.session import Session
-from runner.session.stage import Stage, Standing
-from runner.session.trust.check_counts import CONSTANTS, FREEZING
+from runner.model.graph.graph_index import needed
 from runner.text import counted
 from runner.verdict import rows_of
-from runner.workers.leases.lease import OutOfTime
-from strategies.one_at_a_time import claim, sweep
+from runner.workers.leases import OutOfTime
+from strategies.minimal import claim, sweep
 from strategies.outcome import Answer, Outcome
 from strategies.search import Ask, Claim, Done, Search, Step
 from strategies.search_space import Closure, Space

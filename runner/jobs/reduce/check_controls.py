@@ -1,4 +1,6 @@
-"""The controls of a check: can it tell good from bad, and can it judge cuts?
+"""Controls of a check, what a reduction keeps whatever is tried, and what it says where nothing fails.
+
+The controls of a check: can it tell good from bad, and can it judge cuts?
 
 Asked early, right after the user's file failed: a check that fails whatever it is given would make a search end with an
 arbitrary node. A check that feeds the model's own inputs by name, or has expected values of the model's own outputs,
@@ -14,22 +16,98 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from runner.checkers.checker import Checker
-from runner.checkers.command.command import CommandCheck
+from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
-from runner.errors import CannotJudge
-from runner.jobs.reduce.cause.spliced_subject import InPlace
-from runner.jobs.reduce.closure import KEPT, fallbacks
-from runner.jobs.reduce.question import FIT, NEEDS, OWN_SAMPLE, QUESTION, WHOLE_ONLY
+from runner.engine.check_trials import Judge
+from runner.engine.reliability import ContradictionError
+from runner.engine.session_question import NOTHING, Question
+from runner.errors import CannotJudge, UsageError
+from runner.jobs.reduce.spliced_subject import InPlace
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.model.graph.control_model import Form
+from runner.model.graph.identity_model import Form
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
-from runner.session.judge import Judge
-from runner.session.question import NOTHING
-from runner.session.reliability import ContradictionError
+from runner.schema.strategy import Find, ReduceSettings, chosen
 from runner.verdict import CAUGHT, Raised, Verdict
 from strategies.outcome import Outcome
 from strategies.search_space import Closure
+
+# Which of the model's inputs and outputs a reduction keeps whatever is tried, as its settings say.
+
+KEPT: Mapping[str, Closure] = MappingProxyType(
+    {"reduce_inputs": Closure.ANCESTORS, "reduce_outputs": Closure.DESCENDANTS}
+)
+"""What a setting keeps if it is false."""
+
+
+def closure(settings: Settings) -> Closure:
+    """Return what a trial keeps along with its nodes. Raises UsageError where nothing could be reduced."""
+    inputs, outputs = (_may_go(settings, name) for name in KEPT)
+    if inputs is False and outputs is False:
+        raise UsageError(
+            "strategy.reduce_inputs=false strategy.reduce_outputs=false: nothing is left to reduce; "
+            "set one of them at most"
+        )
+    if chosen(settings.strategy, ReduceSettings).find is Find.all and False in (inputs, outputs):
+        raise UsageError(
+            "strategy.find=all leaves out the nodes of an answer wherever they are: neither inputs nor outputs can be "
+            "kept: leave out strategy.reduce_inputs=false and strategy.reduce_outputs=false"
+        )
+    if inputs is False:
+        return Closure.ANCESTORS
+    return Closure.FREE if outputs is not False else Closure.DESCENDANTS
+
+
+def fallbacks(settings: Settings) -> frozenset[Closure]:
+    """Return what may be kept instead where the check cannot judge cuts: what the user left to `auto`."""
+    if chosen(settings.strategy, ReduceSettings).find is Find.all:
+        return frozenset()
+    return frozenset(kept for name, kept in KEPT.items() if _may_go(settings, name) is None)
+
+
+def _may_go(settings: Settings, name: str) -> bool | None:
+    """Whether the model's inputs or outputs may be reduced; None: as it turns out."""
+    value = getattr(settings.strategy, name)
+    known = {"true": True, "false": False, "auto": None}
+    said = str(value).lower()
+    if said not in known:
+        raise UsageError(f"strategy.{name}={value}: choose one of {', '.join(known)}")
+    return known[said]
+
+
+# What a reduction asks, in words: what is said where the whole model passes, and where nothing does.
+
+FIT = (
+    "Cuts have other inputs and outputs: let it feed what {inputs} holds and compare with what {references} holds "
+    "(checker.command='python check.py {model} {inputs} {references}'; a function gets them as its arguments)"
+)
+"""What makes a check fit for cuts."""
+NEEDS = (
+    f"{FIT}. Where it has values of its own to compare with, give the good model that they come from "
+    "(reference.model=), and it may be enough to keep the model's own inputs or outputs "
+    "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
+)
+"""What may be wrong with a check that passes no harmless model."""
+OWN_SAMPLE = (
+    "the check feeds an input of its own, and what is recorded is not right for it: give that input (inputs=files "
+    "inputs.path=...). If it is that input, the reference is not right: give the good model (reference.model=) or the "
+    "expected outputs (reference=files)"
+)
+"""What is said of a check that fits the whole model only, and of other values than those that were recorded."""
+WHOLE_ONLY = (
+    "Does it ever exit with 0? If it fails whatever it is given, mend it. If it fits the whole model only (it feeds "
+    "values of its own, and compares with expected ones of its own), give the input that it feeds "
+    "(inputs=files inputs.path=...). As it is, strategy=repeat asks of the whole model with it, strategy=passes where "
+    "its command takes {switches}, and strategy=versions where it takes {python}"
+)
+"""What is asked first of a check that passes no harmless model, and what it can do as it is."""
+_NOTHING, _SO = Question().nothing_fails
+QUESTION = Question(
+    whole_passes=("the whole model passes the check", "there is nothing to reduce"),
+    nothing_fails=(_NOTHING, f"{_SO}\n{NEEDS}"),
+)
+"""What a reduction asks."""
+
 
 FORMS: Mapping[Closure, tuple[Form, ...]] = MappingProxyType(
     {

@@ -1,4 +1,6 @@
-"""The pre-flight of a reduction: what is studied is the user's file, and what is made of it must fail alike.
+"""Before a reduction: the user's own file is checked, and infinities that are meant are told from failures.
+
+The pre-flight of a reduction: what is studied is the user's file, and what is made of it must fail alike.
 
 The file is checked first, as it is. Then the controls say what the check can judge. Then the whole model as it is
 rewritten for cutting has to fail in the same way. Where it does not, less is rewritten, step by step: the recorded
@@ -11,38 +13,113 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.checkers.compare.constant_outputs import CONSTANT, said
+from runner.candidate import Candidate
+from runner.checkers.checker import inner
+from runner.checkers.compare_values import CONSTANT, said
 from runner.checkers.runtime import RuntimeCheck
-from runner.checkers.wrapping_checker import inner
+from runner.engine.check_trials import Expected, Judge
+from runner.engine.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
+from runner.engine.session_question import NOTHING, refuse, study
+from runner.engine.subject import Kept
 from runner.errors import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import Controls
-from runner.jobs.reduce.meant_infinities import hidden
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
-from runner.jobs.reduce.user_file_subject import UserFile
 from runner.judgment import measured
-from runner.loading.expected_outputs import unlike_expected
-from runner.loading.load import Loaded, record_target
+from runner.model.graph.cut import CutError, with_outputs
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.identity_model import Form
 from runner.model.graph.scopes import all_nodes
-from runner.model.passes.lift_constants import as_nodes
-from runner.model.passes.seed_draws import is_seeded
-from runner.reference.nonfinite import taint_of_all
+from runner.model.passes.lift_constants import as_nodes, is_seeded
+from runner.reference.expected_outputs import unlike_expected
+from runner.reference.good_values import Taint, taint_of_all
+from runner.reference.load import Loaded, record_target
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
-from runner.session.judge import Judge
-from runner.session.parallel import Expected
-from runner.session.question import NOTHING, refuse, study
-from runner.session.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
+from runner.text import listed
 from runner.verdict import CAUGHT, Raised, Verdict, same_failure
 from strategies.outcome import Outcome
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
-    from runner.session.session import Session
+    from runner.engine.session import Session
+
+# Infinities that are meant, under a check that fails for any: a mask's -Inf is no output of a candidate then.
+#
+# Whether a check does so is seen by a control that hands out nothing but such a tensor, with its good value.
 
 log = logging.getLogger(__name__)
+
+
+def hidden(judge: Judge) -> Judge:
+    """Return a judge whose candidates do not hand out what is meant to be infinite, if the check fails for that."""
+    subject, failure = judge.subject, judge.studied.signature
+    if not isinstance(subject, Subgraph) or not subject.fed or failure is None or not failure.about_values:
+        return judge
+    if subject.closure is Closure.PLACE:  # it hands out no inner tensor
+        return judge
+    meant = meant_infinities(subject)
+    for name in sorted(meant, key=lambda one: subject.graph.producers[one])[:1]:
+        try:
+            made = subject.cut(Trial.of([subject.graph.producers[name]]))
+        except CutError:
+            return judge
+        graph = Graph.of(with_outputs(made, {name}).model)
+        label = f"an Identity that hands out {name!r} with its recorded value"
+        control = replace(subject, graph=graph, origin=label, control=Form(outputs=True, good=True))
+        if judge.stage(label, control).sure(NOTHING, "control", label).outcome is Outcome.FAIL:
+            log.info(
+                "no output of a candidate: %s, infinite on purpose, for which alone the check fails", listed(meant)
+            )
+            taint = None if subject.recorded.healthy(subject.graph.outputs) else Taint(frozenset(), meant)
+            return judge.stage("without what is meant to be infinite", replace(subject, unshown=meant, taint=taint))
+    return judge
+
+
+def meant_infinities(subject: Subgraph) -> frozenset[str]:
+    """Return the inner tensors that hold an Inf, no NaN, when the reference runs, though none reaches an output."""
+    samples, graph = subject.recorded.values, subject.graph
+    infinite = {name for one in samples for name, held in one.items() if not held.finite and not held.nan}
+    harmless = infinite if subject.recorded.healthy(graph.outputs) else taint_of_all(graph, samples).harmless
+    return frozenset(harmless & infinite & graph.producers.keys() - graph.output_set)
+
+
+# Subject `file`: the candidate of every trial is the user's model file, unchanged.
+
+
+@dataclass(frozen=True)
+class UserFile:
+    """The file that ``base`` cuts candidates out of; ``against``: what it is compared with, where not what is right."""
+
+    base: Subgraph
+    against: str = ""
+
+    @property
+    def space(self) -> Space:
+        """The elements of the model."""
+        return self.base.space
+
+    def identity(self) -> dict[str, str]:
+        """Return what the file is: the model is in the run's context, with its weights."""
+        against = {"against": self.against} if self.against else {}
+        return {"kind": "file", "graph": self.base.identity()["graph"], **against}
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes."""
+        return self.base.names(trial)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of ``trial``."""
+        return self.base.kept(trial)
+
+    def make(self, trial: Trial, folder: Path) -> Candidate:
+        """Return the file, with the values of its inputs."""
+        return self.base.original(folder)
+
 
 FILE_STAGE = "the file"
 _SHOWN = 100  # letters of a reason in a warning, from either end

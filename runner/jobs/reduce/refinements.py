@@ -1,4 +1,6 @@
-"""Refinements of an answer.
+"""Refinements of an answer, inputs and outputs that its failure does not need, and the search for all failures.
+
+Refinements of an answer.
 
 With values for its constants, without outputs that hide its failure, inside its nested graphs, trimmed of what it does
 not need, with simpler values.
@@ -6,25 +8,181 @@ not need, with simpler values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 
-from runner.jobs.reduce.carried_constants import freezings
-from runner.jobs.reduce.cause.spliced_subject import InPlace
-from runner.jobs.reduce.nested.nested_stages import NestedStages
-from runner.jobs.reduce.shrink.passes import Shrinking
-from runner.jobs.reduce.shrink.shrunk_subject import Shrunk
-from runner.jobs.reduce.subgraph import Subgraph
-from runner.jobs.reduce.trim_inputs_outputs import Trimming
+import onnx
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.engine.min_good import HandOver
+from runner.engine.session import Session, Stage
+from runner.engine.session_question import Ending, Standing
+from runner.engine.subject import Cutting, Kept, cut_candidate, cutting
+from runner.jobs.reduce.carried_constants import as_elements, freezings, named
+from runner.jobs.reduce.nested_graphs import NestedStages
+from runner.jobs.reduce.shrink import Shrinking
+from runner.jobs.reduce.shrunk_subject import Shrunk
+from runner.jobs.reduce.spliced_subject import InPlace
+from runner.jobs.reduce.subgraph import Subgraph, same_in_all
+from runner.journal.journal import context_digest
+from runner.judgment import Status
+from runner.model.files.candidate_store import Store
+from runner.model.graph import scopes
+from runner.model.graph.cut import Cut
+from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph
-from runner.schema.cut import OutputPolicy
-from runner.session.stage import Stage, Standing
-from runner.session.subject import cutting
-from strategies.one_at_a_time import claim, sweep
-from strategies.search import Search
-from strategies.search_space import Closure
+from runner.report.summary import Summary
+from runner.run_folder import MIN_GOOD, REDUCED
+from runner.schema.root import OutputPolicy
+from runner.text import listed
+from strategies.minimal import claim, sweep
+from strategies.outcome import Answer
+from strategies.search import Ask, Done, Search, Step
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
+
+# Subject `trimming`: the elements are outputs and inputs of an answer that its failure may not need.
+#
+# An output is left out only where another kept node reads what its node gives, or its node hands out another one: no
+# node becomes dead by it. An input whose value nobody looks at (only its shape or type is read) can be a constant. The
+# nodes stay as they are.
+
+LARGEST_CONSTANT = 1 << 20
+"""Bytes up to which an input's value is written into the model."""
+NODES = 0
+"""The element that stands for the nodes themselves; it always stays."""
+_SHAPE_ONLY = {"Shape", "Size", "ConstantOfShape", "EyeLike", "RandomNormalLike", "RandomUniformLike"}
+_TYPE_ONLY = {("CastLike", 1)}
+
+
+@dataclass(frozen=True)
+class Trimming:
+    """Trims the cut of ``trial`` of another subject."""
+
+    base: Cutting
+    trial: Trial
+
+    @cached_property
+    def whole(self) -> Cut:
+        """The cut as it is."""
+        return self.base.cut(self.trial)
+
+    @cached_property
+    def spare(self) -> tuple[str, ...]:
+        """The tensors that are elements: first outputs, then inputs."""
+        graph = self.whole.model.graph
+        read = {name for node in graph.node for name in scopes.reads(node)}
+        outputs = []
+        for node in graph.node if self.base.closure is not Closure.DESCENDANTS else ():
+            handed = [name for name in node.output if name in self.whole.outputs]
+            free = [name for name in handed if name not in read]
+            needed = not read.intersection(node.output)  # else another node keeps it alive
+            outputs += [name for name in handed if name in read] + free[needed:]
+        return (*outputs, *self._shape_only())
+
+    def _shape_only(self) -> list[str]:
+        if self.base.closure is Closure.ANCESTORS:
+            return []
+        graph = self.whole.model.graph
+        looked_at = {
+            name
+            for node in graph.node
+            for place, name in enumerate(node.input)
+            if node.op_type not in _SHAPE_ONLY and (node.op_type, place) not in _TYPE_ONLY
+        }
+        nested = {name for node in graph.node for name in scopes.reads(node) if name not in node.input}
+        return [name for name in self.whole.inputs if name not in looked_at | nested and self._value(name)]
+
+    def _value(self, name: str) -> onnx.TensorProto | None:
+        """The one small value that an input has in all samples."""
+        return same_in_all([sample.feeds.get(name) for sample in self._samples], LARGEST_CONSTANT)
+
+    @cached_property
+    def _samples(self) -> tuple[Sample, ...]:
+        return self.base.samples(self.whole)
+
+    @cached_property
+    def space(self) -> Space:
+        """The nodes, and one element for each tensor that may go; the nodes are what all of these depend on."""
+        size = len(self.spare) + 1
+        return Space(tuple(range(size)), ((), *(((NODES,),) * (size - 1))), Closure.ANCESTORS)
+
+    @property
+    def closure(self) -> Closure:
+        """Which inputs and outputs of the model stay."""
+        return self.base.closure
+
+    @property
+    def store(self) -> Store:
+        """The store of the weights."""
+        return self.base.store
+
+    def identity(self) -> dict[str, str]:
+        """Return what is trimmed, and the tensors that are the elements."""
+        return {
+            "kind": "trimming",
+            "of": context_digest(self.base.identity()),
+            "trial": self.trial.ranges,
+            "spare": json.dumps(self.spare),
+        }
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes."""
+        return self.base.names(self.trial)
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the candidate without what ``trial`` leaves out."""
+        if not trial:
+            return self.base.make(trial, folder)
+        return cut_candidate(self, self.store, trial, folder, lambda made: None)
+
+    def cut(self, trial: Trial) -> Cut:
+        """Return the cut without what ``trial`` leaves out."""
+        gone = {name for place, name in enumerate(self.spare, 1) if place not in trial}
+        model = copy_of(self.whole.model)
+        graph = model.graph
+        constants = [name for name in self.whole.inputs if name in gone]
+        for name in constants:
+            value = self._value(name)
+            assert value is not None
+            value.name = name
+            graph.initializer.append(value)
+        set_messages(graph.output, [value for value in graph.output if value.name not in gone])
+        if model.ir_version >= 4:  # before that, an initializer is listed as an input
+            set_messages(graph.input, [value for value in graph.input if value.name not in constants])
+        inputs = tuple(name for name in self.whole.inputs if name not in constants)
+        outputs = tuple(name for name in self.whole.outputs if name not in gone)
+        return Cut(model, inputs, outputs, (*self.whole.constants, *constants))
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of what is trimmed: they stay."""
+        return self.base.kept(self.trial)
+
+    def samples(self, made: Cut) -> tuple[Sample, ...]:
+        """Return the feeds and expected outputs that are left."""
+        return tuple(
+            Sample(
+                {name: sample.feeds[name] for name in made.inputs if name in sample.feeds},
+                {name: sample.expected[name] for name in made.outputs if name in sample.expected},
+            )
+            for sample in self._samples
+        )
+
+    def search(self, known: dict[Trial, Answer]) -> Search:
+        """Everything that may go at once, else one after the other."""
+        bare = Trial.of([NODES])
+
+        def then(answer: Answer) -> Step:
+            if answer is Answer.YES:
+                return Done(bare, claim(bare, 0).claim)
+            return sweep(self.space, self.space.whole, claim)
+
+        first = Ask(bare, then, "trim", "the needed outputs and inputs alone", left=len(self.spare))
+        return Search(self.space, first, known)
 
 
 @dataclass
@@ -105,3 +263,61 @@ def hidden_by(graph: Graph, trial: Trial) -> frozenset[int]:
             if len(inside) > 1 and len(inside) == len(readers) and name not in graph.output_set:
                 found.update(inside)
     return frozenset(found)
+
+
+# Finding all failures: the search goes on without the nodes of the answers before, until the rest passes.
+
+
+@dataclass(frozen=True)
+class Rest:
+    """``answers``: after the first. ``said``: how it went on from the last one. ``broken``: what broke it off."""
+
+    answers: tuple[Summary, ...]
+    said: str
+    broken: Ending | None = None
+
+
+def further(
+    session: Session,
+    handed: HandOver,
+    subject: Subgraph,
+    ended: Callable[[Callable[[], Ending | None]], Ending | None],
+    conclude: Callable[[Ending, Path], Summary],
+    first: Ending,
+    onward: str = "",
+) -> Rest:
+    """Find the answers after the first, until the rest passes; good values replace the nodes of those found before.
+
+    ``ended``: turns what stops a question into an ending. ``conclude``: writes everything about an answer into its
+    folder. ``onward``: how a run goes on that was stopped.
+    """
+    excluded: frozenset[int] = frozenset()
+    answers: list[Summary] = []
+    ending = first
+    while True:
+        assert ending.main
+        assert ending.standing
+        own, searched = named(ending.standing, subject), session.judge.subject
+        excluded |= ending.main.elements | own
+        if isinstance(searched, Subgraph) and own & searched.carried:  # good values stand for it from now on
+            session.adopt(as_elements(session.judge, searched, own))
+        if session.inquiry.exhausted:
+            return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
+        unjudgeable = subject.unjudgeable(excluded)
+        folder = handed.folder / "answers" / str(len(answers) + 2)
+        hands = handed.beside(folder)
+        found = ended(partial(session.beyond, excluded | unjudgeable, hands))
+        if found is None:
+            names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
+            but = f", but for what only gets NaN or Inf and was not judged: {listed(names)}" if names else ""
+            return Rest(tuple(answers), f"the rest passes{but}")
+        if found.status is not Status.found:
+            hands.withdraw(REDUCED)
+            hands.withdraw(MIN_GOOD)
+            shutil.rmtree(folder, ignore_errors=True)
+            stopped = found.status is Status.interrupted
+            why = f"interrupted{onward}" if stopped else found.message
+            return Rest(tuple(answers), f"the search for more broke off: {why}", found)
+        ending = found
+        folder.mkdir(parents=True, exist_ok=True)
+        answers.append(conclude(ending, folder))

@@ -1,37 +1,40 @@
-"""A reduction: the smallest part of a model that still fails, and what is tried on that answer.
+"""A reduction, and how it begins its search.
+
+A reduction: the smallest part of a model that still fails, and what is tried on that answer.
 
 The code of what comes after the search is loaded then: the first check need not wait for it.
 """
 
 # ruff: noqa: PLC0415
-
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING
 
-from runner.checkers.backend_run import Side
-from runner.checkers.wrapping_checker import inner
+from runner.checkers.candidate_runs import Side
+from runner.checkers.checker import inner
+from runner.engine.cause import Cause
+from runner.engine.check_trials import Judge
+from runner.engine.min_good import HandOver
+from runner.engine.reliability import Reliability
+from runner.engine.session import ProveCause, Session
+from runner.engine.session_question import Ending
 from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
-from runner.jobs.reduce.check_controls import FORMS, Controls
-from runner.jobs.reduce.closure import closure
-from runner.jobs.reduce.first_look.first_look import FirstLook
+from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
+from runner.jobs.reduce.first_look import FirstLook
 from runner.jobs.reduce.preflight import Preflight, confirm_expected, spare_harmless
-from runner.jobs.reduce.question import QUESTION
-from runner.jobs.reduce.reduce_summary import answered, begins, files_of, with_rest
-from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.summary import answered, begins, files_of, with_rest
 from runner.judgment import Status
-from runner.loading.load import Loaded
-from runner.loading.models import recorder, recording_backend
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.rename import names_of
-from runner.model.graph.scopes import all_nodes
+from runner.model.graph.scopes import all_nodes, names_of
+from runner.reference.load import Loaded
+from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
@@ -39,19 +42,51 @@ from runner.schema.checker import AutoChecker, BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
-from runner.session.cause import Cause
-from runner.session.handover import HandOver
-from runner.session.judge import Judge
-from runner.session.reliability import Reliability
-from runner.session.result import Ending
-from runner.session.session import Session
-from runner.session.stage import ProveCause
-from strategies.search_space import Closure
+from runner.verdict import Signature
+from strategies.search import First, Options, Step
+from strategies.search_space import Closure, Space
 
 if TYPE_CHECKING:
+    from runner.engine.session import HandedOver
     from runner.jobs.reduce.refinements import Refinements
-    from runner.jobs.reduce.shrink.passes import Shrinking
-    from runner.session.run_stages import HandedOver
+    from runner.jobs.reduce.shrink import Shrinking
+
+# How a reduction begins its search, and which end of the failing window it looks for first.
+
+
+def searching(
+    strategy: ReduceSettings, wanted: FirstEnd, subject: Subgraph, judge: Judge, look: FirstLook | None = None
+) -> Callable[[Space], Step]:
+    """Return what makes the first step of the strategy's search, once the failure under study is known.
+
+    ``look``: names elements that it asks about before all others.
+    """
+
+    def search(space: Space) -> Step:
+        named = look.nodes if look and look.nodes and set(space.order).issuperset(look.nodes) else ()
+        first = first_end(wanted, judge.studied.signature, partial(_good, subject))
+        options = Options(extra_checks=strategy.extra_checks, first=first, named=named)
+        # what follows a node is computed with it, so that a set fails for what follows: the latest start comes first
+        by_place = space.closure is Closure.PLACE and "first" not in SEARCHES[strategy.search].reads
+        return SEARCHES["reduce" if by_place else strategy.search].begin(space, options)
+
+    return search
+
+
+def first_end(wanted: FirstEnd, failure: Signature | None, good: Callable[[], bool]) -> First:
+    """Return which end of the failing window is looked for first. ``good``: whether the model's outputs have values.
+
+    A tolerance is meant for the model's own outputs, so a failure that may lie in values is looked for there first; it
+    takes good values all the way to these outputs.
+    """
+    if wanted is not FirstEnd.auto:
+        return First(wanted.value)
+    return First.START if failure is not None and failure.about_values and good() else First.END
+
+
+def _good(subject: Subgraph) -> bool:
+    return bool(subject.recorded.values) and subject.recorded.healthy(subject.graph.outputs)
+
 
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
@@ -130,7 +165,7 @@ def _reduce(job: Job) -> Summary:
         reliability = session.reliability  # that of the first answer: for another one it is measured anew
         summary = told(ending, reliability)
         if strategy.find is Find.all and ending.status is Status.found:
-            from runner.jobs.reduce.find_all import further
+            from runner.jobs.reduce.refinements import further
 
             rest = further(session, handed, subject, partial(job.ended, session), conclude, ending, job.onward)
             summary = with_rest(told(ending, reliability), summary, rest)
@@ -140,7 +175,7 @@ def _reduce(job: Job) -> Summary:
 
 def _flipped(session: Session, ending: Ending) -> Iterator[str]:
     """Say which index flips within rounding, where the cause does not."""
-    from runner.jobs.reduce.cause.flipped_index import flipped
+    from runner.jobs.reduce.exact_values import flipped
 
     note = flipped(session.judge, ending.main) if ending.main else ""
     if note and not (ending.cause and ending.cause.reason == note):
@@ -171,8 +206,8 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
 
 def refinements(job: Job, loaded: Loaded, subject: Subgraph, judge: Judge, unknown: list[str]) -> Refinements:
     """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
-    from runner.jobs.reduce.cause.prove_cause import Causes
-    from runner.jobs.reduce.nested.nested_stages import NestedStages
+    from runner.jobs.reduce.nested_graphs import NestedStages
+    from runner.jobs.reduce.prove_cause import Causes
     from runner.jobs.reduce.refinements import Refinements
 
     settings = job.settings
@@ -183,7 +218,7 @@ def refinements(job: Job, loaded: Loaded, subject: Subgraph, judge: Judge, unkno
     parents = {subject.graph.names: loaded.inherited}
 
     def inherit(graph: Graph, owner: str, hoisted: Graph, folder: Path) -> Recorded:
-        from runner.loading.parent import inherit_inside
+        from runner.reference.parent import inherit_inside
 
         above = parents[graph.names]
         assert above
@@ -208,7 +243,7 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
     settings, checker = job.settings, job.settings.checker
     if loaded.recorded.partners is not None or checker.asks_a_person:
         return None
-    from runner.jobs.reduce.shrink.passes import MOST_QUESTIONS, Shrinking
+    from runner.jobs.reduce.shrink import MOST_QUESTIONS, Shrinking
 
     seconds = min(settings.inputs.timeout, PATIENCE)
     side = Side("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)
@@ -237,11 +272,9 @@ def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveC
 
     def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         from runner.jobs.reduce.carried_constants import prove as proven
-        from runner.jobs.reduce.cause.exact_values import Exact
-        from runner.jobs.reduce.cause.flipped_index import unless_flipped
-        from runner.jobs.reduce.cause.overflow import Overflow
-        from runner.jobs.reduce.cause.prove_cause import Causes
-        from runner.jobs.reduce.cause.who_is_right import WhoIsRight
+        from runner.jobs.reduce.exact_values import Exact, WhoIsRight, unless_flipped
+        from runner.jobs.reduce.overflow import Overflow
+        from runner.jobs.reduce.prove_cause import Causes
 
         exact = Exact.of(job, subject.store)
         causes = Causes(search, strategy.cause_checks, look.places, Overflow(exact, strategy.cause_checks).shown)

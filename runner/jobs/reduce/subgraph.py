@@ -1,4 +1,6 @@
-"""Subject `subgraph`: the elements are nodes, and a trial is the nodes kept.
+"""Subject subgraph: a trial is the nodes kept, and its control.
+
+Subject `subgraph`: the elements are nodes, and a trial is the nodes kept.
 
 The candidate is exactly the kept nodes, in the file's order. What they read and do not produce is fed with the values
 recorded from the reference run of the original; any set of nodes is a candidate, so no branch is frozen or folded
@@ -16,24 +18,48 @@ from functools import cached_property
 from pathlib import Path
 
 import onnx
+from onnx import TensorProto
 
 from runner.candidate import Candidate, Invalid, Sample
-from runner.jobs.reduce.control_samples import samples_of
-from runner.model.files.candidate_store import Store
-from runner.model.files.copy_for_check import copy_for_check
-from runner.model.graph.control_model import Form, control
-from runner.model.graph.cut import Cut, CutError, cut
+from runner.engine.subject import Kept, cut_candidate
+from runner.model.files.candidate_store import Store, copy_for_check
+from runner.model.graph.cut import Cut, CutError, cut, with_outputs
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.remove_unused import with_outputs
+from runner.model.graph.identity_model import Control, Form, control
+from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.value_types import has_no_rank, structure_of, without_shape
-from runner.reference.nonfinite import Taint
-from runner.reference.recording import Recorded
-from runner.reference.values_on_demand import for_one_check
-from runner.schema.cut import CutPolicy, OutputPolicy
-from runner.session.subject import Kept, cut_candidate
+from runner.reference.good_values import Taint
+from runner.reference.recording import Recorded, for_one_check
+from runner.schema.root import CutPolicy, OutputPolicy
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
+
+# The values that go into a control, and those that should come out of it.
+
+
+def samples_of(made: Control, known: Sequence[Mapping[str, TensorFile]], folder: Path) -> tuple[Sample, ...]:
+    """Return a sample of a control for each one in ``known``; an input that is not known there gets a value made up."""
+    folder.mkdir(parents=True, exist_ok=True)
+    extra: dict[str, TensorFile] = {}
+    for value in made.cut.model.graph.input:
+        kind = value.type.tensor_type
+        if value.name in made.cut.inputs and not any(value.name in sample for sample in known) and kind.elem_type:
+            shape = tuple(dim.dim_value or 1 for dim in kind.shape.dim)
+            path = folder / f"{len(extra)}.pb"
+            extra[value.name] = recorded.seeded(value.name, kind.elem_type, shape, seed=1, path=path)
+    held = {
+        name: recorded.write(source, name, folder / f"held{place}.pb")
+        for place, (name, source) in enumerate(made.given.items())
+        if isinstance(source, TensorProto)
+    }
+    found = []
+    for sample in known:
+        feeds = {name: value for name in made.cut.inputs if (value := sample.get(name, extra.get(name)))}
+        handed = {name: feeds[source] for name, source in made.given.items() if isinstance(source, str)}
+        found.append(Sample(feeds, {**handed, **held}))
+    return tuple(found)
+
 
 LARGEST_CONSTANT = 4 << 20
 """Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""

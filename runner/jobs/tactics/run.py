@@ -1,32 +1,332 @@
-"""Runs about tactics: build again and again and compare (`tactic_repeat`), pin what differs (`tactic_isolate`)."""
+"""Runs about tactics: built again and again, compared, isolated.
+
+Runs about tactics: build again and again and compare (`tactic_repeat`), pin what differs (`tactic_isolate`).
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import shlex
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Candidate
-from runner.checkers.backend_run import BackendRun, Side
-from runner.errors import NotApplicable, UsageError
+from runner.candidate import Candidate, Sample
+from runner.checkers.candidate_runs import BackendRun, Side
+from runner.engine.check_trials import Judge
+from runner.engine.min_good import HandOver
+from runner.engine.reliability import Reliability
+from runner.engine.search_run import Means
+from runner.engine.session import Session
+from runner.engine.session_question import Ending, Question
+from runner.engine.subject import Subject
+from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
-from runner.jobs.tactics.build_before_check import Building
-from runner.jobs.tactics.compare import recordings_of
-from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording
-from runner.jobs.tactics.repeat_and_isolate import Bench, pair_of
-from runner.jobs.tactics.suspects import comparable
-from runner.loading.load import Loaded
-from runner.loading.sanitize import own_file_only
-from runner.program_name import program_name
-from runner.report.summary import Summary
+from runner.jobs.summary import pass_rate
+from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording, Suspect, collect, comparable, read, suspects, write
+from runner.jobs.tactics.subject import ENGINE, Building, Engine, Tactics, nearest
+from runner.judgment import Status
+from runner.reference.load import Loaded, own_file_only
+from runner.report.bundle import write_bundle
+from runner.report.summary import Seconds, Summary
 from runner.schema.backend import TensorRtBackend
-from runner.schema.installed_choices import SCHEMAS
+from runner.schema.installed_choices import SCHEMAS, SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, TacticSettings, chosen
+from runner.text import counted, program_name
+from strategies.repeat import both, repeat
+from strategies.search import Options
+from strategies.trial import Trial
+
+# Comparing recorded tactics: neither a model nor TensorRT is needed.
+
+log = logging.getLogger(__name__)
+
+
+def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Compare two sets of recordings; neither a model nor TensorRT is needed. Raises UsageError."""
+    started = time.monotonic()
+    good, bad = (_not_pinned(recordings_of(settings, key), settings, key) for key in ("good", "bad"))
+    found = suspects(good, bad)
+    builds = f"{counted(len(good), 'good build')} and {counted(len(bad), 'bad build')} compared"
+    status = Status.found if found else Status.nothing_to_find
+    summary = Summary(
+        status=status,
+        exit_code=status.exit_code,
+        strategy=settings.strategy.name,
+        message=f"{builds}: {described(found)}",
+        suspects=tuple(suspect.to_json() for suspect in found),
+        statistics={"good_builds": len(good), "bad_builds": len(bad)},
+        seconds=Seconds(time.monotonic() - started),
+    )
+    write_bundle(settings, folder, summary, Path.cwd(), command, None)
+    return summary
+
+
+def recordings_of(settings: Settings, key: str) -> list[Recording]:
+    """Return the recordings that ``strategy.good`` or ``strategy.bad`` names."""
+    path = getattr(settings.strategy, key)
+    if not path:
+        raise UsageError(
+            f"strategy.{key}=: which recordings? Give a file or a folder of {key} ones: "
+            "strategy.good=RUN/artifacts/good strategy.bad=RUN/artifacts/bad"
+        )
+    try:
+        found, skipped = collect(Path(path))
+    except OSError as error:
+        raise UsageError(f"strategy.{key}={path}: {error.strerror or error}") from None
+    for file, why in skipped.items():
+        log.warning("%s: skipped: %s", file, why)
+    if not found:
+        first = next((f" ({file.name}: {why})" for file, why in skipped.items()), "")
+        raise UsageError(
+            f"strategy.{key}={path}: no recorded tactics there{first}. What can be read: {SUFFIX} of a run of "
+            "strategy=tactic_repeat, tactic replays of Polygraphy (.json), verbose logs of builds with an editable "
+            "timing cache (.log, .txt)"
+        )
+    return found
+
+
+def _not_pinned(recordings: Sequence[Recording], settings: Settings, key: str) -> list[Recording]:
+    """Leave out builds whose tactics were prescribed: what TensorRT did not choose tells nothing here."""
+    for one in recordings:
+        if one.pinned:
+            log.warning("%s: left out: its tactics were pinned", one.source)
+    found = [one for one in recordings if not one.pinned]
+    if not found:
+        raise UsageError(
+            f"strategy.{key}={getattr(settings.strategy, key)}: the tactics of all builds there were pinned, "
+            "not chosen. Give builds that chose theirs: RUN/artifacts of strategy=tactic_repeat"
+        )
+    return found
+
+
+def described(found: Sequence[Suspect]) -> str:
+    """Log the first suspects, and say how many there are."""
+    for one in found[:20]:
+        log.info("%s: %s in %d of %d bad builds, in no good one", one.choice.layer, one.choice.shown, one.bad, one.of)
+    if not found:
+        return "no tactic was seen in bad builds only; more builds may tell"
+    layers = len({one.choice.layer for one in found})
+    return f"{counted(len(found), 'tactic')} of {counted(layers, 'layer')} seen in bad builds only"
+
+
+# The bench of a run about tactics: engines are built on it, checked and compared; subsets of tactics are pinned.
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where engines are built and checked.
+
+    ``job`` as it was asked for; ``building``: the same, with a checker that builds first. ``side``: what builds.
+    """
+
+    job: Job
+    building: Job
+    loaded: Loaded
+    side: Side
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """The samples, for shapes and for checks that want values."""
+        return tuple(Sample(sample) for sample in self.loaded.recorded.values)
+
+    @property
+    def means(self) -> Means:
+        """One build at a time: what runs beside it changes what is timed."""
+        return replace(self.job.means, workers=1)
+
+    def judge(self, noun: str) -> AbstractContextManager[Judge]:
+        """Judge builds of the model; ``noun``: what is counted."""
+        return self.building.judge(Engine(self.loaded.path, self.samples), self.loaded, noun)
+
+    def repeat(self) -> Summary:
+        """Build until good, bad or N, and compare the tactics."""
+        until = chosen(self.job.settings.strategy, TacticRepeatSettings).until
+        with self.judge("builds") as judge:
+            session = Session(judge, lambda space: repeat(until), means=self.means)
+            ending = self.job.ended(session, session.repeat)
+            good, bad = self._recorded(judge)
+            found = suspects(good, bad) if good and bad else ()
+            told = described(found) if good and bad else "nothing to compare: all builds are of one kind"
+            if ending.status is Status.found:
+                ending = replace(ending, message=f"{ending.message}; {told}")
+            return self._reported(judge, ending, None, found, statistics=True)
+
+    def isolate(self, pair: tuple[Recording, Recording] | None) -> Summary:
+        """Pin subsets of the differing choices; without a pair, build until there is one."""
+        with self.judge("tactics") as judge:
+            reliability = self.job.reliability()
+            most = chosen(self.job.settings.strategy, TacticIsolateSettings).most_builds
+            finder = Session(judge, lambda space: both(most), means=self.means)
+            made: list[Tactics] = []
+
+            def question() -> Ending:
+                builds = pair or self._made(finder, judge)
+                made.append(Tactics(self.loaded.path, *builds, self._caches(builds), self.samples))
+                return self._isolate(judge, made[0], reliability)
+
+            ending = self.job.ended(finder, question)
+            return self._reported(judge, ending, reliability, (), subject=made[0] if made else None)
+
+    # ---- steps of an isolation
+
+    def _made(self, finder: Session, judge: Judge) -> tuple[Recording, Recording]:
+        """Build until one good and one bad build were seen."""
+        ending = finder.repeat()
+        good, bad = self._recorded(judge)
+        if not good or not bad:
+            raise NothingDiffers(
+                f"{ending.message}: one good and one bad build are needed, strategy.most_builds="
+                f"{chosen(self.job.settings.strategy, TacticIsolateSettings).most_builds} were made at most"
+            )
+        return pair_of(good, bad)
+
+    def _caches(self, pair: tuple[Recording, Recording]) -> tuple[Path, ...]:
+        """Return files of the timing caches that hold the keys; where none was kept, that of a build made now."""
+        folder = self.job.folder / "caches"
+        folder.mkdir(exist_ok=True)
+        found = []
+        for name, recording in zip(("good", "bad"), pair, strict=True):
+            if recording.cache:
+                (folder / name).write_bytes(recording.cache)
+                found.append(folder / name)
+        if found:
+            return tuple(found)
+        base = folder / "base"
+        if not base.is_file():
+            request = {"load": [], "pins": {}, "save": str(base), "error_on_miss": False}
+            ran = self.side.run(
+                self.loaded.path, [sample.feeds for sample in self.samples], folder / "build", tactics=request
+            )
+            if not base.is_file():
+                raise CannotJudge(f"no timing cache could be made to pin tactics in: {ran.invalid or ran.message}")
+        return (base,)
+
+    def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> Ending:
+        many, strategy = len(subject.elements), chosen(self.job.settings.strategy, TacticIsolateSettings)
+        handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
+        session = Session(
+            judge.stage("tactics", subject),
+            lambda space: SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks)),
+            question=question_about(many),
+            means=self.means,
+            reliability=reliability,
+            find_min_good=False,
+            hand_over=handed,
+        )
+
+        def asked() -> Ending:
+            if ending := session.preflight():
+                return ending
+            session.confirm_nothing()
+            if self.job.settings.plan:
+                return session.planned()
+            return session.reduce()
+
+        ending = self.job.ended(session, asked)
+        if ending.status is Status.found and ending.trial:
+            kept = len(ending.trial)
+            told = f"{kept} of {counted(many, 'differing tactic')}, pinned, still fail{'s' * (kept == 1)}"
+            ending = replace(ending, message=f"{told}; all others are as in the good build")
+        return ending
+
+    # ---- reports
+
+    def _recorded(self, judge: Judge) -> tuple[list[Recording], list[Recording]]:
+        """Return the recordings of this model's builds that were kept, good ones and bad ones."""
+        sides = []
+        for name in ("good", "bad"):
+            found = []
+            for path in sorted((judge.artifacts.folder / name).glob(f"*__{SUFFIX}")):
+                try:
+                    recording = read(path)
+                except (OSError, ValueError) as error:
+                    log.warning("%s: skipped: %s", path, error)
+                    continue
+                if recording.model == self.loaded.sha256 and not recording.pinned:
+                    found.append(recording)
+            sides.append(found)
+        return sides[0], sides[1]
+
+    def _reported(
+        self,
+        judge: Judge,
+        ending: Ending,
+        reliability: Reliability | None,
+        found: Sequence[Suspect],
+        *,
+        subject: Tactics | None = None,
+        statistics: bool = False,
+    ) -> Summary:
+        summary = self.building.summary(judge, ending, self.loaded, reliability)
+        summary = replace(summary, nodes_before=0, suspects=tuple(one.to_json() for one in found))
+        if statistics:
+            summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
+        if subject and ending.trial:
+            summary = replace(
+                summary,
+                culprits=subject.names(ending.trial),
+                suspects=tuple(_isolated(subject, number) for number in ending.trial),
+            )
+        for left in (self.job.folder / "checks").glob(f"*/{ENGINE}"):  # what was checked again was not sorted
+            left.unlink()
+        self.job.bundle(summary)
+        return summary
+
+
+class PinsHandOver(HandOver):
+    """Hands over the pins of a trial, as a recording; what is checked again is the model with these pins."""
+
+    def write(self, subject: Subject, trial: Trial, name: str) -> Path:
+        """Write ``<name>.tactics.json``; return the model, which is unchanged."""
+        assert isinstance(subject, Tactics)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        place = self.folder / f"{name}.{SUFFIX}"
+        write(place, subject.recording(trial))
+        self._written[name] = [place]
+        return subject.model
+
+
+def question_about(many: int) -> Question:
+    """Return which of so many differing tactics are needed: all bad ones pinned fail, and all good ones pass."""
+    return Question(
+        whole="the build with all bad tactics pinned",
+        nothing="the build with all good tactics pinned",
+        whole_passes=(f"all {many} differing tactics of the bad build, pinned, pass", "the failure is not in them"),
+        nothing_fails=(
+            "with all tactics of the good build pinned it does not pass",
+            "the failure is not in the tactics that differ.",
+        ),
+    )
+
+
+def _isolated(subject: Tactics, number: int) -> dict[str, Any]:
+    one = subject.elements[number]
+    named = replace(one.bad, layer=one.layer, nodes=one.bad.nodes or one.good.nodes)
+    return {**named.to_json(), "good": {one.good.shown: 1}}
+
+
+def pair_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Recording, Recording]:
+    """Return the good and the bad build that differ least. Raises NothingDiffers."""
+    pair = nearest(good, bad)
+    if pair is None:
+        raise NothingDiffers(
+            "good and bad builds chose the same tactics wherever both chose: the failure is not in a recorded tactic"
+        )
+    log.info("good: %s; bad: %s", *(Path(one.source).name or "recorded now" for one in pair))
+    return pair
+
+
+class NothingDiffers(WinnowError):  # noqa: N818 - the name is the message
+    """There is nothing to pin (exit 4)."""
+
+    status = Status.nothing_to_find
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:

@@ -1,4 +1,6 @@
-"""Runs `strategy=triage`: one box of the flowchart after another, each a job of its own in steps/NN-name.
+"""A run of strategy=triage: one box after another, each in a folder of its own.
+
+Runs `strategy=triage`: one box of the flowchart after another, each a job of its own in steps/NN-name.
 
 A step that ended well is not run again, where its settings and files are the same; one that was cut off goes on with
 its journal. What a step cannot do is its answer, and never the end of the triage.
@@ -6,34 +8,201 @@ its journal. What a step cannot do is its answer, and never the end of the triag
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import logging
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
+from runner import run_folder
 from runner.checkers.checker import Tools
-from runner.errors import UsageError, WinnowError
-from runner.jobs.page_material import run_of
+from runner.disk_space import FULL, Room
+from runner.errors import OtherConditionsError, UsageError, WinnowError
+from runner.files import json_of, write_text
+from runner.jobs import job
+from runner.jobs.job import run_of
 from runner.jobs.processes import processes
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
-from runner.jobs.triage.repeated_warnings import said_once
 from runner.jobs.triage.situation import installed, situation_of
-from runner.jobs.triage.step_folder import StepFolder, drop_after
-from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import StepSettings
-from runner.jobs.triage.transcript import Known
-from runner.jobs.triage.triage_summary import checks_of, combined, untrue_of
-from runner.judgment import Status
+from runner.jobs.triage.summary import checks_of, combined, untrue_of
+from runner.jobs.triage.transcript import Ended, Known
+from runner.judgment import ENDED_WELL, Status
+from runner.reference.input_digests import digests, unchanged
 from runner.report.bundle import write_bundle
-from runner.report.page.collect.run_material import RunMaterial
-from runner.report.summary import MistakeError, Summary, sum_of
-from runner.schema.diagnosis import TriageSettings
-from runner.schema.root import Settings
-from runner.schema.run import BudgetSettings
+from runner.report.page.data import RunMaterial
+from runner.report.summary import MistakeError, Summary, read_result, result_json, sum_of, write_result
+from runner.run_folder import STEPS, Marker
+from runner.schema.diagnosis import TriageSettings, VersionsSettings
+from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import chosen
 
+# The folder of a step: a run's own, with what the step was asked, so that a triage that goes on asks nothing twice.
+
 log = logging.getLogger(__name__)
+
+_ASKED = "asked.json"
+
+
+@dataclass(frozen=True)
+class StepFolder:
+    """``triage``: the folder of the triage, ``budget``: its own; ``at``: which step it is, from 1.
+
+    ``installed``: under the interpreters that take part.
+    """
+
+    triage: Path
+    budget: BudgetSettings
+    at: int
+    step: str
+    installed: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Where it lies in the triage's folder."""
+        return f"{STEPS}/{self.at:02d}-{self.step}"
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self.triage / self.name
+
+    def ended(self, settings: Settings) -> Mapping[str, Any] | None:
+        """Return the result of a step that was asked the same and ended well; None: it has to be run."""
+        before, asked = json_of(self.folder / _ASKED), self._asked(settings)
+        if not isinstance(before, dict) or {**before, "files": asked["files"]} != asked:
+            return None
+        if not isinstance(before.get("files"), dict) or not unchanged(before["files"], asked["files"]):
+            return None
+        result = read_result(self.folder)
+        return result if result and result.get("exit_code") in ENDED_WELL else None
+
+    def run(self, settings: Settings) -> Mapping[str, Any]:
+        """Run a step, on what it was cut off in, and return its result, also where it could not be done."""
+        self._claim(settings)
+        try:
+            summary = self._answered(settings)
+        except WinnowError as error:
+            summary = self._failed(settings, error.status, str(error))
+        except OSError as error:
+            if error.errno not in FULL:
+                summary = self._broken(settings, error)
+            else:
+                full = Room(self.folder).none(f"{error.strerror}: {error.filename or self.folder}")
+                summary = self._failed(settings, full.status, str(full))
+        except Exception as error:  # noqa: BLE001 - a bug in one step is not the end of the others
+            summary = self._broken(settings, error)
+        left = frozenset(run_folder.present(self.folder)) - {run_folder.NAME}
+        run_folder.write(self.folder, Marker(running=False, wrote=left))
+        return result_json(summary)
+
+    def _answered(self, settings: Settings) -> Summary:
+        """Run a step; anew, where the verdicts that it would go on from hold no more."""
+        try:
+            return job.run(settings, self.folder, ())
+        except OtherConditionsError as error:
+            log.warning("%s begins anew: %s", self.name, error)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._claim(settings)
+            return job.run(settings, self.folder, ())
+
+    def _claim(self, settings: Settings) -> None:
+        """Have the folder for this question: what another one left under this number goes."""
+        asked = self._asked(settings)
+        for other in self.triage.glob(f"{STEPS}/{self.at:02d}-*"):
+            if (other != self.folder or not _same(json_of(other / _ASKED), asked)) and not other.is_symlink():
+                shutil.rmtree(other, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "result.json").unlink(missing_ok=True)
+        run_folder.write(self.folder, Marker(running=True))
+        write_text(self.folder / _ASKED, json.dumps(asked) + "\n")
+
+    def _asked(self, settings: Settings) -> dict[str, Any]:
+        """Return all that the answer depends on: settings, the budget of the triage, files by content, packages.
+
+        Where releases are asked that a cache holds, these as well.
+        """
+        plain = dataclasses.asdict(settings)
+        for name in ("budget", "log", "verbosity", "workers", "journal"):
+            plain.pop(name)
+        plain["cwd"] = str(Path.cwd())  # whether it was said or not
+        asked: dict[str, Any] = {
+            "settings": plain,
+            "files": digests(settings),
+            "budget": dataclasses.asdict(self.budget),
+        }
+        strategy = settings.strategy
+        if isinstance(strategy, VersionsSettings) and strategy.offline:
+            cache = Path(strategy.cache).expanduser()
+            asked["releases"] = sorted(path.name for path in cache.glob(f"{strategy.package}-*"))
+        asked["installed"] = {**self.installed}
+        told: dict[str, Any] = json.loads(json.dumps(asked, default=_plain))  # as it will be read
+        return told
+
+    def _failed(self, settings: Settings, status: Status, said: str) -> Summary:
+        summary = Summary(status, status.exit_code, settings.strategy.name, said)
+        write_result(summary, self.folder)
+        return summary
+
+    def _broken(self, settings: Settings, error: Exception) -> Summary:
+        log.error("%s: %s: %s; its traceback is in the log at debug", self.name, type(error).__name__, error)
+        log.debug("%s", self.name, exc_info=True)
+        return self._failed(settings, Status.internal_error, f"{type(error).__name__}: {error}")
+
+
+def drop_after(triage: Path, last: int) -> None:
+    """Remove the steps that an earlier triage in this folder took beyond the last one of this."""
+    for other in triage.glob(f"{STEPS}/[0-9][0-9]-*"):
+        if other.name[:2].isdecimal() and int(other.name[:2]) > last and not other.is_symlink():
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _same(before: Any, asked: Mapping[str, Any]) -> bool:
+    """Whether a folder was made for these settings: its journal says by content whether its verdicts still hold."""
+    return isinstance(before, dict) and before.get("settings") == asked["settings"]
+
+
+def _plain(value: Enum) -> Any:
+    return value.value
+
+
+# Warnings that each step would repeat: about one model and one check, said once.
+
+
+class _Once(logging.Filter):
+    """Lets a warning pass when it is said for the first time."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        super().__init__()
+        self._said: set[str] = set(known)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is shown."""
+        if record.levelno != logging.WARNING:
+            return True
+        said = record.getMessage()
+        new = said not in self._said
+        self._said.add(said)
+        return new
+
+
+@contextmanager
+def said_once(known: Iterable[str] = ()) -> Iterator[None]:
+    """Have each handler show a warning once, as long as this lasts; ``known``: not at all."""
+    added = [(handler, _Once(known)) for handler in logging.getLogger().handlers]
+    for handler, once in added:
+        handler.addFilter(once)
+    try:
+        yield
+    finally:
+        for handler, once in added:
+            handler.removeFilter(once)
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:

@@ -1,4 +1,7 @@
-"""The settings of each step, from those of the triage and from what the steps before it found."""
+"""Settings of each step, with inputs in the types of the original.
+
+The settings of each step, from those of the triage and from what the steps before it found.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,25 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from runner.errors import NotApplicable
+from runner.errors import NotApplicable, UsageError
 from runner.files import inside
-from runner.jobs.triage.inputs_of_original import inputs_of_original
 from runner.jobs.triage.situation import package_of
-from runner.jobs.triage.step_result import section
-from runner.jobs.triage.transcript import Known
+from runner.jobs.triage.transcript import Known, section
 from runner.jobs.variants.release_cache import ReleaseCache
-from runner.loading.models import recording_backend
-from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding
+from runner.model.files.parse_without_weights import parse
+from runner.model.graph.graph_index import Graph
+from runner.model.values.recorded import write_npz
+from runner.reference.good_values import UnfitError, cast
+from runner.reference.lineage import matched_inputs, read_map
+from runner.reference.models import recording_backend
+from runner.samples.declared_inputs import concrete, declared
+from runner.samples.files import from_files
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, map_of
 from runner.schema.checker import AutoChecker, CheckerSettings, FiniteChecker, Flaky
 from runner.schema.diagnosis import ExtractSettings, PassesSettings, TriageSettings, VersionsSettings
-from runner.schema.inputs import FilesInputs, RandomInputs
+from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.installed_choices import SCHEMAS
-from runner.schema.root import Settings
-from runner.schema.run import BudgetSettings, ResultSettings, SanitizeSettings
+from runner.schema.root import BudgetSettings, ResultSettings, SanitizeSettings, Settings
 from runner.schema.strategy import (
     FloatType,
     PrecisionSettings,
@@ -33,7 +40,37 @@ from runner.schema.strategy import (
     TacticIsolateSettings,
     chosen,
 )
-from runner.workers.interpreter import find_python
+from runner.workers.worker import find_python
+
+# What a model is fed, in the types of its original: a precision search begins with that one.
+
+
+def inputs_of_original(settings: Settings, folder: Path) -> InputsSettings:
+    """Return inputs for the model ``reference.model``; values from files are cast into ``folder``.
+
+    Raises UsageError for values that its types cannot hold.
+    """
+    given = settings.inputs
+    if not isinstance(given, FilesInputs):
+        return given
+    child, parent = (
+        Graph.of(parse(Path(path or "").expanduser())) for path in (settings.model, settings.reference.model)
+    )
+    types = declared(parent)
+    names = matched_inputs(declared(child), types, read_map(map_of(settings.reference), child, parent))
+    samples = from_files(given, concrete(declared(child), given.shapes), None, folder / "files")
+    made = []
+    for number, sample in enumerate(samples):
+        named = {theirs: sample[mine] for theirs, mine in names.items()}
+        try:
+            feeds = cast(named, {name: one.dtype for name, one in types.items()}, folder / f"cast_{number}")
+        except UnfitError as error:
+            raise UsageError(f"reference.model={settings.reference.model}: its input {error}") from None
+        path = folder / f"sample_{number}.npz"
+        write_npz(feeds, path)
+        made.append(str(path))
+    return FilesInputs(path=made)
+
 
 FIRST, MORE = 2, 4
 """How often the file as it is is checked, and how often again."""

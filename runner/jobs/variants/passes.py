@@ -15,14 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate, Variant
+from runner.engine.check_trials import Judge
+from runner.engine.min_good import HandOver
+from runner.engine.reliability import Reliability
+from runner.engine.session import Session
+from runner.engine.session_question import NOTHING, Ending, Question
+from runner.engine.subject import Subject
 from runner.errors import UsageError
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
-from runner.jobs.variants.switches import Switch, builder_switches, changes, overrides, session_switches
-from runner.jobs.variants.whole_model import WholeModel
+from runner.jobs.variants.switches import Switch, WholeModel, builder_switches, changes, overrides, session_switches
 from runner.judgment import Status
-from runner.loading.load import Loaded
-from runner.loading.sanitize import own_file_only
+from runner.reference.load import Loaded, own_file_only
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, TensorRtBackend
@@ -31,18 +35,10 @@ from runner.schema.diagnosis import PassesSettings
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import chosen
-from runner.session.handover import HandOver
-from runner.session.judge import Judge
-from runner.session.question import NOTHING, Question
-from runner.session.reliability import Reliability
-from runner.session.result import Ending
-from runner.session.session import Session
-from runner.session.subject import Subject
 from runner.text import counted, listed, one_line
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
-from strategies.procedure import Options
-from strategies.search import Claim, Step
+from strategies.search import Claim, Options, Step
 from strategies.search_space import Space
 from strategies.trial import Trial
 

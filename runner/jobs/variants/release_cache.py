@@ -24,9 +24,9 @@ from pathlib import Path
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from runner.artifacts.disk_space import FULL
+from runner.disk_space import FULL
 from runner.errors import UsageError
-from runner.workers.interpreter import environment_for
+from runner.workers.worker import environment_for
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,21 @@
-"""Switches: what a runtime does unless it is told not to, and how its settings say so."""
+"""Variants of the target: switches that are on or off, and the model under one after another.
+
+Switches: what a runtime does unless it is told not to, and how its settings say so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
+from runner.candidate import Candidate, Sample, Variant
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, TensorRtBackend
+from strategies.search_space import Space
+from strategies.trial import Trial
 
 
 class Change(Enum):
@@ -94,3 +102,30 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}"
     return f"[{', '.join(map(str, value))}]"
+
+
+# The model as it is under one variant of its target after another: the subject of `strategy=passes` and `versions`.
+
+Choice = TypeVar("Choice")
+
+
+@dataclass(frozen=True)
+class WholeModel(Generic[Choice]):
+    """A trial is some of the ``choices``; the text of each is its name. ``model``: the user's file."""
+
+    model: Path | None
+    choices: tuple[Choice, ...]
+    samples: tuple[Sample, ...]
+
+    @cached_property
+    def space(self) -> Space:
+        """The choices in their order, without structure."""
+        return Space(tuple(range(len(self.choices))))
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the choices by name."""
+        return tuple(str(self.choices[number]) for number in trial)
+
+    def under(self, variant: Variant, trial: Trial, folder: Path) -> Candidate:
+        """Return the model as a variant of the target runs it."""
+        return Candidate(self.model, folder, trial, self.samples, variant=variant)

@@ -14,31 +14,29 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from runner.candidate import Candidate, Invalid, Variant
+from runner.engine.check_trials import Judge
+from runner.engine.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
+from runner.engine.session import Session
+from runner.engine.session_question import Ending, Question, study
 from runner.errors import CannotJudge, UsageError
 from runner.files import read_plain
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
 from runner.jobs.variants.release_cache import Installed, ReleaseCache, chosen_versions, installed_under, last_patches
-from runner.jobs.variants.whole_model import WholeModel
+from runner.jobs.variants.switches import WholeModel
 from runner.judgment import Status
-from runner.loading.load import Loaded
-from runner.loading.sanitize import own_file_only
+from runner.reference.load import Loaded, own_file_only
 from runner.report.summary import Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import Patches, VersionsSettings
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import chosen
-from runner.session.judge import Judge
-from runner.session.question import Question, study
-from runner.session.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
-from runner.session.result import Ending
-from runner.session.session import Session
 from runner.text import listed
 from runner.verdict import Verdict
-from runner.workers.interpreter import find_python
+from runner.workers.worker import find_python
 from strategies.outcome import Answer, Outcome
-from strategies.procedure import Options
+from strategies.search import Options
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)

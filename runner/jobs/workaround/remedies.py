@@ -1,32 +1,210 @@
-"""Which remedies there are: what the user names, and what earlier runs found."""
+"""Remedies: each as a value, which there are, what earlier runs found, and the model with one.
+
+Which remedies there are: what the user names, and what earlier runs found.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from runner.candidate import Variant
+from runner.candidate import Candidate, Invalid, Sample, Variant
+from runner.engine.subject import values_digest
 from runner.errors import UsageError
 from runner.files import sha256_of
-from runner.jobs.extract.selection import named
+from runner.jobs.extract import named
 from runner.jobs.job import Job
+from runner.jobs.reduce.subgraph import samples_of
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under
 from runner.jobs.variants.switches import Change, Switch, builder_switches, changes, overrides, session_switches
-from runner.jobs.workaround.earlier_findings import Findings, findings
-from runner.jobs.workaround.remedy import Remedy
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
-from runner.loading.load import Loaded, inferred_types
-from runner.model.graph.edits import program
-from runner.report.sections.passes_section import session_code
+from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.edits import Edit, edited, program
+from runner.model.graph.identity_model import Form, control
+from runner.reference.load import Loaded, inferred_types
+from runner.report.diagnosis_sections import session_code
+from runner.report.summary import RESULT_NAME, read_result
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import WorkaroundSettings
 from runner.schema.strategy import chosen
-from runner.workers.interpreter import find_python
+from runner.workers.worker import find_python
+from strategies.search_space import Space
+from strategies.trial import Trial
+
+# A remedy: one thing that may keep a failure away, all that it takes to try and to apply it, and what came of that.
+
+_KINDS = ("pass", "tactic", "rewrite", "precision", "release")
+"""Those first that change least, where they cost the same."""
+_ALIKE = 10.0
+"""Errors that are so many times apart count as one."""
+_NO_ERROR = 1e-4
+"""An error that is so small a part of what the check allows counts as none."""
+_NOISE = 1.2
+"""Times whose ratio is smaller count as one."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """``kind``: pass, precision, release, tactic or rewrite. ``what``: one line for people.
+
+    ``variant``: what runs the model, where that is otherwise; ``edits``: of the model. ``overrides``, ``code``: how
+    Winnow and anybody else apply it (of edits: how the model is changed). ``environment``: what the interpreter of the
+    variant holds. ``why_not``: why it cannot be tried at all, "" where it can. ``places``: how many of the model it
+    changes; one that sets something else counts as one.
+    """
+
+    kind: str
+    what: str
+    variant: Variant = field(default_factory=Variant)
+    edits: tuple[Edit, ...] = ()
+    overrides: tuple[str, ...] = ()
+    code: str = ""
+    environment: str = ""
+    why_not: str = ""
+    places: int = 1
+
+    def identity(self) -> str:
+        """Return all that a verdict on it depends on."""
+        settings: Mapping[str, Any] = self.variant.settings
+        told = [self.kind, self.what, settings, self.variant.python, self.code, self.environment, self.why_not]
+        return json.dumps(told, default=str)
+
+
+@dataclass
+class Tried:
+    """A remedy that was tried. ``passed``, ``of``: samples of this ``kind``.
+
+    ``tried``: false where it could not be tried at all, which says nothing about it. ``error``: the check's measure of
+    what is still wrong with it, None where there is none: of a comparison, as a part of what is allowed. ``where``: in
+    words, where it was verified and only there; "": nothing is known by which it would fail elsewhere.
+    """
+
+    remedy: Remedy
+    passes: bool = False
+    passed: int = 0
+    of: int = 0
+    kind: str = "recorded"
+    latency: Mapping[str, Any] | None = None
+    files: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    why_not: str = ""
+    tried: bool = True
+    error: float | None = None
+    where: str = ""
+
+    @property
+    def cost(self) -> tuple[bool, float]:
+        """How long it takes, as a part of the time without it where that is known; what was not measured is last."""
+        latency = self.latency or {"after_ms": math.inf, "ratio": None}
+        return (latency["ratio"] is None, latency["after_ms"] if latency["ratio"] is None else latency["ratio"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what result.json says of it."""
+        return {
+            "kind": self.remedy.kind,
+            "what": self.remedy.what,
+            "tried": self.tried,
+            "passes": self.passes,
+            "samples": {"passed": self.passed, "of": self.of, "kind": self.kind},
+            "where": self.where,
+            "places": self.remedy.places,
+            "latency": self.latency,
+            "overrides": list(self.overrides),
+            "code": self.remedy.code,
+            "files": list(self.files),
+            "why_not": self.why_not,
+        }
+
+
+def ranked(tried: Iterable[Tried]) -> list[Tried]:
+    """Return what passes before what does not.
+
+    Of these first what leaves as little wrong as the best does: what passes narrowly may heal one place of several.
+    Then what changes the fewest places, of these what costs least, and of what costs the same the gentler kind.
+    """
+    tried = list(tried)
+    good = [one for one in tried if one.passes]
+    least = min((one.error for one in good if one.error is not None), default=0.0)
+    allowed = max(_ALIKE * least, _NO_ERROR)
+    step: dict[int, tuple[bool, float]] = {}
+    first = (False, 0.0)
+    for one in sorted(good, key=lambda one: one.cost):
+        unknown, cost = one.cost
+        if (unknown, cost) > (first[0], first[1] * _NOISE):
+            first = one.cost
+        step[id(one)] = first
+    good.sort(
+        key=lambda one: (
+            (one.error or 0.0) > allowed,
+            one.remedy.places,
+            step[id(one)],
+            _KINDS.index(one.remedy.kind),
+        )
+    )
+    return good + [one for one in tried if not one.passes]
+
+
+# What earlier runs found: their culprits, what heals, the good releases. Of their files only names are read.
+
+
+@dataclass(frozen=True)
+class Findings:
+    """``nodes``: culprits, where they stand several times all of them; ``heals``: sets of optimizations to turn off.
+
+    ``releases``: (package, version) of good releases. ``models``: digests of the models that these runs were about.
+    """
+
+    nodes: tuple[str, ...] = ()
+    heals: tuple[tuple[str, ...], ...] = ()
+    releases: tuple[tuple[str, str], ...] = ()
+    models: tuple[str, ...] = ()
+
+
+def findings(folders: Iterable[str]) -> Findings:
+    """Return what the runs in these folders found. Raises UsageError for one without a result."""
+    nodes: dict[str, None] = {}
+    heals: dict[tuple[str, ...], None] = {}
+    releases: dict[tuple[str, str], None] = {}
+    models: dict[str, None] = {}
+    for folder in folders:
+        result = read_result(Path(folder).expanduser())
+        if result is None:
+            raise UsageError(f"strategy.results={folder}: no {RESULT_NAME} can be read there. Name the folder of a run")
+        passes, cause, released = (_mapping(result.get(key)) for key in ("passes", "cause", "releases"))
+        about = _mapping(result.get("context")).get("model")
+        models |= {about: None} if isinstance(about, str) else {}
+        # the culprits of strategy=passes are optimizations, those of strategy=versions are none
+        if result.get("strategy") not in ("passes", "versions"):
+            nodes |= dict.fromkeys(_names(result.get("culprits")))
+        for answer in filter(lambda one: one.get("is_cause"), map(_mapping, _list(cause.get("answers")))):
+            nodes |= dict.fromkeys(name for one in _list(answer.get("instances")) for name in _names(one))
+        heals |= {names: None for one in _list(passes.get("heals")) if (names := _names(one))}
+        package = released.get("package")
+        good = [released.get(key) for key in ("good_after", "good_before")]
+        releases |= {(package, one): None for one in good if isinstance(one, str) and isinstance(package, str)}
+    return Findings(tuple(nodes), tuple(heals), tuple(releases), tuple(models))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(name for name in _list(value) if isinstance(name, str))
+
 
 _OWN_CODE = "the check runs code of yours, which this setting does not reach"
 
@@ -176,3 +354,77 @@ def together(given: object) -> tuple[str, ...]:
 
 def _edited(kind: str, rewrite: Rewrite) -> Remedy:
     return Remedy(kind, rewrite.what, edits=rewrite.edits, code=program(rewrite.edits), places=rewrite.places)
+
+
+# Subject `workaround`: the whole model with one remedy; a trial is its number, or that and a sample.
+
+CONTROL = 0
+"""The element that stands for a lone Identity, which any sane check passes."""
+ONE_SAMPLE = 10_000
+"""Elements from this number on stand for a single sample."""
+
+
+@dataclass(frozen=True)
+class Workarounds:
+    """The empty trial is the user's file as it is; that of remedy ``n`` of ``remedies`` is ``n + 1``.
+
+    ``fresh``: the samples are others than those that were recorded. ``written``: files of remedies that edit the model,
+    as they are handed over. ``python``: the interpreter where a remedy names no other.
+    """
+
+    loaded: Loaded
+    remedies: tuple[Remedy, ...]
+    python: str
+    samples: tuple[Sample, ...] = ()
+    fresh: bool = False
+    written: Mapping[int, Path] = field(default_factory=dict)
+
+    @cached_property
+    def space(self) -> Space:
+        """What should pass: a flaky check is measured on it."""
+        return Space((CONTROL,))
+
+    def identity(self) -> dict[str, str]:
+        """Return the remedies: a trial counts them."""
+        remedies = json.dumps([one.identity() for one in self.remedies])
+        drawn = values_digest(sample.feeds for sample in self.samples) if self.fresh else "recorded"
+        return {"kind": "workaround", "remedies": remedies, "samples": drawn}
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return what the remedies do."""
+        return tuple(self.remedies[number - 1].what for number in trial if CONTROL < number < ONE_SAMPLE)
+
+    def cut(self, trial: Trial) -> Cut:
+        """Return the model that a remedy makes; it is whole. Raises CutError."""
+        remedy = self.remedies[min(trial) - 1]
+        try:
+            return Cut(edited(self.loaded.graph.model, remedy.edits), (), (), ())
+        except KeyError as error:
+            raise CutError(f"no node makes {error}") from error
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Return the user's file, or write the model that a remedy makes."""
+        loaded, own = self.loaded, Variant(python=self.python)
+        if not trial:
+            return Candidate(loaded.path, folder, trial, self.samples, variant=own)
+        number, samples = min(trial), self.samples
+        if number == CONTROL:
+            made = control(loaded.graph, loaded.graph.value_types, Form(), {})
+            path = loaded.store.write(made.cut.model, folder)
+            given = samples_of(made, loaded.recorded.values, folder / "given")
+            return Candidate(path, folder, trial, given, variant=own, temporary=True, control=True)
+        if len(trial) == 2:
+            samples = (self.samples[max(trial) - ONE_SAMPLE],)
+        remedy = self.remedies[number - 1]
+        if remedy.why_not:
+            return Invalid(remedy.why_not)
+        if not remedy.edits:
+            variant = replace(remedy.variant, python=remedy.variant.python or self.python)
+            return Candidate(loaded.path, folder, trial, samples, variant=variant)
+        if number in self.written:
+            return Candidate(self.written[number], folder, trial, samples, variant=own)
+        try:
+            path = loaded.store.write(self.cut(trial).model, folder)
+        except CutError as error:
+            return Invalid(str(error))
+        return Candidate(path, folder, trial, samples, variant=own, temporary=True)

@@ -1,4 +1,6 @@
-"""Rewrites: the same computation in other nodes, so that an optimization finds no pattern, or a kernel is not used.
+"""Rewrites: the same computation in other nodes and operators.
+
+Rewrites: the same computation in other nodes, so that an optimization finds no pattern, or a kernel is not used.
 
 The smallest change comes first: an inner tensor as an output, a node between two nodes, a node written out. Where the
 pattern of the culprits stands at several places, it is rewritten at all of them, and at one.
@@ -6,18 +8,225 @@ pattern of the culprits stands at several places, it is rewritten at all of them
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
-from onnx import TensorProto, TypeProto, helper
+from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
-from runner.jobs.workaround.other_nodes import written_otherwise
-from runner.model.graph.edits import Edit, Expose, Insert, Read
+from runner.model.graph.edits import Edit, Expose, Insert, Read, Weight, replaced, weight
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.rename import NameSupply, names_of
+from runner.model.graph.scopes import NameSupply, names_of
 from runner.model.graph.wider_types import WiderTypes
+from runner.model.nested.bodies import opset_of
+from runner.model.values import tensor_bytes
 from runner.text import listed
+
+# Nodes written in other operators that compute the same, up to rounding.
+
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+
+
+def written_otherwise(graph: Graph, index: int, types: Mapping[str, TypeProto], supply: NameSupply) -> list[Edit]:
+    """Return the edits that write a node in other operators; none where there is no other way known."""
+    proto = graph.protos[index]
+    write = _WAYS.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
+    written = _Written(graph, proto, types, supply, opset_of(graph) or 0)
+    if write is None or not written.dtype or len([*filter(None, proto.output)]) != 1 or not write(written):
+        return []
+    return [*written.weights, *replaced(written.nodes)]
+
+
+@dataclass
+class _Written:
+    """A node, and those that stand for it; the last of ``nodes`` makes what it makes."""
+
+    graph: Graph
+    node: NodeProto
+    types: Mapping[str, TypeProto]
+    supply: NameSupply
+    opset: int
+
+    def __post_init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.weights: list[Weight] = []
+        self.attributes: dict[str, Any] = {
+            one.name: helper.get_attribute_value(one) for one in self.node.attribute if not one.ref_attr_name
+        }
+
+    @property
+    def dtype(self) -> int:
+        """The element type of what the node makes, 0 where it is not known."""
+        name = self.node.output[0]
+        return int(self.types[name].tensor_type.elem_type) if name in self.types else 0
+
+    def rank(self, name: str) -> int | None:
+        """Return how many dimensions a tensor has, None where that is not known."""
+        held = self.graph.initializers.get(name)
+        if isinstance(held, TensorProto):
+            return len(held.dims)
+        known = name in self.types and self.types[name].tensor_type.HasField("shape")
+        return len(self.types[name].tensor_type.shape.dim) if known else None
+
+    def constant(self, name: str) -> Any:
+        """Return the values of a small initializer, None for anything else."""
+        held = self.graph.initializers.get(name)
+        if not isinstance(held, TensorProto) or tensor_bytes.is_external(held):
+            return None
+        return numpy_helper.to_array(held)
+
+    def read(self, place: int) -> str:
+        """Return the name of an input, "" where it is left out."""
+        return self.node.input[place] if place < len(self.node.input) else ""
+
+    def number(self, value: Any, dtype: int = 0) -> str:
+        """Return the name of a new constant, of the node's own element type unless it is said."""
+        made = weight(self.supply.fresh(f"{self.node.output[0]}__constant"), value, dtype or self.dtype)
+        self.weights.append(made)
+        return str(made.tensor.name)
+
+    def add(self, operator: str, reads: Sequence[str], **attributes: Any) -> str:
+        """Return the name of what a new node makes."""
+        made = self.supply.fresh(f"{self.node.output[0]}__{operator.lower()}")
+        self.nodes.append(helper.make_node(operator, list(reads), [made], name=made, **attributes))
+        return made
+
+    def reduce(self, operator: str, read: str, axes: Sequence[int], since: int) -> str:
+        """Return a reduction that keeps its dimensions; ``since``: the opset in which its axes are an input."""
+        if self.opset >= since:
+            return self.add(operator, [read, self.number([*axes], TensorProto.INT64)], keepdims=1)
+        return self.add(operator, [read], axes=[*axes], keepdims=1)
+
+    def done(self) -> bool:
+        """Let the last node make what the old one made."""
+        self.nodes[-1].output[0] = self.node.output[0]
+        return True
+
+
+def _relu(one: _Written) -> bool:
+    one.add("Max", [one.read(0), one.number(0)])
+    return one.done()
+
+
+def _clip(one: _Written) -> bool:
+    if one.opset < 11 or not (one.read(1) or one.read(2)):  # limits are attributes there
+        return False
+    made = one.read(0)
+    for operator, limit in (("Max", one.read(1)), ("Min", one.read(2))):
+        made = one.add(operator, [made, limit]) if limit else made
+    return one.done()
+
+
+def _pow(one: _Written) -> bool:
+    exponent = one.constant(one.read(1))
+    if exponent is None or exponent.size != 1 or exponent.ndim > 0 or float(exponent) != 2:
+        return False
+    one.add("Mul", [one.read(0), one.read(0)])
+    return one.done()
+
+
+def _transpose(one: _Written) -> bool:
+    perm = one.attributes.get("perm")
+    if not perm or [*perm] != [*range(len(perm))]:
+        return False
+    one.add("Identity", [one.read(0)])
+    return one.done()
+
+
+def _softmax(one: _Written) -> bool:
+    if one.opset < 13:  # it flattens there
+        return False
+    axes = [one.attributes.get("axis", -1)]
+    moved = one.add("Sub", [one.read(0), one.reduce("ReduceMax", one.read(0), axes, 18)])
+    raised = one.add("Exp", [moved])
+    one.add("Div", [raised, one.reduce("ReduceSum", raised, axes, 13)])
+    return one.done()
+
+
+def _layer_norm(one: _Written) -> bool:
+    axis, x = one.attributes.get("axis", -1), one.read(0)
+    rank = one.rank(x)
+    if axis >= 0 and rank is None:
+        return False
+    axes = [*range(axis, 0)] if axis < 0 else [*range(axis - (rank or 0), 0)]
+    off = one.add("Sub", [x, one.reduce("ReduceMean", x, axes, 18)])
+    spread = one.reduce("ReduceMean", one.add("Mul", [off, off]), axes, 18)
+    wide = one.add("Sqrt", [one.add("Add", [spread, one.number(one.attributes.get("epsilon", 1e-5))])])
+    made = one.add("Mul", [one.add("Div", [off, wide]), one.read(1)])
+    if one.read(2):
+        one.add("Add", [made, one.read(2)])
+    return one.done()
+
+
+def _gelu(one: _Written) -> bool:
+    if one.attributes.get("approximate", b"none") != b"none":
+        return False
+    inner = one.add("Erf", [one.add("Div", [one.read(0), one.number(math.sqrt(2))])])
+    half = one.add("Mul", [one.read(0), one.number(0.5)])
+    one.add("Mul", [half, one.add("Add", [inner, one.number(1)])])
+    return one.done()
+
+
+def _gemm(one: _Written) -> bool:
+    def turned(place: int, key: str) -> str:
+        name = one.read(place)
+        return one.add("Transpose", [name], perm=[1, 0]) if one.attributes.get(key) else name
+
+    def scaled(name: str, key: str) -> str:
+        factor = one.attributes.get(key, 1.0)
+        return name if factor == 1 else one.add("Mul", [name, one.number(factor)])
+
+    made = scaled(one.add("MatMul", [turned(0, "transA"), turned(1, "transB")]), "alpha")
+    if one.read(2):
+        one.add("Add", [made, scaled(one.read(2), "beta")])
+    return one.done()
+
+
+def _extreme(one: _Written) -> bool:
+    """Of two tensors; a NaN in either stays one."""
+    if one.opset < 12 or len(one.node.input) != 2 or one.dtype not in _FLOATS:
+        return False
+    first, second = one.node.input
+    compared = one.add("LessOrEqual" if one.node.op_type == "Max" else "GreaterOrEqual", [first, second])
+    chosen = one.add("Where", [compared, second, first])
+    one.add("Where", [one.add("IsNaN", [second]), second, chosen])
+    return one.done()
+
+
+def _lrn(one: _Written) -> bool:
+    """Mean squares of neighboring channels are a pooling over them."""
+    x, size = one.read(0), int(one.attributes["size"])
+    if one.opset < 13 or one.rank(x) != 4 or size % 2 == 0:  # few runtimes take an even size
+        return False
+    channels = one.number([1], TensorProto.INT64)
+    squares = one.add("Unsqueeze", [one.add("Mul", [x, x]), channels])
+    pads = [(size - 1) // 2, 0, 0, size // 2, 0, 0]
+    mean = one.add("AveragePool", [squares], kernel_shape=[size, 1, 1], pads=pads, count_include_pad=1)
+    scaled = one.add("Mul", [one.add("Squeeze", [mean, channels]), one.number(one.attributes.get("alpha", 1e-4))])
+    moved = one.add("Add", [scaled, one.number(one.attributes.get("bias", 1.0))])
+    one.add("Div", [x, one.add("Pow", [moved, one.number(one.attributes.get("beta", 0.75))])])
+    return one.done()
+
+
+_WAYS: Mapping[str, Callable[[_Written], bool]] = MappingProxyType(
+    {
+        "Relu": _relu,
+        "Clip": _clip,
+        "Pow": _pow,
+        "Transpose": _transpose,
+        "Softmax": _softmax,
+        "LayerNormalization": _layer_norm,
+        "Gelu": _gelu,
+        "Gemm": _gemm,
+        "Max": _extreme,
+        "Min": _extreme,
+        "LRN": _lrn,
+    }
+)
+
 
 MOST_NAMED = 2
 """Places that are changed together and each told; of more only the first is."""

@@ -1,45 +1,149 @@
-"""Runs `strategy=workaround`: tries remedies on the whole model, with fresh inputs too, and measures what they cost."""
+"""A run of strategy=workaround, with fresh inputs, and what each remedy costs.
+
+Runs `strategy=workaround`: tries remedies on the whole model, with fresh inputs too, and measures what they cost.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
+from statistics import median
+from typing import Any
 
+from runner.candidate import Sample, Variant
+from runner.engine.check_trials import Judge
+from runner.engine.min_good import HandOver
+from runner.engine.reliability import WHOLE, ContradictionError
+from runner.engine.session import Session, scale_of
+from runner.engine.session_question import NOTHING, Ending, Question
+from runner.engine.subject import values_digest
 from runner.errors import UsageError
-from runner.jobs.good_outputs import load_whole
+from runner.jobs.good_outputs import load_whole, with_outputs
 from runner.jobs.job import Job
-from runner.jobs.workaround.latency import Costs
-from runner.jobs.workaround.remedies import Remedies
-from runner.jobs.workaround.remedy import Tried, ranked
-from runner.jobs.workaround.samples import fresh_inputs
-from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
+from runner.jobs.workaround.remedies import ONE_SAMPLE, Remedies, Tried, Workarounds, ranked
 from runner.journal.journal import Journal
 from runner.judgment import Scale, Status, measured
-from runner.loading.load import Loaded, hides_rounding
-from runner.loading.sanitize import own_file_only
-from runner.report.sections.workarounds_section import left_out, shown
+from runner.model.values.recorded import TensorFile, paths
+from runner.reference.load import Loaded, hides_rounding, own_file_only, profiled_samples
+from runner.reference.parent import whole_samples
+from runner.report.diagnosis_sections import left_out, shown
 from runner.report.summary import Summary
 from runner.run_folder import WORKAROUND
 from runner.schema.checker import Flaky
 from runner.schema.diagnosis import WorkaroundSettings
+from runner.schema.inputs import PythonInputs, RandomInputs
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import chosen
-from runner.session.handover import HandOver
-from runner.session.judge import Judge
-from runner.session.question import NOTHING, Question
-from runner.session.reliability import WHOLE, ContradictionError
-from runner.session.result import Ending
-from runner.session.run_stages import scale_of
-from runner.session.session import Session
 from runner.text import counted
 from runner.verdict import Verdict
-from runner.workers.interpreter import find_python
+from runner.workers.pool import lease_of
+from runner.workers.worker import find_python
 from strategies.outcome import Answer, Outcome
-from strategies.procedure import Options
+from strategies.search import Options
 from strategies.trial import Trial
+
+# What a workaround costs: how long the target takes with it and without it, run in turn.
+
+_ROUNDS = 3
+"""How often two interpreters, of which each has a process of its own, take turns."""
+_AS_IT_IS = Variant()
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Measures on the first recorded sample. ``runs``: timed runs of each model."""
+
+    job: Job
+    loaded: Loaded
+    runs: int
+
+    def of(self, model: Path, variant: Variant, *, alone: bool) -> Mapping[str, Any] | None:
+        """Return the median milliseconds before and after, their ratio and the runs of each; None: not measured.
+
+        ``alone``: the model as it is cannot be run; then, and where it proves so, only what comes after is measured.
+        """
+        values = self.loaded.recorded.values
+        if not self.runs or (self.loaded.graph.inputs and not values):
+            return None
+        before, after = (self.loaded.path, _AS_IT_IS), (model, variant)
+        pair = None
+        if not alone:
+            if self._python(variant) == self._python(_AS_IT_IS):
+                pair = self._timed([before, after], self.runs)
+            else:
+                each = -(-self.runs // _ROUNDS)
+                turns = [(self._timed([before], each), self._timed([after], each)) for _ in range(_ROUNDS)]
+                if all(one and other for one, other in turns):
+                    pair = [median(one[0] for one in side if one) for side in zip(*turns, strict=True)]
+        if pair is None:
+            only = self._timed([after], self.runs)
+            if only is None:
+                return None
+            return {"before_ms": None, "after_ms": round(only[0], 3), "ratio": None, "runs": self.runs}
+        first, second = pair
+        ratio = round(second / first, 3) if first else None
+        return {"before_ms": round(first, 3), "after_ms": round(second, 3), "ratio": ratio, "runs": self.runs}
+
+    def _python(self, variant: Variant) -> str | None:
+        return variant.python or self.job.settings.target.python
+
+    def _timed(self, models: Sequence[tuple[Path, Variant]], runs: int) -> list[float] | None:
+        """Return the median milliseconds of models that one interpreter runs; None where one of them does not run."""
+        job, python = self.job, self._python(models[0][1])
+        target, limits = job.settings.target, job.settings.workers
+        backends = [{**target.to_json(), **variant.settings} for _, variant in models]
+        caches = {"load": own, "save": None} if (own := backends[-1].get("timing_cache")) else None
+        args = {
+            "models": [
+                {"backend": backend, "model": str(path)} for backend, (path, _) in zip(backends, models, strict=True)
+            ],
+            "samples": [paths(sample) for sample in self.loaded.recorded.values[:1]] or [{}],
+            "runs": runs,
+            "caching": caches,
+        }
+        lease = lease_of(backends[0], job.pool, python)
+        reply = job.pool.call(
+            "latency", args, python=python, timeout=limits.timeout, memory_mb=limits.memory_mb, lease=lease
+        )
+        return [float(one) for one in reply.value["ms"]] if reply.value else None
+
+
+# Samples for checks: the recorded inputs, and others of their kind that no check has seen yet.
+
+_SEED = 0x9E3779B9
+
+
+def fresh_inputs(job: Job, loaded: Loaded, wanted: int) -> tuple[Sample, ...]:
+    """Return so many samples that are none of the recorded ones; fewer where there are no more, of files none.
+
+    Random ones are drawn with other seeds; a function of the user's is called again as long as it gives new ones.
+    """
+    inputs = job.settings.inputs
+    if not job.checker.wants_feeds or not loaded.graph.inputs or not isinstance(inputs, RandomInputs | PythonInputs):
+        return ()
+    seen = {values_digest([sample]) for sample in loaded.recorded.values}
+    found: list[Mapping[str, TensorFile]] = []
+    for attempt in count(1):
+        if len(found) >= wanted:
+            break
+        if isinstance(inputs, RandomInputs):
+            inputs = replace(inputs, samples=wanted, seed=inputs.seed + _SEED)
+        place = job.folder / "inputs" / f"fresh_{attempt}"
+        drawn, _ = profiled_samples(replace(job.settings, inputs=inputs), loaded.graph, job.pool, place)
+        new = {values_digest([sample]): sample for sample in drawn}
+        new = {digest: sample for digest, sample in new.items() if digest not in seen}
+        seen |= {*new}
+        found += new.values()
+        if not new:
+            break
+    folder = job.folder / "values" / "fresh"
+    samples = whole_samples(job.settings, loaded.graph, job.pool, found[:wanted], folder / "parent")
+    return with_outputs(job, loaded, samples, folder)
+
 
 log = logging.getLogger(__name__)
 

@@ -1,10 +1,15 @@
-"""Writing candidate models: small ones whole in their trial's folder, large ones beside the shared weights file."""
+"""Writing candidate models, whole or beside the shared weights.
+
+Writing candidate models: small ones whole in their trial's folder, large ones beside the shared weights file.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import mmap
+import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,16 +18,53 @@ import numpy as np
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from runner.model.files.external_data import chunks
-from runner.model.files.inline_weights import pieces
+from runner.model.files.parse_without_weights import parse_without_weights
 from runner.model.files.read_model import INLINE_LIMIT, STRUCTURE
-from runner.model.files.weights_file import WEIGHTS, WeightsWriter, free_all_but, write_whole
+from runner.model.files.weights import OWN_FILE, WEIGHTS, WeightsWriter, chunks, free_all_but, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.cut import LARGEST_FILE, CutError, too_large
-from runner.model.graph.protobuf_edits import copy_of
-from runner.model.values import tensor_bytes
-from runner.model.values.mapped_tensor import array_of
-from runner.model.values.tensor_file import to_array
+from runner.model.graph.edits import copy_of
+from runner.model.values import tensor_bytes, wire
+from runner.model.values.recorded import to_array
+from runner.model.values.tensor_bytes import array_of
+from runner.model.values.wire import delimited
+
+# A model file with its large weights inside, written piece by piece: memory holds the structure and one chunk.
+#
+# Protobuf puts a message's length before its bytes, and fields may stand in any order, so the weights can come last in
+# their graph: the lengths are known before the first byte of a weight is read. The numbers of fields: see onnx.proto.
+
+# numbers of the fields
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+
+
+def pieces(model: ModelProto, read: Callable[[TensorProto], tuple[int, Iterable[bytes]]]) -> Iterator[bytes]:
+    """Yield the bytes of ``model``, in which external initializers of the main graph carry their weights themselves.
+
+    They come after the others, in their order. ``read`` gives the length of such a tensor and its raw bytes, in
+    pieces. ``model`` is left without its graph.
+    """
+    graph = model.graph
+    heads, weights = [], []
+    for tensor in graph.initializer:
+        if tensor_bytes.is_external(tensor):
+            length, content = read(tensor)
+            head = copy_of(tensor)
+            tensor_bytes.set_raw(head, None)
+            inside = head.SerializeToString() + wire.delimited(_RAW_DATA, length)
+            heads.append(wire.delimited(_INITIALIZER, len(inside) + length) + inside)
+            weights.append((length, content))
+    kept = [tensor for tensor in graph.initializer if not tensor_bytes.is_external(tensor)]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+    rest = graph.SerializeToString()
+    model.ClearField("graph")
+    total = len(rest) + sum(len(head) + length for head, (length, _) in zip(heads, weights))  # noqa: B905 - for 3.8
+    yield model.SerializeToString() + wire.delimited(_GRAPH, total) + rest
+    for head, (_, content) in zip(heads, weights):  # noqa: B905 - for 3.8
+        yield head
+        yield from content
+
 
 _HELD = "weights.recorded."
 """What the names of files of recorded values begin with, which candidates get inside."""
@@ -274,3 +316,45 @@ def _inline_bytes(model: ModelProto) -> int:
 
 def _length(tensor: TensorProto) -> int:
     return tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0
+
+
+# The user's own model, as a check is given it: a copy, for a check may edit its model in place.
+
+LARGEST = 256 << 20
+"""Bytes up to which a model is copied for each check of it."""
+_WALKED = 32 << 20
+"""Bytes of a model from which on to look at its structure alone is faster than to look at all of it."""
+# what a model has that reads files beside it: they are not copied, so a copy would be another model
+_BESIDE = (b"location", b"ep_cache_context")
+
+
+def copy_for_check(file: Path, folder: Path) -> Path:
+    """Return a copy of the model in ``folder``; the file itself where it refers to other files or is too large.
+
+    Raises OSError where it cannot be copied; then no part of it is left.
+    """
+    with file.open("rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        if not 0 < size <= LARGEST:
+            return file
+        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            if _reads_others(file, content):
+                return file
+    folder.mkdir(parents=True, exist_ok=True)
+    copy = folder / "model.onnx"
+    try:
+        return Path(shutil.copyfile(file, copy))
+    except OSError:
+        copy.unlink(missing_ok=True)  # on a full disk it takes what the run needs to say so
+        raise
+
+
+def _reads_others(file: Path, content: mmap.mmap) -> bool:
+    """Whether a model may read files beside it; of a large one its weights are left out, which hold any bytes."""
+    if len(content) >= _WALKED:
+        model = parse_without_weights(file)
+        if model is not None:
+            text, (location, context) = model.SerializeToString(), _BESIDE
+            left = location + delimited(2, len(OWN_FILE)) + OWN_FILE.encode()  # stands in place of each weight
+            return context in text or text.count(location) > text.count(left)
+    return any(content.find(word) >= 0 for word in _BESIDE)

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from runner.model.files.external_data import OWN_FILE, chunks
+from runner.model.files.weights import OWN_FILE, chunks
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes, wire
 

@@ -1,4 +1,6 @@
-"""Reading a user's model once, with care: from then on everything works on a structure and one weights file of our own.
+"""Reading a user's model once, its digest, and the ONNX checker over it.
+
+Reading a user's model once, with care: from then on everything works on a structure and one weights file of our own.
 
 The structure is the model as it was, to the letter, but for this: top-level Constant nodes are initializers, nodes that
 draw may have a seed, and large weights lie in ``weights.bin`` beside it. Only nodes that stand in no executable order
@@ -7,32 +9,71 @@ are moved, and that is said.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
+from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
+from runner.errors import ModelError, NoRoomForWeights
 from runner.files import stamp
-from runner.model.errors import ModelError, NoRoomForWeights
-from runner.model.files.external_data import ExternalFiles, chunks
-from runner.model.files.hashed_aside import HashedAside
 from runner.model.files.parse_without_weights import is_own, parse_without_weights
-from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
+from runner.model.files.weights import WEIGHTS, ExternalFiles, WeightsWriter, chunks, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import is_sparse_constant
-from runner.model.graph.validate import (
-    check_names,
-    check_tensors,
-    check_text,
-    drop_duplicate_initializers,
-    sort_nodes,
-)
-from runner.model.passes.lift_constants import lower_constants
-from runner.model.passes.seed_draws import seed_draws
+from runner.model.graph.validate import check_names, check_tensors, check_text, drop_duplicate_initializers, sort_nodes
+from runner.model.passes.lift_constants import lower_constants, seed_draws
 from runner.model.values import tensor_bytes
+
+# A digest that a thread of its own computes: of gigabytes it takes as long as to read them, or to write them.
+
+_MOST_WAITING = 4
+"""Pieces that are held for the thread at most; whoever has more waits for it."""
+
+
+class HashedAside:
+    """The SHA-256 of all that it was updated with, in that order. Its thread ends with the ``with`` statement."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+        self._thread = ThreadPoolExecutor(1)
+        self._waiting: deque[Future[None]] = deque()
+
+    def __enter__(self) -> HashedAside:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def update(self, piece: bytes) -> None:
+        """Hash a piece, which nobody may change from then on, after those before it."""
+        if len(self._waiting) >= _MOST_WAITING:
+            self._waiting.popleft().result()
+        self._waiting.append(self._thread.submit(self._sha.update, piece))
+
+    def update_from(self, path: Path, length: int) -> None:
+        """Hash the first bytes of a file, which the thread reads, after what came before."""
+        self._waiting.append(self._thread.submit(self._read, path, length))
+
+    def hexdigest(self) -> str:
+        """Wait for all pieces, and return the digest. Raises ModelError for a file that could not be read."""
+        while self._waiting:
+            self._waiting.popleft().result()
+        return self._sha.hexdigest()
+
+    def _read(self, path: Path, length: int) -> None:
+        try:
+            for piece in chunks(path, 0, length):
+                self._sha.update(piece)
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+
 
 STRUCTURE = "structure.onnx"
 # a tensor of so many bytes may lie in the weights file; smaller ones (shapes, axes, scales) are always at hand
@@ -207,3 +248,18 @@ def _save(model: ModelProto, target: Path, source: Path) -> None:
     except (ValueError, EncodeError) as error:  # the class differs between the versions of protobuf
         raise ModelError(f"{source}: its structure without weights does not fit in 2 GiB ({error})") from None
     write_whole(target, [data])
+
+
+# The ONNX checker over a model file, in a worker.
+
+
+def check_model(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the model at ``args["model"]``; return ``ok`` and ``message``.
+
+    Weights beside it are looked for; shapes and types are inferred where ``full`` is true.
+    """
+    try:
+        onnx.checker.check_model(str(args["model"]), full_check=bool(args.get("full")))
+    except Exception as error:  # noqa: BLE001 - an invalid model is the answer, whatever class it comes in
+        return {"ok": False, "message": f"{type(error).__name__}: {error}".strip()}
+    return {"ok": True, "message": ""}

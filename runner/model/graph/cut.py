@@ -1,4 +1,6 @@
-"""Cutting: a set of nodes becomes a model of its own, exactly these nodes in the file's order.
+"""Cutting a graph, removing what is unused, and the whole model with good values spliced in.
+
+Cutting: a set of nodes becomes a model of its own, exactly these nodes in the file's order.
 
 What the kept nodes read and do not produce comes from outside: as a constant where its value is given, else as a graph
 input. The cost is that of the kept part: over the whole graph go a few operations on arrays, and no loop.
@@ -6,16 +8,16 @@ input. The cost is that of the kept part: over the whole graph go a few operatio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
 
 from runner.model.graph import scopes
-from runner.model.graph.constants import needed
-from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import copy_of
+from runner.model.graph.edits import copy_of, set_messages
+from runner.model.graph.graph_index import Graph, needed
+from runner.model.graph.scopes import NameSupply, names_of
 from runner.model.values import tensor_bytes
 from runner.model.values.value_types import declares_type
 
@@ -271,3 +273,142 @@ def _add_functions_and_opsets(model: ModelProto, graph: Graph, indices: list[int
         # the default domain stays: runtimes insert its operators on their own
         if not scopes.domain_of(entry.domain) or scopes.domain_of(entry.domain) in used:
             model.opset_import.append(entry)
+
+
+# Removing outputs, dead nodes, unused initializers and stale value_info from a graph; the rest keeps its order.
+
+
+def remove_dead_nodes(graph: GraphProto) -> int:
+    """Remove the nodes that no graph output depends on, and return how many there were."""
+    needed = {value.name for value in graph.output}
+    dead = []
+    for at in reversed(range(len(graph.node))):
+        node = graph.node[at]
+        if needed.intersection(node.output):
+            needed.update(scopes.reads(node))
+        else:
+            dead.append(at)
+    remove_nodes(graph, dead)
+    return len(dead)
+
+
+def remove_nodes(graph: GraphProto, places: Iterable[int]) -> None:
+    """Remove nodes by their places in the file."""
+    for at in sorted(places, reverse=True):
+        del graph.node[at]
+
+
+def remove_unused_initializers(graph: GraphProto, among: Iterable[str] | None = None) -> int:
+    """Remove the initializers (``among`` these names only, if given) that nothing reads; return how many there were.
+
+    Those that are graph inputs or outputs too are part of the model's face and stay.
+    """
+    used = {name for node in graph.node for name in scopes.reads(node)}
+    used.update(value.name for group in (graph.input, graph.output) for value in group)
+    names = None if among is None else set(among)
+    dense = [tensor.name for tensor in graph.initializer]
+    sparse = [tensor.values.name for tensor in graph.sparse_initializer]
+    count = 0
+    for group, held in ((graph.initializer, dense), (graph.sparse_initializer, sparse)):
+        for at in reversed(range(len(held))):
+            if held[at] not in used and (names is None or held[at] in names):
+                del group[at]
+                count += 1
+    return count
+
+
+def remove_stale_value_info(graph: GraphProto) -> None:
+    """Remove what is said about tensors that are not there."""
+    there = {value.name for group in (graph.input, graph.output) for value in group}
+    there.update(name for node in graph.node for name in (*node.input, *node.output))
+    for at in reversed([at for at, value in enumerate(graph.value_info) if value.name not in there]):
+        del graph.value_info[at]
+
+
+def with_outputs(made: Cut, names: Collection[str]) -> Cut:
+    """Return a cut with these of its outputs alone. Raises CutError where it has none of them."""
+    kept = tuple(name for name in made.outputs if name in names)
+    if not kept:
+        raise CutError(f"it hands out nothing but {', '.join(made.outputs)}, which is infinite on purpose")
+    set_messages(made.model.graph.output, [value for value in made.model.graph.output if value.name in names])
+    return replace(made, outputs=kept)
+
+
+# The whole model with good values in place of what some of its nodes give, judged at its own outputs.
+#
+# So the model is asked, not a part of it: without some nodes, whether it still fails; and with nothing but some nodes
+# and what depends on them, whether it fails because of these.
+
+
+@dataclass(frozen=True)
+class Splice:
+    """What of a model stays, and which of its missing tensors are to be fed; `cut` makes the candidate of it.
+
+    ``keep``: the elements that stay. ``front``: hands out good values as the model's outputs. ``shown``: outputs of
+    elements that stay, to be handed out besides the model's own. ``given``: inputs under another name than the tensor
+    whose good value they get, by that name.
+    """
+
+    keep: Sequence[int]
+    front: tuple[NodeProto, ...] = ()
+    shown: frozenset[str] = frozenset()
+    given: Mapping[str, str] = field(default_factory=dict)
+
+
+def splice(
+    graph: Graph,
+    gone: Collection[int],
+    *,
+    alive: bool = False,
+    good: Callable[[str], bool] = lambda name: True,
+    carried: Collection[int] = (),
+) -> Splice:
+    """Return the model without the elements ``gone``, whose outputs become inputs.
+
+    An output of the model that one of them gives is handed out by an Identity, so that the model keeps its outputs; it
+    is left out where there is no ``good`` value of it (it would be right in any case). ``alive``: what only elements
+    that are gone read becomes an output too, so that no runtime drops what computes it. ``carried``: elements that come
+    along with those that stay and read them.
+    """
+    lost = set(gone)
+    keep = [node.index for node in graph.nodes if node.index not in lost and node.index not in carried]
+    missing = [name for name in dict.fromkeys(graph.outputs) if graph.producers.get(name) in lost and good(name)]
+    supply = NameSupply(names_of(graph.model) if missing else ())
+    front, given = [], {}
+    for name in missing:
+        fed = supply.fresh(f"{name}_good")
+        given[fed] = name
+        front.append(helper.make_node("Identity", [fed], [name], name=supply.fresh(f"{name}_given")))
+    shown = (
+        name
+        for index in (keep if alive else ())
+        for name in graph.nodes[index].outputs
+        if name not in graph.output_set and (readers := graph.readers.get(name)) and lost.issuperset(readers)
+    )
+    return Splice(keep, tuple(front), frozenset(shown), given)
+
+
+def depends_on(graph: Graph, nodes: Collection[int], without: Collection[int] = ()) -> frozenset[int]:
+    """Return the elements that depend on any of ``nodes``, these included; not through those ``without``."""
+    reached, lost = set(nodes), set(without)
+    for node in graph.nodes:
+        if node.index not in lost and not reached.isdisjoint(graph.parents[node.index]):
+            reached.add(node.index)
+    return frozenset(reached)
+
+
+def dependent_tensors(graph: Graph, nodes: Collection[int]) -> frozenset[str]:
+    """Return what the elements that depend on any of ``nodes`` give, these included."""
+    return frozenset(name for index in depends_on(graph, nodes) for name in graph.nodes[index].outputs)
+
+
+def ancestors(graph: Graph, nodes: Collection[int]) -> frozenset[int]:
+    """Return the elements that any of ``nodes`` depends on, these left out."""
+    reached = set(nodes)
+    waiting = list(reached)
+    while waiting:
+        for parent in graph.parents[waiting.pop()]:
+            if parent not in reached:
+                reached.add(parent)
+                waiting.append(parent)
+    return frozenset(reached - set(nodes))

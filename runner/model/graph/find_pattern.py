@@ -12,8 +12,8 @@ from typing import TypeAlias
 from onnx import AttributeProto, NodeProto, TypeProto
 
 from runner.model.graph import scopes
+from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import copy_of
 
 MOST_NODES = 200
 """A piece of more nodes is not looked for: it is no repeated pattern, and its copies would cover the model."""

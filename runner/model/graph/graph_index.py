@@ -1,22 +1,148 @@
-"""The index of a model's graph: who produces, who reads, what depends on data. Nothing is copied but names."""
+"""The index of a model's graph, its arrays, and nodes that draw or compute constants.
+
+The index of a model's graph: who produces, who reads, what depends on data. Nothing is copied but names.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from sys import intern
 from typing import Any
 
+import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
 from runner.model.graph import data_dependence, scopes
-from runner.model.graph.constants import constants
-from runner.model.graph.drawing import drawing_functions, draws
-from runner.model.graph.flat_graph import FlatGraph, flattened
+from runner.model.values.wire import delimited
+
+# A graph as arrays and bytes: what a cut asks of thousands of nodes is answered for all of them at once.
+
+_NODE_FIELD = 1  # the number of the field of nodes in a GraphProto, see onnx.proto
+
+
+@dataclass(frozen=True, eq=False)
+class FlatGraph:
+    """All elements of a graph, flat.
+
+    ``names``: what they read, in their order. ``readers``, ``producers``: arrays of the element that reads each of
+    these names, and of the one that gives it (-1: none does). ``ends``: of each element, whether it gives an output of
+    the graph, or nothing that another element reads; False at last, of no element. ``content``: the elements as fields
+    of a serialized GraphProto; ``starts``: where each begins there, and where the last one ends.
+    """
+
+    names: tuple[str, ...]
+    readers: Any
+    producers: Any
+    ends: Any
+    content: bytes
+    starts: Any
+
+    def outside(self, indices: Sequence[int]) -> list[str]:
+        """Return what these elements read and do not give themselves, in the order in which they do."""
+        kept = self._mask(indices)
+        return [self.names[at] for at in np.flatnonzero(kept[self.readers] & ~kept[self.producers]).tolist()]
+
+    def border(self, indices: Sequence[int]) -> list[int]:
+        """Return those of these elements that others read, that end the graph, or that nobody reads; ascending."""
+        kept = self._mask(indices)
+        border = self.ends.copy()
+        border[self.producers[~kept[self.readers]]] = True
+        return list(np.flatnonzero(border & kept).tolist())
+
+    def serialized(self, indices: Sequence[int]) -> Iterator[bytes]:
+        """Yield these elements, which ascend, as fields of a GraphProto: those that follow on each other together."""
+        array = np.asarray(indices, np.int64)
+        begins = np.flatnonzero(np.diff(array, prepend=-2) != 1).tolist()
+        for begin, after in zip(begins, [*begins[1:], len(indices)]):  # noqa: B905 - equally long; for 3.8
+            yield self.content[self.starts[indices[begin]] : self.starts[indices[after - 1] + 1]]
+
+    def _mask(self, indices: Sequence[int]) -> Any:
+        """Return an array that says of each element whether it is one of these; the last entry, -1: of no element."""
+        kept = np.zeros(len(self.starts), bool)
+        kept[list(indices)] = True
+        return kept
+
+
+def flattened(
+    nodes: Sequence[Node], protos: Sequence[NodeProto], giving: Mapping[str, int], outputs: Iterable[str]
+) -> FlatGraph:
+    """Return elements flat. ``giving``: which of them gives a tensor; ``outputs``: those of the graph."""
+    names = tuple(name for node in nodes for name in node.inputs)
+    readers = np.fromiter((node.index for node in nodes for _ in node.inputs), np.int64, len(names))
+    producers = np.fromiter((giving.get(name, -1) for name in names), np.int64, len(names))
+    ends = np.ones(len(nodes) + 1, bool)
+    ends[producers] = False
+    ends[[giving[name] for name in outputs if name in giving]] = True
+    ends[-1] = False
+    fields = []
+    for proto in protos:
+        content = proto.SerializeToString()
+        fields.append(delimited(_NODE_FIELD, len(content)) + content)
+    return FlatGraph(names, readers, producers, ends, b"".join(fields), np.cumsum([0, *map(len, fields)]))
+
+
+# Which nodes draw random numbers, themselves or in a function that they call.
+
+Key = tuple[str, str, str]
+
+
+def draws(node: NodeProto, functions: set[Key]) -> bool:
+    """Whether a node draws; ``functions``: in which something is drawn."""
+    return data_dependence.draws(node) or (bool(functions) and scopes.call_key(node) in functions)
+
+
+def drawing_functions(model: ModelProto) -> set[Key]:
+    """Return the keys of the functions in which something is drawn, directly or through another function."""
+    drawing: set[Key] = set()
+    grew = True
+    while grew:
+        grew = False
+        for function in model.functions:
+            key = scopes.function_key(function)
+            if key not in drawing and any(draws(node, drawing) for node in scopes.all_nodes(function.node)):
+                drawing.add(key)
+                grew = True
+    return drawing
+
+
+# Nodes that compute constants: they come along with whatever reads them, and are no elements of a search.
+
+
+def constants(graph: Graph) -> frozenset[int]:
+    """Return the elements that compute of initializers alone, and draw nothing.
+
+    None that gives an output of the graph, that nobody reads, or that holds graphs; none at all in a model without
+    inputs.
+    """
+    found: set[int] = set()
+    functions = drawing_functions(graph.model)
+    for node in graph.nodes if graph.inputs else ():
+        known = all(
+            name in graph.initializers or name in graph.carried or graph.producers.get(name) in found
+            for name in node.inputs
+        )
+        if not known or node.nests or not graph.output_set.isdisjoint(node.outputs):
+            continue
+        if any(name in graph.readers for name in node.outputs) and not draws(graph.protos[node.index], functions):
+            found.add(node.index)
+    return frozenset(found)
+
+
+def needed(graph: Graph, nodes: Collection[int], among: Collection[int]) -> frozenset[int]:
+    """Return those elements ``among`` some that ``nodes`` read, directly or through others of them."""
+    found: set[int] = set()
+    waiting = list(nodes) if among else []
+    while waiting:
+        for parent in graph.parents[waiting.pop()]:
+            if parent in among and parent not in found:
+                found.add(parent)
+                waiting.append(parent)
+    return frozenset(found)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-un
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto
 
-from runner.model.errors import ModelError
+from runner.errors import ModelError
 from runner.model.graph import scopes
-from runner.model.graph.protobuf_edits import set_messages
+from runner.model.graph.edits import set_messages
 from runner.model.values import tensor_bytes
 
 _TEXTS, _MESSAGES = 1, 2

@@ -9,8 +9,8 @@ from enum import Enum
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, defs
 
 from runner.model.graph import scopes
+from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, initializers_of
-from runner.model.graph.protobuf_edits import copy_of, set_messages
 
 
 class HoistError(Exception):

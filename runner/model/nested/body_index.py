@@ -8,10 +8,10 @@ from functools import cached_property
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
+from runner.model.graph.cut import dependent_tensors
+from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import copy_of, set_messages
-from runner.model.graph.rename import NameSupply, names_in, names_of
-from runner.model.graph.splice_good_values import dependent_tensors
+from runner.model.graph.scopes import NameSupply, names_in, names_of
 from runner.model.nested.bodies import (
     Body,
     Kind,

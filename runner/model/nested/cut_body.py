@@ -1,4 +1,6 @@
-"""Cutting inside an owner, which stays: exactly these nodes of its body, in the file's order.
+"""Cutting inside an owner: the kept part of its body, and the owner rewritten around it.
+
+Cutting inside an owner, which stays: exactly these nodes of its body, in the file's order.
 
 What kept nodes read and removed ones gave is captured from outside, as a graph input or a constant of the model; in a
 Loop or Scan it is the same in every iteration. The rest of the model stays as it is, and so does its index: a trial is
@@ -7,19 +9,388 @@ indexed in time proportional to the owner.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from onnx import ModelProto, TensorProto, TypeProto, helper
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
+from onnx.helper import make_node, make_value_info
 
 from runner.model.graph import scopes
-from runner.model.graph.cut import Cut, CutError, Expose, cut
-from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import copy_of, set_messages
-from runner.model.nested.bodies import Kind, states
+from runner.model.graph.cut import Cut, CutError, Expose, cut, exposed, remove_nodes
+from runner.model.graph.edits import copy_of, set_graph, set_ints, set_messages
+from runner.model.graph.graph_index import Graph, initializers_of
+from runner.model.graph.scopes import rename_node
+from runner.model.nested.bodies import Kind, axes, formal_inputs, is_constant, states
 from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.nested.kept_part import Part, Rewritten, stacked_type, without_dims
-from runner.model.nested.rewrite_if_call import rewrite_owner
+from runner.model.values.value_types import tensor_type
+
+# The kept part of a body: its nodes in the file's order, and what they take from outside.
+
+
+@dataclass(frozen=True, eq=False)
+class Rewritten:
+    """``owner``: the node. ``function``: the one that it calls, if it is a call. ``types``: of outputs it has anew."""
+
+    owner: NodeProto
+    function: FunctionProto | None = None
+    types: Mapping[str, TypeProto] = field(default_factory=dict)
+
+
+class Part:
+    """A body in the making.
+
+    ``removed``: what removed nodes gave. ``reads``: what kept nodes read. ``captured``: tensors that come from
+    outside: their names in the body and the names they come under.
+    """
+
+    def __init__(self, inner: Inner, keep: Sequence[int], known: Knowledge, expose: Expose) -> None:
+        self.inner, self.known = inner, known
+        self.supply = inner.supply()
+        self.keep = set(keep)
+        self._expose = expose
+        nodes = [inner.elements.nodes[index] for index in keep]
+        made = {name for node in nodes for name in node.outputs}
+        self.removed = set(inner.elements.producers) - made
+        self.reads = {name for node in nodes for name in node.inputs}
+        self.captured: dict[str, str] = {}
+        self._stand_ins: dict[str, NodeProto] = {}
+        self.content = self._content(keep, made)
+
+    def capture(self, name: str) -> str:
+        """Return the name in the body of a removed tensor's value that comes from outside. Raises CutError."""
+        self.type_of(name)
+        if name not in self.captured:
+            # a function sees its arguments only
+            function = self.inner.body.kind is Kind.FUNCTION
+            self.captured[name] = self.supply.fresh(f"{name}/in") if function else self.inner.outer[name]
+        return self.captured[name]
+
+    def stand_in(self, name: str, source: str = "") -> None:
+        """Give a removed tensor that the body hands out: its captured value, or ``source``."""
+        if name not in self._stand_ins:
+            node = helper.make_node("Identity", [source or self.capture(name)], [name], name=self.inner.outer[name])
+            self._stand_ins[name] = node
+            self.content.node.append(node)
+
+    def extras(self) -> list[tuple[str, TypeProto]]:
+        """Return the tensors to hand out that the body does not: (name, type). Raises CutError for an unknown type."""
+        names = exposed(self.inner.elements, sorted(self.keep), self._expose)
+        return [(name, self.type_of(name)) for name in names if name not in self.inner.elements.output_set]
+
+    def type_of(self, name: str) -> TypeProto:
+        """Return the type of a tensor that one of the body's nodes gives. Raises CutError where it is not known."""
+        if name not in self.known.inner:
+            raise CutError(f"no value is recorded of {self.inner.outer[name]!r}")
+        return self.known.inner[name]
+
+    def is_read(self, name: str) -> bool:
+        """Whether a node of the model outside the owner reads one of the owner's outputs.
+
+        An owner whose body was emptied gives nothing else: all of its outputs count.
+        """
+        return bool(name) and (not self.keep or bool(self.inner.graph.readers.get(name)))
+
+    def owner_outputs(self, count: int) -> list[str]:
+        """Return the owner's outputs, each with a name where more are to follow."""
+        owner = self.inner.graph.protos[self.inner.body.owner]
+        names = [*owner.output, *[""] * count][:count]
+        return [name or self.supply.fresh(f"{self.inner.body.path}/unused") for name in names]
+
+    def _content(self, keep: Sequence[int], made: set[str]) -> GraphProto:
+        """Return the kept nodes with the constants that they need; inputs and outputs as they were."""
+        inner, source = self.inner, self.inner.content
+        names = {name: self.capture(name) for name in sorted(self.reads & self.removed)}
+        placed = {inner.places[index]: inner.elements.protos[index] for index in keep}
+        wanted = self.reads.union(value.name for value in source.output)
+        placed.update(constant for name, constant in inner.constants.items() if name in wanted)
+        content = copy_of(source)
+        for part in ("node", "initializer", "sparse_initializer", "value_info", "quantization_annotation"):
+            content.ClearField(part)
+        for _, proto in sorted(placed.items(), key=lambda pair: pair[0]):
+            node = content.node.add()
+            node.CopyFrom(proto)
+            rename_node(node, names, self.supply)
+        content.initializer.extend(tensor for tensor in source.initializer if tensor.name in wanted)
+        content.sparse_initializer.extend(one for one in source.sparse_initializer if one.values.name in wanted)
+        content.value_info.extend(info for info in source.value_info if info.name in made)
+        return content
+
+
+def without_dims(found: TypeProto) -> TypeProto:
+    """Return a tensor type with its rank and no dimensions; other types as they are."""
+    copy = copy_of(found)
+    for dim in copy.tensor_type.shape.dim if copy.WhichOneof("value") == "tensor_type" else ():
+        dim.Clear()
+    return copy
+
+
+def stacked_type(found: TypeProto) -> TypeProto:
+    """Return the type of tensors of a type, one from each iteration, along a new first axis; its other axes stay."""
+    tensor = found.tensor_type
+    if not tensor.HasField("shape"):
+        return tensor_type(tensor.elem_type, None)
+    return tensor_type(tensor.elem_type, (None, *(dim.dim_value or None for dim in tensor.shape.dim)))
+
+
+# Rewriting a Loop or Scan around the kept part of its body: what is carried, stacked and handed out stays in step.
+
+
+@dataclass(frozen=True)
+class _Carried:
+    source: str
+    given: ValueInfoProto
+    made: ValueInfoProto
+    target: str
+
+
+@dataclass(frozen=True)
+class _Stacked:
+    made: ValueInfoProto
+    target: str
+    axis: int = 0
+    direction: int = 0
+
+
+def rewrite_loop(part: Part) -> Rewritten:
+    """Return a Loop around a part of its body.
+
+    The condition and carried values that are needed stay, as they came in or as what was captured; of a value that
+    nobody reads the last one is given. Raises CutError where a value that is needed is not known.
+    """
+    inner = part.inner
+    owner = copy_of(inner.graph.protos[inner.body.owner])
+    condition = inner.content.output[0].name
+    if condition in part.removed:
+        part.stand_in(condition, formal_inputs(inner.content)[1].name)
+    carried, stacked = _carried(part, owner), _stacked(part, owner)
+    types: dict[str, TypeProto] = {}
+    # the last value, carried: it may change its shape, and the reference evaluator stacks wrongly
+    for name, found in part.extras():
+        types[inner.shown[name]] = without_dims(found)
+        carried.append(_last_value(part, name, name))
+    if not carried and not stacked:  # a Loop must have an output
+        mirror = part.supply.fresh(f"{inner.outer[condition]}/last")
+        part.content.node.append(helper.make_node("Identity", [condition], [mirror], name=mirror))
+        carried.append(_last_value(part, condition, mirror))
+        types[inner.shown[condition]] = without_dims(part.type_of(condition))
+    leading = [*owner.input, "", ""][:2]
+    if part.known.limit and not inner.keeps_condition(part.keep):
+        leading[0] = part.known.limit
+    _assemble(part, owner, leading, carried, stacked)
+    return Rewritten(owner, None, types)
+
+
+def rewrite_scan(part: Part) -> Rewritten:
+    """Return a Scan around a part of its body.
+
+    Carried values that are needed stay, as what was captured; a value that nobody reads is stacked. Raises CutError
+    where a value that is needed is not known.
+    """
+    inner = part.inner
+    owner = copy_of(inner.graph.protos[inner.body.owner])
+    carried, stacked = _carried(part, owner), _stacked(part, owner)
+    types: dict[str, TypeProto] = {}
+    for name, found in part.extras():
+        if found.WhichOneof("value") != "tensor_type":
+            raise CutError(f"{inner.outer[name]!r} is no tensor, and a Scan can hand out nothing else")
+        types[inner.shown[name]] = stacked_type(found)
+        stacked.append(_Stacked(helper.make_value_info(name, found), inner.shown[name]))
+    set_ints(owner, "scan_output_axes", [one.axis for one in stacked])
+    set_ints(owner, "scan_output_directions", [one.direction for one in stacked])
+    _assemble(part, owner, [], carried, stacked)
+    return Rewritten(owner, None, types)
+
+
+def _assemble(
+    part: Part, owner: NodeProto, leading: Sequence[str], carried: Sequence[_Carried], stacked: Sequence[_Stacked]
+) -> None:
+    """Put inputs and outputs of an owner and its body in step. ``leading``: the owner's inputs before the carried."""
+    inner = part.inner
+    first = len(leading)
+    inputs = formal_inputs(inner.content)
+    count = states(inner.graph, inner.body)
+    scanned = list(owner.input[first + count :])
+    listed = [value for value in inner.content.input if value not in inputs and _is_initializer(part.content, value)]
+    set_messages(
+        part.content.input, [*inputs[:first], *(one.given for one in carried), *inputs[first + count :], *listed]
+    )
+    conditions = list(inner.content.output[: 1 if leading else 0])
+    set_messages(part.content.output, [*conditions, *(one.made for one in carried), *(one.made for one in stacked)])
+    owner.input[:] = [*leading, *(one.source for one in carried), *scanned]
+    owner.output[:] = [*(one.target for one in carried), *(one.target for one in stacked)]
+    set_graph(owner, inner.body.attribute, part.content)
+
+
+def _last_value(part: Part, name: str, made: str) -> _Carried:
+    """A carried value that only shows what the tensor ``name`` of the body holds in the end: ``made`` there."""
+    outer, any_shape = part.inner.outer[name], without_dims(part.type_of(name))
+    given = helper.make_value_info(part.supply.fresh(f"{outer}/before"), any_shape)
+    return _Carried(outer, given, helper.make_value_info(made, any_shape), part.inner.shown[name])
+
+
+def _carried(part: Part, owner: NodeProto) -> list[_Carried]:
+    inner = part.inner
+    inputs = formal_inputs(inner.content)
+    loop = inner.body.kind is Kind.LOOP
+    first, given_from = (1, 2) if loop else (0, 0)
+    outputs = inner.content.output
+    targets = part.owner_outputs(len(outputs) - first)
+    handed = {value.name for value in outputs}
+    found = []
+    for place in range(states(inner.graph, inner.body)):
+        given, made = inputs[given_from + place], outputs[first + place]
+        if made.name in part.removed:
+            if given.name not in part.reads | handed and not part.is_read(targets[place]):
+                continue
+            part.stand_in(made.name, "" if made.name in part.known.inner else given.name)
+        found.append(_Carried(owner.input[given_from + place], given, made, targets[place]))
+    return found
+
+
+def _stacked(part: Part, owner: NodeProto) -> list[_Stacked]:
+    inner = part.inner
+    first = 1 if inner.body.kind is Kind.LOOP else 0
+    outputs = inner.content.output
+    targets = part.owner_outputs(len(outputs) - first)
+    count = states(inner.graph, inner.body)
+    along = axes(owner, "scan_output_axes", len(targets) - count)
+    directions = axes(owner, "scan_output_directions", len(targets) - count)
+    found = []
+    for place in range(count, len(targets)):
+        made = outputs[first + place]
+        if made.name in part.removed:
+            if not part.is_read(targets[place]):
+                continue
+            part.stand_in(made.name)
+        found.append(_Stacked(made, targets[place], along[place - count], directions[place - count]))
+    return found
+
+
+def _is_initializer(content: GraphProto, value: ValueInfoProto) -> bool:
+    return value.name in initializers_of(content)
+
+
+# Rewriting an If or a function call around the kept part of its body, so that their outputs stay in step.
+
+
+def rewrite_owner(part: Part) -> Rewritten:
+    """Return the owner around a part of its body.
+
+    An output that only removed nodes gave is dropped where nobody reads it, else it is the captured value; a value
+    that nobody reads any more becomes an output. Raises CutError where a value that is needed is not known.
+    """
+    return _REWRITE[part.inner.body.kind](part)
+
+
+# ---- If
+
+
+def _rewrite_if(part: Part) -> Rewritten:
+    """Both branches keep the same outputs."""
+    inner = part.inner
+    owner = copy_of(inner.graph.protos[inner.body.owner])
+    other = next(a.g for a in owner.attribute if a.HasField("g") and a.name != inner.body.attribute)
+    targets = part.owner_outputs(len(inner.content.output))
+    kept = []
+    for place, value in enumerate(inner.content.output):
+        if value.name in part.removed:
+            if not part.is_read(targets[place]) and _is_trivial(other, place):
+                continue
+            part.stand_in(value.name)
+        kept.append(place)
+    mine = [inner.content.output[place] for place in kept]
+    theirs = [other.output[place] for place in kept if place < len(other.output)]
+    gone = [value.name for place, value in enumerate(other.output) if place not in kept]
+    types = {}
+    for name, found in part.extras():
+        mirror = part.supply.fresh(f"{inner.outer[name]}/other")
+        other.node.append(make_node("Identity", [inner.outer[name]], [mirror], name=mirror))
+        mine.append(make_value_info(name, found))
+        theirs.append(make_value_info(mirror, found))
+        types[inner.shown[name]] = found
+    set_messages(other.output, theirs)
+    _drop_dead(other, gone)
+    set_messages(part.content.output, mine)
+    owner.output[:] = [*(targets[place] for place in kept), *types]
+    set_graph(owner, inner.body.attribute, part.content)
+    return Rewritten(owner, None, types)
+
+
+def _is_trivial(branch: GraphProto, place: int) -> bool:
+    """Whether a branch's output is no work of its nodes: a constant, or a value from outside as it is."""
+    if place >= len(branch.output):
+        return True
+    producer = next((node for node in branch.node if branch.output[place].name in node.output), None)
+    if producer is None or is_constant(producer):
+        return True
+    made = {name for node in branch.node for name in node.output}
+    return producer.op_type == "Identity" and not scopes.domain_of(producer.domain) and producer.input[0] not in made
+
+
+def _drop_dead(branch: GraphProto, names: Sequence[str]) -> None:
+    """Remove the nodes that gave only these outputs, which the branch does not hand out any more."""
+    wanted = {value.name for value in branch.output}
+    wanted.update(name for node in branch.node for name in scopes.reads(node))
+    dead = [
+        at
+        for at, node in enumerate(branch.node)
+        if any(n in names for n in node.output) and not wanted & set(node.output)
+    ]
+    remove_nodes(branch, dead)
+
+
+# ---- functions
+
+
+def _rewrite_call(part: Part) -> Rewritten:
+    """What a function captures are new arguments. Where others call it too, it becomes one of its own."""
+    inner = part.inner
+    graph = inner.graph
+    owner = copy_of(graph.protos[inner.body.owner])
+    key = scopes.call_key(owner)
+    function: FunctionProto = copy_of(graph.functions[key])
+    targets = part.owner_outputs(len(function.output))
+    outputs = []
+    for name, target in zip(list(function.output), targets):  # noqa: B905 - equally long
+        if name in part.removed:
+            if not part.is_read(target):
+                continue
+            part.stand_in(name)
+        outputs.append((name, target))
+    types = {}
+    for name, found in part.extras():
+        outputs.append((name, inner.shown[name]))
+        types[inner.shown[name]] = found
+    arguments = [*owner.input, *[""] * len(function.input)][: len(function.input)] if part.captured else owner.input
+    owner.input[:] = [*arguments, *(inner.outer[name] for name in part.captured)]
+    owner.output[:] = [target for _, target in outputs]
+    function.input[:] = [*function.input, *part.captured.values()]
+    function.output[:] = [name for name, _ in outputs]
+    set_messages(function.node, list(part.content.node))
+    if hasattr(function, "value_info"):
+        set_messages(function.value_info, list(part.content.value_info))
+    if not any(not scopes.domain_of(entry.domain) for entry in function.opset_import):
+        function.opset_import.extend(e for e in graph.model.opset_import if not scopes.domain_of(e.domain))
+    if _calls(part) > 1:
+        names = {function_key[1] for function_key in graph.functions}
+        number = next(at for at in range(2, len(names) + 3) if f"{function.name}_{at}" not in names)
+        function.name = owner.op_type = f"{function.name}_{number}"
+    return Rewritten(owner, function, types)
+
+
+def _calls(part: Part) -> int:
+    model = part.inner.graph.model
+    key = scopes.call_key(part.inner.graph.protos[part.inner.body.owner])
+    places = [list(model.graph.node), *(list(function.node) for function in model.functions)]
+    return sum(scopes.call_key(node) == key for nodes in places for node in scopes.all_nodes(nodes))
+
+
+_REWRITE: Mapping[Kind, Callable[[Part], Rewritten]] = {
+    Kind.IF: _rewrite_if,
+    Kind.LOOP: rewrite_loop,
+    Kind.SCAN: rewrite_scan,
+    Kind.FUNCTION: _rewrite_call,
+}
 
 
 def cut_inside(

@@ -9,12 +9,11 @@ from typing import Any
 
 from onnx import ModelProto, TypeProto, shape_inference
 
-from runner.model.errors import ModelError
+from runner.errors import ModelError
 from runner.model.graph import scopes
-from runner.model.graph.protobuf_edits import copy_of
+from runner.model.graph.edits import copy_of
 from runner.model.values.value_types import declares_type
-from runner.program_name import install
-from runner.text import one_line
+from runner.text import install, one_line
 
 MODES = ("onnx", "symbolic")
 

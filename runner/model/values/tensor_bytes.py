@@ -1,4 +1,6 @@
-"""How a tensor's elements lie in memory: bits per element, raw little-endian bytes, plausibility of sizes.
+"""Elements of tensors: their bytes, the ranges of their types, and where they lie in a file.
+
+How a tensor's elements lie in memory: bits per element, raw little-endian bytes, plausibility of sizes.
 
 The ONNX specification (``onnx.proto``, message TensorProto) says which field holds which dtype and how sub-byte types
 are packed.
@@ -8,13 +10,18 @@ Dtypes are plain numbers, so that a model with a dtype newer than the installed 
 from __future__ import annotations
 
 import math
+import mmap
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
-from runner.model.values import dtypes
+from runner.model.values import dtypes, wire
+from runner.model.values.dtypes import is_integer, limits_of
 
 STRING = dtypes.STRING
 # bits of one element, by onnx.TensorProto.DataType; strings have no fixed size; no runtime has FLOAT6E2M3, FLOAT6E3M2
@@ -147,3 +154,110 @@ def _whole(entries: Mapping[str, str], key: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         raise ValueError(f"external data with {key}={text!r}: it must be a number of bytes")
     return int(text)
+
+
+# Ranges of element types: which values do not fit, and clipping to the range.
+
+Array = np.ndarray[Any, Any]
+
+
+def range_of(dtype: int) -> tuple[float, float] | None:
+    """Return the least and the largest finite number of an ONNX type; None for booleans, and for what is no number."""
+    ends = limits_of(dtype)
+    if ends is None or dtype == TensorProto.BOOL:
+        return None
+    return min(ends[0], 0), ends[1]
+
+
+def beyond(array: Array, dtype: int) -> Array:
+    """Return which elements an ONNX type cannot hold, as booleans.
+
+    The ends of an integer type are no numbers beyond those of another one: they stand for as far as it goes.
+    """
+    ends = range_of(dtype)
+    found = np.zeros(array.shape, bool)
+    if ends is None or array.dtype.kind in "OSUbc":
+        return found
+    least, largest = ends
+    if array.dtype.kind in "iu":
+        own = np.iinfo(array.dtype)
+        if largest < own.max:
+            found |= array > largest
+        if least > own.min:
+            found |= array < least
+        if is_integer(dtype):
+            found &= (array != own.max) & ((array != own.min) | (own.min == 0))
+        return found
+    wide = array.astype(np.float64)
+    if is_integer(dtype):
+        return ~((wide > least - 1) & (wide < largest + 1))  # NaN and Inf are beyond as well
+    return np.isfinite(wide) & ((wide > largest) | (wide < least))
+
+
+def clipped(array: Array, dtype: int) -> Array:
+    """Return numbers with those beyond the range of an ONNX type as its least and largest ones."""
+    ends = range_of(dtype)
+    if ends is None or array.dtype.kind in "OSUbc":
+        return array
+    least, largest = ends
+    if array.dtype.kind in "iu":
+        own = np.iinfo(array.dtype)
+        return np.clip(array, max(least, own.min), min(largest, own.max)).astype(array.dtype)
+    wide = array.astype(np.float64)
+    if is_integer(dtype):
+        # the largest int64 has no float64: the next one would wrap
+        top = float(largest) if int(float(largest)) == largest else float(np.nextafter(float(largest), 0))
+        return np.clip(np.nan_to_num(wide), least, top)
+    return np.where(beyond(array, dtype), np.clip(wide, least, largest), wide)
+
+
+# The elements of a recorded tensor where they lie in its file: memory-mapped, so that large ones cost no copy.
+#
+# This module also runs in workers under older interpreters (Python 3.8, onnx 1.13, numpy 1).
+
+# number of the field raw_data of TensorProto
+_RAW_DATA = 9
+_SMALL = 1 << 20
+"""A smaller file is read: a map costs a system call and a file handle that stays open."""
+
+
+def content(path: Path) -> Any:
+    """Return what a file holds, as bytes or a map that cannot be written. Raises OSError."""
+    with Path(path).open("rb") as file:
+        if os.fstat(file.fileno()).st_size < _SMALL:
+            return file.read()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def split(data: Any) -> tuple[TensorProto, Any]:
+    """Return a serialized tensor without its raw data, and that: a view of ``data``, or None where it has none.
+
+    Raises ValueError for what is no TensorProto.
+    """
+    rest, raw, at = bytearray(), None, 0
+    while at < len(data):
+        start, (number, kind, body, at) = at, wire.field(data, at)
+        if at > len(data):
+            raise ValueError("cut off")
+        if (number, kind) == (_RAW_DATA, wire.BYTES):
+            raw = memoryview(data)[body:at]  # of a field that is given twice the last one counts
+        else:
+            rest += data[start:at]
+    tensor = TensorProto()
+    try:
+        tensor.ParseFromString(bytes(rest))
+    except Exception as error:  # the class that protobuf raises differs between its versions
+        raise ValueError(str(error)) from error
+    return tensor, raw
+
+
+def array_of(tensor: TensorProto, raw: Any) -> Any:
+    """Return a view of raw data as an array; None where its elements do not lie there as numpy has them."""
+    bits = BITS.get(tensor.data_type, 0)
+    if raw is None or not bits or bits % 8:
+        return None
+    # what onnx makes of no elements tells the type that it takes for them: before 1.19 that is not of the same width
+    kind = numpy_helper.to_array(TensorProto(data_type=tensor.data_type, dims=[0], raw_data=b"")).dtype
+    if kind.itemsize * 8 != bits:
+        return None
+    return np.frombuffer(raw, kind).reshape(tuple(tensor.dims))

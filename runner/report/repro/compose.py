@@ -1,4 +1,6 @@
-"""A script made of templates: of their functions and classes those that ``main`` needs, and what these import.
+"""A script made of templates, literals, and the source that runs a backend.
+
+A script made of templates: of their functions and classes those that ``main`` needs, and what these import.
 
 A template is Python source; a line that ends in ``#? name`` stays if that value is given, after ``#? !name`` if not.
 Values are names in upper case.
@@ -7,16 +9,84 @@ Values are names in upper case.
 from __future__ import annotations
 
 import ast
+import math
+import pprint
 import re
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from runner.report.repro.literal import set_together
+from runner.backends.onnxruntime import LEVELS
+from runner.backends.trt.build_options import bytes_of, capability_of, range_of
+from runner.backends.trt.library import MODULES
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, TensorRtBackend
+
+# Python source of plain values: no text among them can become code.
+
+
+class _Endless(float):
+    """A number whose source is a call: an infinity has no literal."""
+
+    def __repr__(self) -> str:
+        return f'float("{float.__repr__(self)}")'
+
+
+def set_to(variable: str, value: Any, width: int, *, fill: bool = False) -> str:
+    """Return the source that sets a variable, over several lines if it is long. ``fill``: over as few as there can be.
+
+    ``repr`` escapes whatever could end a string or hide in it.
+    """
+    indent = len(variable) + len(" = ")
+    text = pprint.pformat(_plain(value), width=width - indent, sort_dicts=False, compact=fill)
+    return f"{variable} = " + text.replace("\n", "\n" + " " * indent)
+
+
+def set_together(values: Mapping[str, Any], width: int) -> Iterator[str]:
+    """Yield the sources that set variables, in as few lines as there can be: as many on one as there is room for."""
+    line: dict[str, str] = {}
+    for variable, value in values.items():
+        longer = {**line, variable: inline(value)}
+        if line and len(_one_line(longer)) > width:
+            yield _one_line(line)
+            longer = {variable: inline(value)}
+        line = longer
+        if len(_one_line(line)) > width:
+            yield set_to(variable, value, width, fill=True)
+            line = {}
+    if line:
+        yield _one_line(line)
+
+
+def _one_line(sources: Mapping[str, str]) -> str:
+    return f"{', '.join(sources)} = {', '.join(sources.values())}"
+
+
+def inline(value: Any) -> str:
+    """Return the source of a value on one line."""
+    return repr(_plain(value))
+
+
+def call(function: str, *values: Any, on: str = "") -> str:
+    """Return the source of a call with values, after the variable ``on`` if one is named, on one line."""
+    return f"{function}({', '.join([*([on] if on else []), *map(inline, values)])})"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, Mapping):
+        return {str(_plain(name)): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return (tuple if isinstance(value, tuple) else list)(map(_plain, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return _Endless(value)
+    return value if value is None or type(value) in (bool, int, float, str) else str(value)
+
 
 _DEFINED = (ast.FunctionDef, ast.ClassDef)
 _MARK = re.compile(r"  #\? (!?)(\w+)$")
@@ -137,3 +207,85 @@ def _free(definition: ast.AST) -> frozenset[str]:
 def _text(node: ast.FunctionDef | ast.ClassDef, lines: Sequence[str]) -> str:
     first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
     return "\n".join(lines[first - 1 : node.end_lineno])
+
+
+# How a backend ran, as the source of a function that runs it so again, and as values that a build needs.
+
+_EXTENSIONS = "onnxruntime_extensions"  # the package that brings custom operators, and is known by its name
+ROUNDED = "rounded.onnx"
+"""The model that is run where low precision is emulated."""
+RUNTIMES = frozenset({"onnxruntime", "onnx_reference", "tensorrt"})
+"""What a script runs by itself; other packages may add more."""
+
+
+def rounds(settings: BackendSettings) -> bool:
+    """Whether a model that rounds was run in place of the model itself."""
+    return isinstance(settings, OnnxRuntimeBackend) and settings.rounding in (Rounding.on, Rounding.strict)
+
+
+def runner(role: str, settings: BackendSettings, cwd: Path) -> str:
+    """Return the source of a function ``role(model, inputs)`` that runs a model as it was run.
+
+    ``cwd``: where the user stands, whom paths are relative to.
+    """
+    source = template(settings.name).replace("def run(", f"def {role}(").replace("ROLE", role)
+    if not isinstance(settings, OnnxRuntimeBackend):
+        return source
+    disabled, plugged = settings.disabled_optimizers, [*settings.provider_libraries]
+    used = "None" if plugged else "providers"  # a session takes those of libraries from its options
+    used += f", disabled_optimizers={inline(disabled)}" if disabled else ""
+    before = [f"model = str(HERE / {inline(ROUNDED)})"] if rounds(settings) else []
+    for word, text in (
+        ("OPTIONS", "\n    ".join([*before, *session_options(settings, cwd)])),
+        ("PROVIDERS", inline(providers(settings))),
+        (", *PLUGGED", f", *{inline(plugged)}" if plugged else ""),
+        ("USED", used),
+    ):
+        source = source.replace(word, text)
+    return source
+
+
+def providers(settings: OnnxRuntimeBackend) -> list[Any]:
+    """Return the providers: the name of each, or that and its options."""
+    found: list[Any] = []
+    for one in settings.providers:
+        found += [(name, dict(given or {})) for name, given in one.items()] if isinstance(one, Mapping) else [one]
+    return found
+
+
+def session_options(settings: OnnxRuntimeBackend, cwd: Path) -> list[str]:
+    """Return the lines that make the options of a session, as ``options``."""
+    told = {one[0]: one[1] for one in providers(settings) if isinstance(one, tuple)}
+    level = "ORT_DISABLE_ALL" if rounds(settings) else LEVELS[settings.optimization.value]
+    lines = [
+        "options = onnxruntime.SessionOptions()",
+        f"options.intra_op_num_threads = {settings.threads:d}",
+        f"options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.{level}",
+    ]
+    for name, text in settings.session_options.items():
+        lines.append(call("set_option", name, str(text), on="options"))
+    for name, text in settings.config_entries.items():
+        lines.append(call("options.add_session_config_entry", name, str(text)))
+    lines += [call("register", _library(library, cwd), on="options") for library in settings.custom_ops]
+    for name, path in settings.provider_libraries.items():
+        library = _library(path, cwd) if "/" in path or path.endswith((".so", ".dylib")) else path
+        lines.append(call("plug_in", name, library, told.get(name, {}), on="options"))
+    return lines
+
+
+def _library(library: str, cwd: Path) -> str:
+    return library if library == _EXTENSIONS else str(cwd / Path(library).expanduser())
+
+
+def values_of(settings: TensorRtBackend, cwd: Path) -> dict[str, Any]:
+    """Return what is set of a build, with whole paths, sizes in bytes, and ranges as three lists."""
+    wanted = settings.flavor.value
+    return {
+        **vars(settings),
+        "modules": [name for flavor, names in MODULES.items() if wanted in (flavor, "auto") for name in names],
+        "plugins": [_library(path, cwd) for path in settings.plugins],
+        "memory_pools": {name: bytes_of(name, size) for name, size in settings.memory_pools.items()},
+        "compute_capabilities": [capability_of(str(one)) for one in settings.compute_capabilities],
+        "profiles": {name: range_of(name, given) for name, given in settings.profiles.items()},
+        "shape_values": {name: range_of(name, given) for name, given in settings.shape_values.items()},
+    }

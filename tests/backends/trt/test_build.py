@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from runner.backends.trt.load_library import has_gpu
+from runner.backends.trt.library import has_gpu
 from runner.workers.pool import Pool
 from runner.workers.reply import Reply
 

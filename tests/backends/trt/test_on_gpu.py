@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.trt_faults import FAULTS, Bench, Fault
-from runner.workers.leases.visible_gpus import installed, usable
+from runner.workers.gpus import installed, usable
 from runner.workers.pool import Pool
 
 SOUND = [fault for fault in FAULTS if fault.ends == "right" and not fault.planted]

@@ -27,7 +27,7 @@ ANSWERS = {
 }
 REAL = """
 import json, re, sys
-from runner.backends.trt.load_library import load
+from runner.backends.trt.library import load
 api = load("tensorrt_rtx").api
 
 def arguments(text):
@@ -107,7 +107,7 @@ def test_it_has_the_binding_s_names_arguments_and_numbers(rtx_python: str, tmp_p
 
 def test_an_allocator_is_made_by_the_real_binding(rtx_python: str) -> None:
     script = (
-        "from runner.backends.trt.load_library import load; from runner.backends.trt.output_buffers import allocator;"
+        "from runner.backends.trt.library import load; from runner.backends.trt.gpu_memory import allocator;"
         "api = load('tensorrt_rtx').api; made = allocator(api);"
         "print(isinstance(made, api.IOutputAllocator) * 1)"
     )

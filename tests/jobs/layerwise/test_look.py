@@ -9,9 +9,7 @@ from typing import Any, cast
 import pytest
 from onnx import TensorProto, helper
 
-from runner.jobs.layerwise.look import Look
-from runner.jobs.layerwise.marking import HIDES, SAME, Marking
-from runner.jobs.layerwise.subject import Layers
+from runner.jobs.layerwise.look import HIDES, SAME, Layers, Look, Marking
 from runner.model.graph.graph_index import Graph
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker

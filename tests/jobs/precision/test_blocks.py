@@ -6,8 +6,8 @@ import onnx
 import onnx.parser
 from onnx import ModelProto, TensorProto
 
-from runner.jobs.precision.cast.layers import Pair, layers
-from runner.jobs.precision.search_units import blocks
+from runner.jobs.precision.layers import Pair, layers
+from runner.jobs.precision.prepare_search import blocks
 
 PAIR = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)
 

@@ -9,22 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from runner.engine.reliability import IndistinctError, Reliability
+from runner.engine.search_run import Budget
+from runner.engine.session import PROVEN_BY, Session
+from runner.engine.session_question import NOTHING, Ending
 from runner.errors import CannotJudge
-from runner.jobs.precision.question import Margin
+from runner.jobs.precision.mixed_model import Margin
 from runner.judgment import MEASURE
 from runner.schema.checker import Flaky
-from runner.session.inquiry import Budget
-from runner.session.question import NOTHING
-from runner.session.reliability import IndistinctError, Reliability
-from runner.session.result import Ending
-from runner.session.session import PROVEN_BY, Session
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.search import Claim
 from strategies.trial import Trial
+from tests.engine.test_session import FAIL, PASS, Rule
 from tests.jobs.precision.test_question import COUNT, answered, mixing_of, rule_of
 from tests.matrix import sample
-from tests.session.test_session import FAIL, PASS, Rule
 
 
 @dataclass(frozen=True)

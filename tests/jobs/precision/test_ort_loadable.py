@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.jobs.precision.ort_load_result import Loads
+from runner.jobs.precision.mixed_model import Loads
 from tests.harness import SHARED, Run, by_command, check_script, winnow
 
 WIDTH = 16

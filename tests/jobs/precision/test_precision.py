@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.harness import ROOT, Run, winnow
 from tests.matrix import sample
-from tests.report.page.collect.pages import page_in
+from tests.report.page.pages import page_in
 
 SIZE = 24
 
@@ -337,7 +337,7 @@ def test_a_disk_that_is_full_when_the_model_is_handed_over(tmp_path: Path) -> No
     text = '<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[4] y) <float up = {60000.0}>'
     onnx.save(onnx.parser.parse_model(f"{text} {{ [up] a = Mul(x, up) [down] y = Div(a, up) }}"), tmp_path / "m.onnx")
     body = (
-        "import errno\nfrom runner.session.handover import HandOver\n"
+        "import errno\nfrom runner.engine.min_good import HandOver\n"
         "def full(*_): raise OSError(errno.ENOSPC, 'No space left on device', 'mixed.onnx')\n"
         "HandOver.write = full\nfrom runner.__main__ import main\nmain()"
     )

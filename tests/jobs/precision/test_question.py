@@ -9,22 +9,20 @@ from pathlib import Path
 import pytest
 
 from runner.checkers.interactive import Undo
+from runner.engine.reliability import IndistinctError, Reliability
+from runner.engine.repeated_checks import TRUST_PHASES
+from runner.engine.search_run import Means
+from runner.engine.session import Session
+from runner.engine.session_question import Ending
 from runner.errors import CannotJudge
-from runner.jobs.precision.mixed_model import Mixing
-from runner.jobs.precision.ort_load_fixes import Loading
-from runner.jobs.precision.ort_load_result import Loads
-from runner.jobs.precision.question import Margin, Raising
+from runner.jobs.precision.mixed_model import Loading, Loads, Margin, Mixing, Raising
 from runner.schema.checker import Flaky
-from runner.session.inquiry import Means
-from runner.session.reliability import IndistinctError, Reliability
-from runner.session.result import Ending
-from runner.session.session import Session
-from runner.session.trust.check_counts import TRUST_PHASES
 from runner.verdict import Raised, Signature, Verdict
 from strategies.outcome import Outcome
-from strategies.precision import Prior, precision
+from strategies.precision import precision
+from strategies.search import Prior
 from strategies.trial import Trial
-from tests.session.test_session import FAIL, PASS, Hands, Rule, session
+from tests.engine.test_session import FAIL, PASS, Hands, Rule, session
 
 COUNT = 24
 DIFFERENT = Verdict(Outcome.DIFFERENT, Signature("check", "exit 3"), seconds=1.0)

@@ -11,8 +11,8 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from runner.jobs.precision.search_units import Units
-from strategies.precision import Prior
+from runner.jobs.precision.prepare_search import Units
+from strategies.search import Prior
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_ort_loadable import assert_loads, network
 from tests.matrix import sample

@@ -14,7 +14,7 @@ import pytest
 from onnx import helper
 
 from runner.judgment import Experiment
-from runner.report.sections.cause_section import REFERENCE_TOO, rows, sentence, told
+from runner.report.cause_section import REFERENCE_TOO, rows, sentence, told
 from strategies.outcome import Outcome
 from tests.harness import by_command, check_script, command, winnow
 from tests.jobs.reduce.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair

@@ -12,16 +12,16 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from runner.engine.reliability import Reliability
 from runner.errors import CannotJudge
 from runner.schema.checker import Flaky
-from runner.session.reliability import Reliability
 from strategies.outcome import Outcome
 from strategies.trial import Trial
+from tests.engine.test_reliability import flaky
+from tests.engine.test_session import FAIL, PASS, Hands, session
 from tests.harness import by_command, check_script, interrupted, winnow
 from tests.jobs.reduce.test_hard_failures import QUICK, X, plain, saved
 from tests.model.models import model_of
-from tests.session.test_reliability import flaky
-from tests.session.test_session import FAIL, PASS, Hands, session
 
 ALL = "strategy.find=all"
 

@@ -9,8 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.jobs.reduce.first_look.nodes_between import between
-from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
+from runner.jobs.reduce.first_look import between, named_operators, named_tensors
 from runner.model.graph.graph_index import Graph
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.reduce.test_cause import command, pair

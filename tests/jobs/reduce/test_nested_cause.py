@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import AttributeProto, helper, numpy_helper
 
-from runner.cli.screen.list_runs import list_runs
+from runner.cli.list_runs import list_runs
 from runner.sweeps.table import Row, screen
 from tests.harness import winnow
 

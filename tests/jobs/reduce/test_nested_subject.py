@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from runner.candidate import Candidate, Invalid, Sample
-from runner.jobs.reduce.nested.body_subject import Inside
+from runner.jobs.reduce.nested_graphs import BodySubject as Inside
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole

@@ -15,7 +15,7 @@ from benchmarks.random_faults.graphs import RandomModel
 from benchmarks.random_faults.solve import COMMAND, JUDGINGS, MEASURES, VERDICTS, Judging, Solved, solve
 from benchmarks.random_faults.target import Target
 from runner.judgment import CauseStatus, Experiment, milder
-from runner.model.graph.splice_good_values import depends_on
+from runner.model.graph.cut import depends_on
 from strategies.outcome import Outcome
 from strategies.search import Claim
 from strategies.trial import Trial

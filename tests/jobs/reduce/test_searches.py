@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.jobs.reduce.searches import searching
+from runner.engine.session import Session
+from runner.jobs.reduce.run import searching
 from runner.schema.strategy import FirstEnd, ReduceSettings
-from runner.session.session import Session
 from strategies.registry import for_tasks
 from strategies.trial import Trial
-from tests.session.test_session import needs, session
+from tests.engine.test_session import needs, session
 
 
 @pytest.mark.parametrize("kind", for_tasks(ReduceSettings.tasks))

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from runner.jobs.reduce.cause.prove_cause import ANOTHER
+from runner.jobs.reduce.prove_cause import ANOTHER
 from runner.judgment import got_further
-from runner.report.sections.cause_section import told
+from runner.report.cause_section import told
 from runner.verdict import Signature
 from tests.harness import winnow
 from tests.jobs.reduce.test_cause import CHECK, COMPARE, answers, command, pair

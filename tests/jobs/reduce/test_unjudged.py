@@ -10,7 +10,8 @@ import pytest
 from onnx import helper
 
 from tests.harness import Run, by_command, check_script, winnow
-from tests.jobs.reduce.test_hard_failures import X, chain, model_of, plain, saved
+from tests.jobs.reduce.test_hard_failures import X, chain, plain, saved
+from tests.model.models import model_of
 
 
 def test_why_verdicts_are_not_known_is_said_everywhere(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.checkers.backend_run import Side
-from runner.jobs.reduce.cause.exact_values import Exact
-from runner.jobs.reduce.cause.who_is_right import WhoIsRight
+from runner.checkers.candidate_runs import Side
+from runner.jobs.reduce.exact_values import Exact, WhoIsRight
 from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend
 from tests.harness import Run, winnow
 from tests.jobs.reduce.test_cause import COMPARE, pair

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.checkers.failure_measure import LARGEST, Measure
-from runner.jobs.reduce.cause.prove_cause import MILDER
+from runner.checkers.failure_text import LARGEST, Measure
+from runner.jobs.reduce.prove_cause import MILDER
 from runner.schema.checker import Better
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_cause import pair

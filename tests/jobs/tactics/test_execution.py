@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from tests.fake_tensorrt import Installed, install
 from tests.harness import PRETENDED_GPUS, Run, winnow, without_nvml
-from tests.report.page.collect.pages import page_in
+from tests.report.page.pages import page_in
 
 
 def run(folder: Path, made: Installed, *options: str) -> Run:

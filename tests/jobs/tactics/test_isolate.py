@@ -20,17 +20,16 @@ from hydra import compose, initialize_config_dir
 from onnx import TensorProto, helper
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import BackendRun
+from runner.checkers.candidate_runs import BackendRun
 from runner.checkers.checker import Tools
-from runner.checkers.registry import build as build_checker
-from runner.cli.config.compose import to_settings
-from runner.cli.config.sources import register
+from runner.checkers.checker import build as build_checker
+from runner.cli.compose import register, to_settings
 from runner.jobs.job import Job
-from runner.jobs.tactics.build_before_check import Building
 from runner.jobs.tactics.recorded_tactics import read, write
-from runner.jobs.tactics.repeat_and_isolate import Bench
+from runner.jobs.tactics.run import Bench
 from runner.jobs.tactics.run import _bench as bench_of
-from runner.loading.load import load
+from runner.jobs.tactics.subject import Building
+from runner.reference.load import load
 from runner.report.summary import Summary
 from runner.schema.installed_choices import CONF
 from runner.verdict import Signature

@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
-from runner.jobs.triage.flowchart import BOXES, NAMES, OF_THE_MODEL, branch, decisions, next_step
-from runner.jobs.triage.reproduced_failure import SEEN
-from runner.jobs.triage.situation import Situation
-from runner.jobs.triage.step_result import Ended
-from runner.jobs.triage.transcript import PART, Known
-from runner.jobs.triage.verdict import (
+from runner.jobs.triage.flowchart import (
     AT_THE_EDGE,
+    BOXES,
     MODELS_OWN,
     MODELS_OWN_RECORDED,
+    NAMES,
+    OF_THE_MODEL,
     PLAIN_IS_FINITE,
+    branch,
+    decisions,
+    next_step,
     told_passes,
     verdict,
 )
+from runner.jobs.triage.situation import Situation
+from runner.jobs.triage.transcript import PART, SEEN, Ended, Known
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)
 HERE = Situation(strategies=STRATEGIES)

@@ -9,19 +9,17 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.jobs.triage.repeated_warnings import said_once
+from runner.jobs.triage.run import said_once
 from runner.jobs.triage.situation import Situation, situation_of
-from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
-from runner.jobs.triage.transcript import Known
-from runner.jobs.triage.triage_summary import combined, untrue_of
-from runner.loading.load import RANDOM_INPUTS
+from runner.jobs.triage.summary import combined, untrue_of
+from runner.jobs.triage.transcript import Ended, Known
+from runner.reference.load import RANDOM_INPUTS
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
 from runner.schema.diagnosis import TriageSettings
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
-from runner.schema.root import Settings
-from runner.schema.run import BudgetSettings
+from runner.schema.root import BudgetSettings, Settings
 
 SETTINGS = Settings(
     model="net.onnx",

@@ -12,9 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.errors import UsageError
-from runner.jobs.workaround.earlier_findings import Findings, findings
-from runner.jobs.workaround.remedies import together
-from runner.jobs.workaround.remedy import Remedy, Tried, ranked
+from runner.jobs.workaround.remedies import Findings, Remedy, Tried, findings, ranked, together
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.optimizer_defect import defective, loads
 

@@ -16,8 +16,8 @@ from benchmarks.page_values import page as page_of_values
 from benchmarks.pages import SCHEMES, WIDTHS, Loaded, browser, loaded, serious
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.page import html
-from runner.report.page.collect.graph_columns import columns
 from runner.report.page.data import PagePrecision
+from runner.report.page.graph_columns import columns
 from runner.report.page.html import page_text, write_page
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, parser, shape_inference
 
-from runner.jobs.precision.cast.quantized_copies import add_quantized
+from runner.jobs.precision.ranking import add_quantized
 from tests.jobs.precision.cast.test_shared_pairs import FP32, X, mixer, model, run
 
 

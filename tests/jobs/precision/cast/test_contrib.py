@@ -12,12 +12,11 @@ import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from runner.backends.emulation.rounding import rounded
-from runner.backends.ort.contrib_schemas import contrib_schemas
-from runner.jobs.precision.cast.convert_weights import convert
-from runner.jobs.precision.cast.infer_types import inferred
-from runner.jobs.precision.cast.layers import Pair, layers, schemas_of
-from runner.jobs.precision.cast.mixer import Mixer
-from runner.jobs.precision.cast.operator_types import contrib_of
+from runner.backends.onnxruntime import contrib_schemas
+from runner.jobs.precision.layers import Pair, contrib_of, layers, schemas_of
+from runner.jobs.precision.mixer import Mixer
+from runner.jobs.precision.prepare_model import inferred
+from runner.jobs.precision.weights import convert
 from runner.model.graph import scopes
 
 FP32, FP16, INT32, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64

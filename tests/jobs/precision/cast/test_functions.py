@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import parser
 
-from runner.jobs.precision.cast.inline_functions import inlined
+from runner.jobs.precision.prepare_model import inlined
 
 TEXT = """<ir_version: 10, opset_import: ["":18, "my":1]>
 g (float[2,3] x, bool c) => (float[2,3] y, float[2,3] z) {

@@ -10,10 +10,9 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper, parser, shape_inference
 
-from runner.jobs.precision.cast.convert_weights import convert
-from runner.jobs.precision.cast.layers import Pair, layers, quantized_layers
-from runner.jobs.precision.cast.mixer import Mixer
-from runner.jobs.precision.cast.qdq_pairs import pairs_of
+from runner.jobs.precision.layers import Pair, layers, pairs_of, quantized_layers
+from runner.jobs.precision.mixer import Mixer
+from runner.jobs.precision.weights import convert
 from runner.model.graph import scopes
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16

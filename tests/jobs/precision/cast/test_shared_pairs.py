@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
 
-from runner.jobs.precision.cast.convert_weights import convert
-from runner.jobs.precision.cast.layers import Pair, layers, quantized_layers
-from runner.jobs.precision.cast.mixer import Mixer
+from runner.jobs.precision.layers import Pair, layers, quantized_layers
+from runner.jobs.precision.mixer import Mixer
+from runner.jobs.precision.weights import convert
 from runner.model.graph import scopes
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16

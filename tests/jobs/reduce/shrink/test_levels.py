@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.jobs.reduce.shrink.levels import Levels
+from runner.jobs.reduce.shrunk_subject import Levels
 from strategies.outcome import Answer
 from strategies.search import Claim
 

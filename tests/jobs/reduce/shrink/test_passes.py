@@ -15,16 +15,16 @@ import pytest
 from onnx import helper, numpy_helper
 
 from runner import api
-from runner.jobs.reduce.shrink.passes import Shrinking
+from runner.engine.check_trials import Judge
+from runner.engine.repeated_checks import Tally
+from runner.engine.search_run import Budget, Means
+from runner.engine.session import Session, Stage
+from runner.engine.session_question import Ending, Standing
+from runner.engine.subject import Kept
+from runner.jobs.reduce.shrink import Shrinking
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize
-from runner.session.inquiry import Budget, Means
-from runner.session.judge import Judge, Tally
-from runner.session.result import Ending
-from runner.session.session import Session
-from runner.session.stage import Stage, Standing
-from runner.session.subject import Kept
 from runner.verdict import UNFIT, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial

@@ -14,10 +14,8 @@ from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.candidate import Sample
-from runner.jobs.reduce.shrink.default_attributes import DefaultAttributes
-from runner.jobs.reduce.shrink.plain_floats import PlainFloats
-from runner.jobs.reduce.shrink.shorter_names import ShorterNames
-from runner.jobs.reduce.shrink.shrunk_subject import Feeds, Whole
+from runner.jobs.reduce.shrunk_subject import Feeds, Whole
+from runner.jobs.reduce.simpler_values import DefaultAttributes, PlainFloats, ShorterNames
 from runner.model.values import recorded
 from tests.harness import by_command, check_script, winnow
 from tests.model.models import model_of, tensor
@@ -182,7 +180,7 @@ def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_p
     together = winnow(*words, folder=tmp_path / "together")
     alone = tmp_path / "alone"
     patched = (
-        "from runner.jobs.reduce.shrink.passes import Shrinking\n"
+        "from runner.jobs.reduce.shrink import Shrinking\n"
         "Shrinking._together = lambda self, one: []\n"
         "from runner.__main__ import main\n"
         "main()"

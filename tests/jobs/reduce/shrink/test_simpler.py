@@ -14,10 +14,10 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.candidate import Sample
-from runner.jobs.reduce.shrink import smaller_shapes
-from runner.jobs.reduce.shrink.shrunk_subject import Whole
-from runner.jobs.reduce.shrink.simpler_values import SimplerValues
-from runner.jobs.reduce.shrink.smaller_shapes import SmallerShapes
+from runner.jobs.reduce import smaller_shapes
+from runner.jobs.reduce.shrunk_subject import Whole
+from runner.jobs.reduce.simpler_values import SimplerValues
+from runner.jobs.reduce.smaller_shapes import SmallerShapes
 from runner.model.graph.cut import CutError
 from runner.model.values import recorded
 from runner.model.values.recipes import Kind, recognize
@@ -111,8 +111,8 @@ import sys
 from pathlib import Path
 from onnx import TensorProto, helper
 from runner.candidate import Sample
-from runner.jobs.reduce.shrink.shrunk_subject import Whole
-from runner.jobs.reduce.shrink.smaller_shapes import SmallerShapes
+from runner.jobs.reduce.shrunk_subject import Whole
+from runner.jobs.reduce.smaller_shapes import SmallerShapes
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.values import recorded, tensor_bytes

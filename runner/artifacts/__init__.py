@@ -1,1 +1,0 @@
-"""What is kept of each iteration, and where."""

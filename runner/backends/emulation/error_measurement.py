@@ -1,0 +1,298 @@
+"""Measuring layers: errors and ranges of each, from one run with scalar outputs added.
+
+How much error each layer introduces when it alone runs in low precision: one instrumented run of the whole model.
+
+The model runs in its high precision; beside each layer stands a copy that reads rounded inputs and rounds what it
+makes, and the largest difference of the two is taken, relative to the largest value. So an error is seen where it
+comes from, not where it arrives. Ranges come from the same run. What a nested graph measures leaves it through
+additional outputs of its owner: a branch that was not taken tells nothing, of a loop the worst iteration counts.
+"""
+
+# ruff: noqa: UP006, UP035, PLC0415
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Tuple
+
+from runner.backends import tensor_files
+from runner.backends.emulation.rounding import unoptimized_session
+from runner.backends.errors import StageError
+from runner.backends.nested_graphs import bodies
+from runner.backends.numpy_arrays import to_array
+
+# Adds scalar outputs that measure each layer's error and range, nested graphs included.
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+
+
+_FLOAT, _INT64 = 1, 7
+UNMEASURED = -1.0
+"""What a gauge shows in a branch that was not taken; all others show magnitudes."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """``low``: an element type, ``largest``: its largest number. Graphs go by their number in reading order.
+
+    ``layers``: (index of a layer, its graph, an output of its node), to be copied and rounded. ``beside``: (index of a
+    layer, its graph, a tensor that it makes, what stands beside that in low precision). ``tensors``: (graph, name) of
+    which the range is wanted. ``clamped``: weights with values beyond the range of the low type.
+    """
+
+    low: int
+    largest: float
+    layers: Sequence[Tuple[int, int, str]]
+    beside: Sequence[Tuple[int, int, str, str]]
+    tensors: Sequence[Tuple[int, str]]
+    clamped: FrozenSet[str]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Float tensors that are seen in a graph, and which of them are weights."""
+
+    floats: FrozenSet[str]
+    weights: FrozenSet[str]
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """An output ``name`` that measures something; ``kind``: what, ``of``: which layer, tensor or node."""
+
+    name: str
+    kind: str
+    of: int | str
+
+
+class Additions:
+    """Collects nodes and gauges for one graph; names of what they make begin with ``stem``."""
+
+    def __init__(self, stem: str) -> None:
+        from onnx import helper
+
+        self.helper, self._stem = helper, stem
+        self._numbers = iter(range(1 << 30))
+        self.nodes: List[Any] = []
+        self.gauges: List[Gauge] = []
+
+    def name(self) -> str:
+        """Return a new name."""
+        return f"{self._stem}_{next(self._numbers)}"
+
+    def add(self, op: str, inputs: List[str], **attributes: Any) -> str:
+        """Add a node and return its output."""
+        output = self.name()
+        self.nodes.append(self.helper.make_node(op, inputs, [output], **attributes))
+        return output
+
+    def gauge(self, kind: str, of: int | str, scalar: str) -> None:
+        """Add a gauge that shows a tensor of one element."""
+        self.gauges.append(Gauge(self.add("Reshape", [scalar, "winnow__one"]), kind, of))
+
+
+def instrumented(model: Any, wanted: Wanted) -> List[Gauge]:
+    """Add gauges to a model whose types were inferred, in place, and return them: scalars, or one for each iteration.
+
+    Kinds: error (of a layer, by its index) and largest (of "GRAPH/TENSOR"). Bodies of other owners than If, Loop and
+    Scan are left alone.
+    """
+    gauges = _instrument(model.graph, wanted, iter(range(1 << 30)), Seen(frozenset(), frozenset()))
+    add_constants(model, {"tiny": 1e-30, "largest": wanted.largest, "least": -wanted.largest}, gauges)
+    return gauges
+
+
+def add_constants(model: Any, constants: Mapping[str, float], gauges: Sequence[Gauge]) -> None:
+    """Add what all gauges read, and make them outputs of the model."""
+    from onnx import helper
+
+    tensors = [helper.make_tensor(f"winnow__{name}", _FLOAT, [], [value]) for name, value in constants.items()]
+    model.graph.initializer.extend([*tensors, helper.make_tensor("winnow__one", _INT64, [1], [1])])
+    model.graph.output.extend(helper.make_empty_tensor_value_info(gauge.name) for gauge in gauges)
+
+
+def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen) -> List[Gauge]:
+    """Add gauges to a graph and those below it; they are no outputs of it yet."""
+    number = next(numbers)
+    one = _Instrument(graph, wanted, number, outer)
+    makers = {name: node for node in graph.node for name in node.output if name}
+    for index, at, name in wanted.layers:
+        if at == number and name in makers:
+            one.layer(index, makers[name])
+    for index, at, name, other in wanted.beside:
+        if at == number:
+            one.distance(index, name, other)
+    for name in dict.fromkeys(name for at, name in wanted.tensors if at == number):
+        one.range(name)
+    for node in graph.node:
+        for name, body in bodies(node):
+            one.gauges += add_owner_outputs(node, name, body, _instrument(body, wanted, numbers, one.seen))
+    graph.node.extend(one.nodes)
+    return one.gauges
+
+
+def add_owner_outputs(node: Any, name: str, body: Any, gauges: List[Gauge]) -> List[Gauge]:
+    """Make gauges in one of an owner's bodies outputs of the body and of the owner; return those of the owner.
+
+    None of an owner that is no If, Loop or Scan.
+    """
+    from onnx import helper
+
+    if node.op_type not in ("If", "Loop", "Scan") or node.domain:
+        return []
+    body.output.extend(helper.make_tensor_value_info(gauge.name, _FLOAT, None) for gauge in gauges)
+    if node.op_type == "If":
+        for attribute in node.attribute:
+            if attribute.name in ("then_branch", "else_branch") and attribute.name != name:
+                for gauge in gauges:
+                    silent = helper.make_tensor("value", _FLOAT, [1], [UNMEASURED])
+                    attribute.g.node.append(helper.make_node("Constant", [], [f"{gauge.name}__not"], value=silent))
+                    attribute.g.output.append(helper.make_tensor_value_info(f"{gauge.name}__not", _FLOAT, None))
+    for attribute in node.attribute:
+        # a Scan states an axis and a direction for each of its outputs
+        if attribute.name in ("scan_output_axes", "scan_output_directions"):
+            attribute.ints.extend([0] * len(gauges))
+    made = [Gauge(f"{gauge.name}__out", gauge.kind, gauge.of) for gauge in gauges]
+    # trailing outputs that nobody reads may have been omitted
+    before = len(body.output) - len(gauges) - (node.op_type == "Loop")
+    node.output.extend([""] * (before - len(node.output)))
+    node.output.extend(gauge.name for gauge in made)
+    return made
+
+
+class _Instrument(Additions):
+    """Collects what is to be added to one graph. ``outer``: what is seen from outside."""
+
+    def __init__(self, graph: Any, wanted: Wanted, number: int, outer: Seen) -> None:
+        super().__init__(f"winnow__{number}")
+        self._wanted, self._number = wanted, number
+        self._rounded: Dict[str, str] = {}
+        values = [*graph.value_info, *graph.output, *graph.input]
+        weights = {tensor.name for tensor in graph.initializer if tensor.data_type == _FLOAT}
+        own = {value.name for value in values if value.type.tensor_type.elem_type == _FLOAT}
+        hidden = {value.name for value in values} | {name for node in graph.node for name in node.output}
+        self.seen = Seen((outer.floats - hidden) | own | weights, (outer.weights - hidden) | weights)
+
+    def layer(self, index: int, node: Any) -> None:
+        """Add a copy of a node that reads and makes rounded values, and the difference that this makes."""
+        made = [name for name in node.output if name in self.seen.floats]
+        if not made or any(attribute.HasField("g") for attribute in node.attribute):
+            return
+        copy = type(node)()
+        copy.CopyFrom(node)
+        copy.name = self.name()
+        for name in node.input:
+            if name in self.seen.floats and name not in self._rounded:
+                self._rounded[name] = self._narrow(self._clamped(name))
+        copy.input[:] = [self._rounded.get(name, name) for name in node.input]
+        copy.output[:] = [name and self.name() for name in node.output]
+        self.nodes.append(copy)
+        for name, low in zip(node.output, copy.output):  # noqa: B905 - equally long; older interpreters
+            if name in made:
+                self.distance(index, name, self._narrow(low))
+
+    def distance(self, index: int, name: str, low: str) -> None:
+        """Add the largest difference of two tensors, relative to the largest value of the first, as a layer's error."""
+        if name not in self.seen.floats:
+            return
+        worst = self._largest(self.add("Sub", [low, name]))
+        self.gauge("error", index, self.add("Div", [worst, self.add("Add", [self._largest(name), "winnow__tiny"])]))
+
+    def range(self, name: str) -> None:
+        """Add the largest magnitude of a tensor."""
+        if name in self.seen.floats:
+            self.gauge("largest", f"{self._number}/{name}", self._largest(name))
+
+    def _largest(self, name: str) -> str:
+        return self.add("ReduceMax", [self.add("Abs", [name])], keepdims=0)
+
+    def _clamped(self, name: str) -> str:
+        """Return a weight as it is converted: what is beyond the range becomes the largest value."""
+        if name not in self.seen.weights or name not in self._wanted.clamped:
+            return name
+        return self.add("Max", [self.add("Min", [name, "winnow__largest"]), "winnow__least"])
+
+    def _narrow(self, name: str) -> str:
+        return self.add("Cast", [self.add("Cast", [name], to=self._wanted.low)], to=_FLOAT)
+
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+
+
+def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Return ``layers``: {index: relative error} (null: not finite), ``ranges``: {"GRAPH/TENSOR": largest magnitude}.
+
+    ``silent``: the tensors of which the range is wanted that no sample made.
+
+    ``args``: ``model`` (in its high precision), ``low`` (element type), ``largest`` (its largest number),
+    ``layers``: [[index, number of the graph, an
+    output of the node]], ``beside`` (optional): [[index, number of the graph, a tensor, what it is in low precision]]
+    in place of rounded copies of layers, ``tensors``: [[number of the graph, name]] of which the range is wanted,
+    ``clamped``: weights with values that the low type does not reach, ``samples``: [{input: path}]. Graphs are numbered
+    in reading order, outer ones first. Raises StageError (load, infer) where the model cannot be run so.
+    """
+    import onnx
+
+    path = args["model"]
+    model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
+    beside = args.get("beside")
+    layers_to_copy = args["layers"] if beside is None else []
+    wanted = Wanted(
+        args["low"], args["largest"], layers_to_copy, beside or [], args["tensors"], frozenset(args["clamped"])
+    )
+    gauges = instrumented(model, wanted)
+    found = _measured(session_of(model, path), gauges, args["samples"])
+    layers: Dict[str, Any] = {}
+    ranges: Dict[str, Any] = {}
+    for gauge in gauges:
+        if gauge.name not in found:
+            continue
+        number, known = found[gauge.name], str(gauge.of)
+        if gauge.kind == "error":
+            before = layers.get(known, 0.0)
+            layers[known] = None if before is None or not math.isfinite(number) else max(before, number)
+        else:
+            ranges[known] = _plain(number)
+    silent = [str(gauge.of) for gauge in gauges if gauge.kind == "largest" and gauge.name not in found]
+    return {"layers": layers, "ranges": ranges, "silent": silent}
+
+
+def session_of(model: Any, path: str) -> Any:
+    """Return a session of a model as it is; its weights lie beside ``path``. Raises StageError (load)."""
+    try:
+        return unoptimized_session(model, path, threads=1)
+    except Exception as error:
+        raise StageError("load", type(error).__name__, str(error)) from error
+
+
+def run_session(
+    session: Any, names: Sequence[str], sample: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})
+) -> Dict[str, Any]:
+    """Return outputs of a session by name, fed with the files of a sample and ``more``. Raises StageError (infer)."""
+    fed = {value.name for value in session.get_inputs()}
+    feeds = {name: to_array(tensor_files.read(place)) for name, place in sample.items() if name in fed}
+    if not names:
+        return {}
+    try:
+        return dict(zip(names, session.run(list(names), {**feeds, **more})))  # noqa: B905 - as many as are asked for
+    except Exception as error:
+        raise StageError("infer", type(error).__name__, str(error)) from error
+
+
+def _measured(session: Any, gauges: Sequence[Gauge], samples: Sequence[Mapping[str, str]]) -> Dict[str, float]:
+    """Return the worst of each gauge over all samples; none of what never ran."""
+    found: Dict[str, float] = {}
+    for sample in samples:
+        for name, value in run_session(session, [gauge.name for gauge in gauges], sample).items():
+            for number in (float(number) for number in value.reshape(-1) if number != UNMEASURED):
+                found[name] = _worst(found[name], number) if name in found else number
+    return found
+
+
+def _worst(one: float, other: float) -> float:
+    return other if math.isnan(other) or other > one else one
+
+
+def _plain(number: Any) -> Any:
+    return number if number is not None and math.isfinite(number) else None

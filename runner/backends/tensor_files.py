@@ -1,0 +1,336 @@
+"""Values in files without protobuf: tensors, sequences, optionals and maps, and what a value is made of.
+
+Tensors in files: a serialized ``onnx.TensorProto`` each, read and written without protobuf.
+
+So a tensor of several GiB needs no second copy, and an older onnx package does not have to know a newer element type.
+The field numbers are those of ``onnx.proto``.
+"""
+
+# ruff: noqa: UP006, UP035, PTH105, PTH123
+# ruff: noqa: UP006, UP035
+# ruff: noqa: UP006, UP035, PLC0415, PTH123
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Tuple, Union
+
+import numpy as np
+
+from runner.backends.errors import StageError
+from runner.model.values import wire
+from runner.model.values.dtypes import BY_NAME, BY_NUMBER, STRING, ElementType, finiteness
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+
+
+_DIMS, _TYPE, _STRINGS, _NAME, _RAW, _LOCATION = 1, 2, 6, 8, 9, 14
+# typed fields: those with elements of a fixed width, and those of numbers in the wire format
+_FIXED, _VARINTS = {4: "<f4", 10: "<f8"}, (5, 7, 11)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor as it lies in memory.
+
+    ``raw``: little-endian bytes (uint8 array), sub-byte types packed; ``strings``: instead of it for strings.
+    """
+
+    kind: ElementType
+    shape: Tuple[int, ...]
+    raw: Any = None
+    strings: Tuple[bytes, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def array(self) -> Any:
+        """Return the numpy array; types that numpy lacks come as bits (sub-byte ones packed and flat)."""
+        if self.kind.number == STRING:
+            decoded = np.empty(len(self.strings), object)
+            decoded[:] = [text.decode(errors="surrogateescape") for text in self.strings]
+            return decoded.reshape(self.shape)
+        flat = self.raw.view(self.kind.storage)
+        return flat if self.kind.bits < 8 else flat.reshape(self.shape)
+
+
+def read(path: str) -> Tensor:
+    """Read a TensorProto file. Raises StageError (setup, BadTensorFile) if it is none or keeps its data elsewhere."""
+    try:
+        with open(path, "rb") as file:
+            return parse(file, os.fstat(file.fileno()).st_size)
+    except (OSError, ValueError, OverflowError) as error:
+        raise StageError("setup", "BadTensorFile", f"{path}: not a tensor file that can be read: {error}") from error
+
+
+def parse(file: BinaryIO, end: int) -> Tensor:
+    """Read the TensorProto that ends at ``end`` of a file. Raises ValueError or OverflowError if it is none."""
+    # the bytes of each field, once for each time that it is given
+    fields: Dict[int, List[Any]] = defaultdict(list)
+    at = file.tell()
+    while at < end:
+        file.seek(at)
+        number, _, start, stop = wire.field(file.read(wire.LONGEST_HEAD), 0)
+        file.seek(at + start)
+        at += stop
+        if at > end:
+            raise ValueError("cut off")
+        # straight into aligned memory: the only copy that is made of a large tensor
+        chunk = np.empty(stop - start, np.uint8)
+        file.readinto(chunk.data)  # type: ignore[attr-defined]
+        fields[number].append(chunk)
+    return _tensor(fields)
+
+
+def _tensor(fields: Mapping[int, List[Any]]) -> Tensor:
+    """Return the tensor. Raises ValueError if the fields do not fit each other."""
+    dims, types = tuple(_numbers(fields[_DIMS]).tolist()), [0, *_numbers(fields[_TYPE]).tolist()]
+    kind = BY_NUMBER.get(types[-1])
+    if 1 in _numbers(fields[_LOCATION]):
+        raise ValueError("its data lies in another file")
+    if kind is None:
+        raise ValueError(f"unknown element type {types[-1]}")
+    if min(dims, default=0) < 0:
+        raise ValueError(f"negative dimension in {list(dims)}")
+    if kind.number == STRING:
+        tensor = Tensor(kind, dims, None, tuple(text.tobytes() for text in fields[_STRINGS]))
+        if len(tensor.strings) != tensor.count:
+            raise ValueError(f"{len(tensor.strings)} strings for shape {list(dims)}")
+        return tensor
+    if fields[_RAW]:
+        raw = fields[_RAW][-1]
+    else:
+        parts = [np.concatenate(fields[place]).view(width) for place, width in _FIXED.items() if fields[place]]
+        parts += [_numbers(fields[place]) for place in _VARINTS if fields[place]]
+        values = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        # int32_data and its like hold bit patterns for the small float types; complex ones are pairs
+        part = {14: "<f4", 15: "<f8", 10: "<u2"}.get(kind.number, kind.storage)
+        raw = values.astype(part).view(np.uint8)
+    tensor = Tensor(kind, dims, raw)
+    if raw.size != kind.bytes(tensor.count):
+        raise ValueError(f"{raw.size} bytes for shape {list(dims)} of {kind.name}")
+    return tensor
+
+
+def _numbers(chunks: Iterable[Any]) -> Any:
+    """Return the numbers of a field as an array of int64. Raises ValueError where one is cut off.
+
+    They are written in groups of 7 bits, the lowest first; all bytes of a number but its last have the highest bit set.
+    """
+    data = np.concatenate([np.empty(0, np.uint8), *chunks])
+    ends = np.flatnonzero(data < 0x80) + 1
+    starts = np.concatenate([[0], ends])[:-1]
+    if data.size == 0:
+        return np.empty(0, np.int64)
+    if ends.size == 0 or ends[-1] != data.size or (ends - starts).max() > 10:
+        raise ValueError("cut off")
+    shifts = 7 * (np.arange(data.size) - np.repeat(starts, ends - starts))
+    groups = (data & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
+    return np.add.reduceat(groups, starts).view(np.int64)
+
+
+def field(place: int, content: bytes) -> bytes:
+    """Return a length-delimited field; ``place``: its number."""
+    return wire.delimited(place, len(content)) + content
+
+
+def pieces(tensor: Tensor, name: str) -> List[Any]:
+    """Return a TensorProto in pieces; the large one is the memory of the tensor itself."""
+    header = (
+        b"".join(b"\x08" + wire.write_number(size) for size in tensor.shape)
+        + b"\x10"
+        + wire.write_number(tensor.kind.number)
+    )
+    header += b"".join(field(_STRINGS, text) for text in tensor.strings)
+    header += field(_NAME, name.encode(errors="surrogateescape"))
+    if tensor.kind.number == STRING:
+        return [header]
+    header += wire.delimited(_RAW, tensor.raw.size)
+    return [header, memoryview(tensor.raw)] if tensor.raw.size else [header]
+
+
+def write_pieces(content: List[Any], path: str) -> None:
+    """Write a file that appears only when it is complete."""
+    # two processes may be asked for the same file
+    partial = f"{path}.{os.getpid()}.part"
+    with open(partial, "wb") as file:
+        for piece in content:
+            file.write(piece)
+    os.replace(partial, path)
+
+
+def write(tensor: Tensor, name: str, path: str) -> Dict[str, Any]:
+    """Write a tensor and return the JSON form of ``TensorFile``. The file appears only when it is complete."""
+    write_pieces(pieces(tensor, name), path)
+    return describe(tensor, name, path)
+
+
+def describe(tensor: Tensor, name: str, path: str) -> Dict[str, Any]:
+    """Return the JSON form of ``TensorFile`` for a tensor that lies at ``path``."""
+    finite, nan = (True, False) if tensor.kind.number == STRING else finiteness(tensor.raw, tensor.kind)
+    return {
+        "name": name,
+        "path": path,
+        "dtype": tensor.kind.number,
+        "shape": list(tensor.shape),
+        "finite": finite,
+        "nan": nan,
+    }
+
+
+# What a value is made of: a tensor, or a sequence, an optional or a map of such.
+#
+# A structure is a plain tuple, which JSON keeps as lists: ``("tensor", dtype)``, ``("sequence", inner)``,
+# ``("optional", inner)``, ``("map", dtype of the keys, inner)``; dtypes are ``onnx.TensorProto.DataType`` numbers.
+
+# runs under Python 3.8 (and so without subscripted builtins)
+
+
+Structure = Tuple[Any, ...]
+# a sequence is a list, an optional without a value None, a map a dict
+Value = Union[Tensor, List[Any], Dict[Any, Any], None]  # noqa: UP007 - read when the module is
+
+_FORMS = {"seq": "sequence", "optional": "optional"}
+
+
+def parse_structure(text: str) -> Structure | None:
+    """Return the structure of a type as ONNX Runtime writes it, ``seq(tensor(float))``; None for what is not known."""
+    match = re.match(r"^(\w+)\((.*)\)$", text)
+    if not match:
+        return None
+    word, rest = match.groups()
+    if word == "tensor":
+        return ("tensor", BY_NAME[rest].number) if rest in BY_NAME else None
+    if word == "map":
+        key, _, rest = rest.partition(",")
+        inner = parse_structure(rest)
+        return ("map", BY_NAME[key].number, inner) if key in BY_NAME and inner else None
+    inner = parse_structure(rest)
+    return (_FORMS[word], inner) if word in _FORMS and inner else None
+
+
+def of_value(value: Value) -> Structure | None:
+    """Return the structure that a value shows; None where it is empty or its parts disagree."""
+    if isinstance(value, Tensor):
+        return ("tensor", value.kind.number)
+    if isinstance(value, list):
+        inner = {of_value(item) for item in value}
+        return ("sequence", inner.pop()) if len(inner) == 1 and None not in inner else None
+    return None
+
+
+def leaves(value: Value) -> Iterator[Tensor]:
+    """Yield the tensors of a value, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif value is not None:
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves(item)
+
+
+def type_text(structure: Structure) -> str:
+    """Return a structure as ONNX Runtime writes it."""
+    form, inner = structure[0], structure[-1]
+    names = {kind.number: name for name, kind in BY_NAME.items()}
+    if form == "tensor":
+        return f"tensor({names.get(inner, inner)})"
+    if form == "map":
+        return f"map({names.get(structure[1], structure[1])},{type_text(inner)})"
+    return f"{'seq' if form == 'sequence' else form}({type_text(inner)})"
+
+
+# Sequences, optionals and maps in files: ``SequenceProto``, ``OptionalProto`` and ``MapProto``; tensors as well.
+#
+# The tensors inside are written and read by `tensor_proto`, so that the onnx package need not know their element
+# types.
+
+# runs under Python 3.8 (and so without subscripted builtins); the interpreter may lack the onnx package
+
+
+# in SequenceProto and OptionalProto alike: the type of a value of each form
+_ELEMENT_TYPES = {"tensor": 1, "sequence": 3, "map": 4, "optional": 5}
+_CONTAINER_NAME = 1
+
+
+def write_container(value: Any, structure: Structure | None, name: str, path: str) -> Dict[str, Any]:
+    """Write a value (``structure`` None: a tensor) and return the JSON form of ``TensorFile``."""
+    write_pieces(container_pieces(value, structure, name), path)
+    return describe_container(value, structure, name, path)
+
+
+def container_pieces(value: Any, structure: Structure | None, name: str) -> List[Any]:
+    """Return the file of a value in pieces."""
+    if structure is None:
+        return pieces(value, name)
+    head = field(_CONTAINER_NAME, name.encode(errors="surrogateescape"))
+    return [head, _message(value, structure).SerializeToString()]
+
+
+def describe_container(value: Any, structure: Structure | None, name: str, path: str) -> Dict[str, Any]:
+    """Return the JSON form of ``TensorFile`` for a value that lies at ``path``."""
+    if structure is None:
+        return describe(value, name, path)
+    parts = [describe(tensor, "", "") for tensor in leaves(value)]
+    return {
+        "name": name,
+        "path": path,
+        "dtype": 0,
+        "shape": [],
+        "finite": all(part["finite"] for part in parts),
+        "nan": any(part["nan"] for part in parts),
+        "structure": structure,
+        "elements": [part["shape"] for part in parts],
+    }
+
+
+def _message(value: Any, structure: Structure) -> Any:
+    """Return a value as the protobuf of its structure, without a name."""
+    from runner.model.values.recorded import IN_SEQUENCE, MESSAGES
+
+    form, inner = structure[0], structure[-1]
+    message = MESSAGES[form]()
+    if form == "tensor":
+        message.ParseFromString(b"".join(pieces(value, "")))
+    elif form == "map":
+        message.key_type = structure[1]
+        if structure[1] == STRING:
+            message.string_keys.extend(str(key).encode(errors="surrogateescape") for key in value)
+        else:
+            message.keys.extend(int(key) for key in value)
+        message.values.CopyFrom(_message(list(value.values()), ("sequence", inner)))
+    else:
+        message.elem_type = _ELEMENT_TYPES[inner[0]]
+        field = IN_SEQUENCE[inner[0]]
+        if form == "sequence":
+            getattr(message, field).extend(_message(item, inner) for item in value)
+        elif value is not None:
+            getattr(message, field[:-1]).CopyFrom(_message(value, inner))
+    return message
+
+
+def read_container(path: str, structure: Structure | None) -> Value:
+    """Read a value of this structure (None: a tensor). Raises StageError (setup, BadTensorFile) if there is none."""
+    if structure is None or structure[0] == "tensor":
+        return read(path)
+    from runner.model.values.recorded import parse, plain
+    from runner.model.values.value_types import frozen
+
+    known = frozen(structure)
+    assert known is not None
+    try:
+        with open(path, "rb") as file:
+            return plain(parse(file.read(), known), known, _tensor_of_message)  # type: ignore[no-any-return]
+    except (OSError, ValueError) as error:
+        message = f"{path}: no {structure[0]} that can be read: {error}"
+        raise StageError("setup", "BadTensorFile", message) from error
+
+
+def _tensor_of_message(message: Any) -> Value:
+    data = message.SerializeToString()
+    return parse(BytesIO(data), len(data))

@@ -1,0 +1,276 @@
+"""Engines: run on a GPU, and told what they are made of.
+
+Running an engine, for ``compare`` and ``finite``: built from the ONNX file, then executed on a GPU.
+
+What TensorRT or CUDA fails at is a failure of stage ``infer``. What they refuse to be given (a shape, an address), or
+what does not fit the engine, is ``untried``: nothing was run, so that no model is at fault.
+
+Needs a GPU and the package cuda-python. Not yet run on one: unverified.
+"""
+
+# ruff: noqa: UP006, UP035, PTH123
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
+
+import numpy as np
+
+from runner.backends.errors import StageError
+from runner.backends.tensor_files import Structure, Tensor, Value
+from runner.backends.trt import build, failure_kinds, gpu_memory
+from runner.backends.trt.gpu_memory import Memory, done, ready, runtime
+from runner.backends.trt.library import Library, has_gpu, logger
+from runner.backends.trt.library import load as load_library
+from runner.model.values.dtypes import BY_NAME, ElementType
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+
+
+# TensorRT's names of element types, where ONNX has others
+_NAMES = {"half": "float16", "bf16": "bfloat16", "fp8": "float8e4m3fn", "fp4": "float4e2m1", "e8m0": "float8e8m0"}
+# gives an output's shape and bytes once the engine has run
+_Fetch = Callable[[], Tuple[Tuple[int, ...], Any]]
+
+
+class TensorRt:
+    """An engine with its context.
+
+    ``inputs``: all that can be fed; ``structures``: of those that are no tensors (none); ``required``: those without a
+    default (all); ``outputs``: names in the engine's order.
+    """
+
+    structures: Mapping[str, Structure] = {}
+
+    def __init__(self, context: Any, engine: Any, reader: Any, built: build.Built, runs: int) -> None:
+        # each must outlive what was created from it
+        self._context, self._engine, self._reader = context, engine, reader
+        self._library, self._runs = built.library, runs
+        api = built.library.api
+        names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
+        fed = [name for name in names if engine.get_tensor_mode(name) == api.TensorIOMode.INPUT]
+        self.inputs = frozenset(fed)
+        self.required = fed
+        self.outputs = [name for name in names if name not in self.inputs]
+        self._kinds = {name: _kind(name, engine.get_tensor_dtype(name)) for name in names}
+        # shape tensors, as inputs and as outputs, lie in host memory
+        self._on_host = {name for name in names if engine.get_tensor_location(name) == api.TensorLocation.HOST}
+        self._allocator: Any = None
+
+    @staticmethod
+    def prepare(settings: Mapping[str, Any]) -> None:
+        """Load the library and start CUDA, so that no model's time holds that. Raises StageError (setup, untried)."""
+        library = load_library(settings.get("flavor", "auto"))
+        ready(runtime())
+        for what in ("Builder", "Runtime"):
+            build.create(library, what)
+
+    @classmethod
+    def load(cls, path: str, settings: Dict[str, Any]) -> TensorRt:
+        """Build the engine (or take ``settings["engine"]``, a file) and make it ready.
+
+        Raises StageError: setup, load (the parser), build, infer, or untried.
+        """
+        library = load_library(settings.get("flavor", "auto"))
+        ready(runtime())
+        args = {"backend": settings, "model": path, "samples": settings.get("samples") or []}
+        stored = settings.get("engine")
+        if stored:
+            with open(stored, "rb") as file:
+                built = build.Built(library, memoryview(file.read()), {}, [], {})
+        else:
+            built = build.engine({**args, "timing_cache": settings.get("caching")}, None)
+        logger(library).messages.start(None)
+        reader = build.create(library, "Runtime")
+        engine = reader.deserialize_cuda_engine(built.plan)
+        if engine is None:
+            said = logger(library).messages
+            raise failure_kinds.unreadable(said.errors, said.printed())
+        context = engine.create_execution_context()
+        if context is None:
+            raise _failed(library, "the engine gives no context")
+        return cls(context, engine, reader, built, int(settings.get("runs", 1)))
+
+    def run(self, outputs: List[str], feeds: Dict[str, Value]) -> Iterator[Tuple[str, Any]]:
+        """Execute on ``feeds`` and yield (name, tensor).
+
+        Raises StageError: infer, also where two executions differ; untried for what does not fit the engine.
+        """
+        results = self._execute(feeds)
+        for number in range(1, self._runs):
+            again = self._execute(feeds)
+            moved = [name for name, tensor in results.items() if not _alike(tensor, again[name])]
+            if moved:
+                message = f"the same engine gives another {moved[0]} when it is executed again (execution {number + 1})"
+                raise StageError("infer", "UnstableExecution", message)
+        for name in outputs:
+            yield name, results[name]
+
+    def _execute(self, feeds: Mapping[str, Value]) -> Dict[str, Tensor]:
+        logger(self._library).messages.start(None)
+        cuda = runtime()
+        with Memory(cuda) as memory:
+            for name, value in feeds.items():
+                if name in self.inputs and isinstance(value, Tensor):
+                    self._feed(memory, name, value)
+            self._infer_shapes()
+            places = {name: self._place(memory, name) for name in self.outputs}
+            if any(name in self._on_host for name in self.outputs):
+                # shapes that are outputs are written here, now that their place is known
+                self._infer_shapes()
+            if not self._context.execute_async_v3(0):
+                if self._allocator is not None and self._allocator.error is not None:
+                    raise self._allocator.error
+                raise _failed(self._library, "the engine did not run", self._kinds)
+            done(cuda, cuda.cudaStreamSynchronize(0))
+            return {name: Tensor(self._kinds[name], *fetch()) for name, fetch in places.items()}
+
+    def _feed(self, memory: Memory, name: str, value: Tensor) -> None:
+        kind = self._kinds[name]
+        if (value.kind, kind) == (BY_NAME["double"], BY_NAME["float"]):
+            # TensorRT has no double: its parser makes float of it
+            value = Tensor(kind, value.shape, value.raw.view("<f8").astype("<f4").view(np.uint8))
+        if value.kind != kind:
+            message = f"the input {name!r} takes {kind.name}, and was given {value.kind.name}"
+            raise StageError("untried", "WrongType", message)
+        self._accepted(self._context.set_input_shape(name, value.shape), f"the shape {list(value.shape)} of {name!r}")
+        if name in self._on_host:
+            copy = memory.host(value.raw.nbytes)
+            copy[:] = value.raw
+            pointer = copy.ctypes.data
+        else:
+            pointer = memory.upload(np.ascontiguousarray(value.raw))
+        self._address(name, pointer)
+
+    def _infer_shapes(self) -> None:
+        try:
+            unset = self._context.infer_shapes()
+        except RuntimeError as error:
+            message = f"the shapes of the outputs cannot be told: {error}"
+            raise _failed(self._library, message, self._kinds) from error
+        if unset:
+            raise StageError("setup", "MissingFeed", f"no value for the model's input {', '.join(map(repr, unset))}")
+
+    def _place(self, memory: Memory, name: str) -> _Fetch:
+        """Give an output a place; return what gets it from there."""
+        shape = gpu_memory.extents(self._context.get_tensor_shape(name))
+        if shape is None or (-1 in shape and name in self._on_host):
+            raise StageError("untried", "UnknownShape", f"{self._library} tells no shape of the output {name!r}")
+        kind = self._kinds[name]
+        if -1 in shape:
+            return self._allocated_output(memory, name, kind)
+        known, size = shape, kind.bytes(math.prod(shape))
+        if name in self._on_host:
+            room = memory.host(size)
+            self._address(name, room.ctypes.data)
+            return lambda: (known, room.copy())
+        pointer = memory.device(size)
+        self._address(name, pointer)
+        return lambda: (known, memory.download(pointer, size))
+
+    def _allocated_output(self, memory: Memory, name: str, kind: ElementType) -> _Fetch:
+        if self._allocator is None:
+            self._allocator = gpu_memory.allocator(self._library.api)
+        allocator = self._allocator
+        allocator.start(memory)
+        self._accepted(self._context.set_output_allocator(name, allocator), f"an allocator for the output {name!r}")
+
+        def fetch() -> Tuple[Tuple[int, ...], Any]:
+            shape, pointer = allocator.result(name, kind.bits)
+            return shape, memory.download(pointer, kind.bytes(math.prod(shape)))
+
+        return fetch
+
+    def _address(self, name: str, pointer: int) -> None:
+        self._accepted(self._context.set_tensor_address(name, pointer), f"an address for {name!r}")
+
+    def _accepted(self, answer: Any, what: str) -> None:
+        """Raise StageError (untried) where TensorRT answered no."""
+        if not answer:
+            why = " ".join(" ".join(logger(self._library).messages.errors).split())[:300] or "it did not say why"
+            raise StageError("untried", "Refused", f"{self._library} refuses {what}: {why}")
+
+
+def _failed(library: Library, what: str, names: Iterable[str] = ()) -> StageError:
+    said = logger(library).messages
+    return failure_kinds.executing(what, said.errors, said.printed(), names)
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and np.array_equal(one.raw, other.raw)
+
+
+def _kind(name: str, dtype: Any) -> ElementType:
+    """Return the type of a tensor. Raises StageError (untried) for one that is not known here."""
+    called = str(getattr(dtype, "name", dtype))
+    kind = BY_NAME.get(_NAMES.get(called.lower(), called.lower()))
+    if kind is None:
+        raise StageError("untried", "UnknownType", f"{name!r} has the type {called.upper()}, which is not known here")
+    return kind
+
+
+# The operation ``engine_layers``: what an engine file is made of, as TensorRT's own inspector tells it.
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+
+
+def engine_layers(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Return what the engine at ``args["engine"]`` holds; ``args["flavor"]``: of the library that reads it.
+
+    ``library``, ``memory`` (bytes that a run takes besides weights), ``inputs`` and ``outputs`` (name, dtype, shape, a
+    "?" for a dimension that is not fixed), ``layers`` (name, and of an engine with detailed profiling verbosity type,
+    tactic and data types). Raises StageError (setup) without TensorRT or a GPU, and for what cannot be read.
+    """
+    library = load_library(args.get("flavor", "auto"))
+    logger(library).messages.start(None)
+    reader = build.create(library, "Runtime")
+    with open(args["engine"], "rb") as file:
+        engine = reader.deserialize_cuda_engine(file.read())
+    if engine is None:
+        said = logger(library).messages
+        if not has_gpu() and "cudaError" in " ".join(said.errors):
+            raise StageError("setup", "NoGpu", f"{library} reads engines on a GPU only, and there is none here")
+        raise failure_kinds.unreadable(said.errors, said.printed())
+    names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
+    fed = {name for name in names if engine.get_tensor_mode(name) == library.api.TensorIOMode.INPUT}
+    memory = [getattr(engine, name, 0) for name in ("device_memory_size_v2", "device_memory_size")]
+    return {
+        "library": str(library),
+        "memory": int(max(memory)),
+        "inputs": [_tensor(engine, name) for name in names if name in fed],
+        "outputs": [_tensor(engine, name) for name in names if name not in fed],
+        "layers": layers_in(_told(library.api, engine)),
+    }
+
+
+def layers_in(text: str) -> List[Dict[str, Any]]:
+    """Return the layers that the text of an inspector names; of a text that is no JSON, its lines."""
+    try:
+        told = json.loads(text).get("Layers", [])
+    except (ValueError, AttributeError):
+        told = [line for line in map(str.strip, text.splitlines()) if line]
+    return [_layer(one) for one in told]
+
+
+def _layer(told: Any) -> Dict[str, Any]:
+    if not isinstance(told, Mapping):
+        return {"name": str(told), "type": "", "tactic": "", "dtypes": []}
+    outputs = [one for one in told.get("Outputs") or () if isinstance(one, Mapping)]
+    return {
+        "name": str(told.get("Name", "")),
+        "type": str(told.get("LayerType", "")),
+        "tactic": str(told.get("TacticName") or told.get("TacticValue") or ""),
+        "dtypes": [str(one.get("Format/Datatype", "")) for one in outputs],
+    }
+
+
+def _told(api: Any, engine: Any) -> str:
+    make = getattr(engine, "create_engine_inspector", None)  # not before TensorRT 8.2
+    return str(make().get_engine_information(api.LayerInformationFormat.JSON)) if make else ""
+
+
+def _tensor(engine: Any, name: str) -> Dict[str, Any]:
+    kind = engine.get_tensor_dtype(name)
+    shape = ["?" if size < 0 else int(size) for size in engine.get_tensor_shape(name)]
+    return {"name": name, "dtype": str(getattr(kind, "name", kind)).lower(), "shape": shape}

@@ -1,1 +1,0 @@
-"""Values in files, without protobuf."""

@@ -1,1 +1,0 @@
-"""A command of the user judges."""

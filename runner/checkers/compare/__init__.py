@@ -1,1 +1,0 @@
-"""Outputs are compared with what they should be."""

@@ -1,0 +1,323 @@
+"""The compare stage of a check, and its table of tensors.
+
+The compare stage: the target's outputs against the expected ones, output by output.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.checkers import auto_tolerance, metrics
+from runner.checkers.candidate_runs import Case
+from runner.checkers.compare_values import CONSTANT, agreement, blank, compare, said, statistics
+from runner.checkers.failure_text import LARGEST, as_number, finite
+from runner.checkers.tolerances import Rules
+from runner.errors import UsageError
+from runner.judgment import MEASURE
+from runner.model.values import recorded
+from runner.model.values.recorded import TensorFile
+from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
+from runner.text import listed
+from runner.verdict import FLIPPED, INSIDE, TABLE, Signature, Verdict
+from strategies.outcome import Outcome
+
+# A row of numbers for each tensor that a target handed out: how far it is from what it should be.
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One output of one sample: its difference by one metric, and by which tolerance and noise it was judged."""
+
+    sample: int
+    output: str
+    metric: Metric
+    difference: metrics.Difference
+    limit: float
+    noise: float | None = None
+
+    @property
+    def fails(self) -> bool:
+        """Whether it is wrong."""
+        return self.difference.fails(self.limit)
+
+    @property
+    def how_bad(self) -> float:
+        """By how much it fails, 0 where it does not; what is no matter of size is worse than anything."""
+        if not self.fails:
+            return 0.0
+        return LARGEST if self.difference.kind not in ("", "mismatch") else finite(self.rank[1])
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """The worst output has the largest."""
+        return self.difference.rank(self.limit)
+
+
+Judge = Callable[[int, str, TensorFile, TensorFile], Sequence[Compared]]
+"""Judges a tensor of a sample, by each metric: number of the sample, name, the target's value, the good one."""
+
+
+def table(case: Case, judge: Judge) -> list[dict[str, Any]]:
+    """Return a row for each tensor that is known, of the sample and by the metric in which it is worst."""
+    theirs = case.reference.outputs if case.has_reference and not case.candidate.marked else ()
+    expected = [{**one.expected, **(theirs[at] if theirs else {})} for at, one in enumerate(case.samples)]
+    both = list(zip(case.target.outputs, expected, strict=True))
+    marked, rows = frozenset(case.candidate.marked), []
+    for name in dict.fromkeys(name for ran in case.target.outputs for name in ran):
+        each = [
+            (one, mine[name], good[name])
+            for number, (mine, good) in enumerate(both)
+            if name in mine and name in good
+            for one in judge(number, name, mine[name], good[name])
+        ]
+        if each:
+            worst = max(each, key=lambda one: (one[0].fails, _is_compared(one[0], one[1]), *one[0].rank))
+            rows.append(_row(*worst, output=name not in marked))
+    return rows
+
+
+def _is_compared(one: Compared, mine: TensorFile) -> bool:
+    """Whether any element was compared: there may be none, or the settings leave all of them out."""
+    return bool(one.difference.kind) or not (one.difference.nothing or 0 in mine.shape)
+
+
+def _row(one: Compared, mine: TensorFile, good: TensorFile, *, output: bool) -> dict[str, Any]:
+    """Return the numbers of one tensor; ``bad``: it fails the check; ``of_limit``: its error, 1 is what passes.
+
+    Where nothing was compared, ``compared`` says so, and the error is 0.
+    """
+    kind = one.difference.kind or ("mismatch" if one.fails else "")
+    row = {
+        "tensor": one.output,
+        "sample": one.sample,
+        "output": output,
+        "type": mine.dtype,
+        "shape": [*mine.shape],
+        "bad": one.fails,
+        "kind": kind,
+        "error": finite(one.difference.error),
+        "limit": finite(one.limit),
+        "of_limit": LARGEST if kind not in ("", "mismatch") else finite(one.rank[1]),
+    }
+    row |= {} if _is_compared(one, mine) else {"compared": False}
+    if mine.structure is not None or good.structure is not None:
+        return row
+    arrays = recorded.mapped(mine), recorded.mapped(good)
+    return row | statistics(*arrays) | (agreement(*arrays) if output else {})
+
+
+log = logging.getLogger(__name__)
+
+PREFLIGHT = "pre-flight"
+
+
+class Comparison:
+    """Compares by the rules; with ``tolerance=auto`` it learns the failing model's error from `settle`.
+
+    A pass that ends the run before its search must rest on an output that shows something. ``lowest``: which one that
+    is: that of the empty trial (precision: nothing is raised); else the first (the whole model). ``given``: files hold
+    what is right; outputs of the whole model that they do not hold are not compared.
+    """
+
+    def __init__(self, rules: Rules, *, lowest: bool = False, given: bool = False) -> None:
+        self._rules = rules
+        self._settings = rules.settings
+        self._lowest = lowest
+        self._given = given
+        self._failing: float | None = None
+        self._settled = False
+        self._left_out: frozenset[str] = frozenset()
+
+    def settle(self, verdict: Verdict) -> None:
+        """Fix the tolerance, and which outputs of the whole model are not compared, from its verdict's metrics."""
+        if not self._settled:  # of another failure it is not said again
+            self._left_out = frozenset(verdict.metrics.get("left_out") or ())
+        self._settled = True
+        error = verdict.metrics.get("error")
+        mismatch = verdict.signature is not None and verdict.signature.kind == "mismatch"
+        mismatch = mismatch and not verdict.metrics.get("exact")  # a share of elements, no error of real numbers
+        if self._settings.tolerance is Tolerance.auto and mismatch and isinstance(error, int | float) and error > 0:
+            self._failing = float(error)
+
+    def reset(self) -> bool:
+        """Forget the failing model's error: there will be another. Return whether verdicts depended on it."""
+        self._failing = None
+        return self._settings.tolerance is Tolerance.auto
+
+    def judge(self, case: Case) -> Verdict:
+        """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""
+        names = self._names(case)
+        if not names:
+            return Verdict(Outcome.UNRESOLVED, reason="none of its outputs is to be compared")
+        expected = self._expected(case, names)
+        if isinstance(expected, str):
+            return Verdict(Outcome.UNRESOLVED, reason=expected, metrics={"reference": "failed"})
+        every = [
+            self._one(case, number, (name, rule), case.target.outputs[number][name], theirs[name])
+            for number, theirs in enumerate(expected)
+            for name in names
+            if name in theirs and name in case.target.outputs[number]
+            for rule in self._rules.of_output(name)
+        ]
+        if not every:
+            return Verdict(Outcome.UNRESOLVED, reason="target and reference have no output in common")
+        compared = [one for one in every if not one.difference.nothing]
+        if not compared:
+            ignored = [key for key in ("nan", "inf") if getattr(self._settings, key) is NonFinite.ignore]
+            how = " ".join(f"checker.{key}=ignore" for key in ignored)
+            reason = f"nothing is left to compare of {listed(sorted({one.output for one in every}))} ({how})"
+            return Verdict(Outcome.UNRESOLVED, reason=reason)
+        found: dict[str, Any] = {"reference": "ran" if case.has_reference else "recorded"}
+        if not self._settled and (left_out := sorted({*case.target.outputs[0]} - {*names})):
+            found["left_out"] = left_out
+        told = self._verdict(compared, found)
+        if case.candidate.inside:
+            told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
+        return self._with_evidence(told, case, names, expected) if case.candidate.phase == PREFLIGHT else told
+
+    def measured(self, case: Case) -> Verdict:
+        """Return what each tensor that a candidate hands out is like; FAIL if one of the model's own is wrong.
+
+        All are held against what was recorded: a reference that hands out as many would need as much memory again.
+        """
+        rows = self._table(case)
+        failing = [one for one in rows if one["bad"] and one["output"]]
+        found: dict[str, Any] = {"reference": "recorded", TABLE: rows}
+        if not failing:
+            return Verdict(Outcome.PASS, metrics=found)
+        worst = max(failing, key=lambda one: float(one["of_limit"]))
+        reason = f"{worst['tensor']}: {worst['kind']}, {worst['of_limit']:.3g} times what is allowed"
+        return Verdict(Outcome.FAIL, Signature("compare", worst["kind"]), reason, found)
+
+    def with_table(self, verdict: Verdict, case: Case) -> Verdict:
+        """Note, of what is looked at before a search, what each of the model's outputs is like."""
+        if case.candidate.phase != PREFLIGHT or not case.target.outputs:
+            return verdict
+        return replace(verdict, metrics={**verdict.metrics, TABLE: self._table(case)})
+
+    def _table(self, case: Case) -> list[dict[str, Any]]:
+        return table(
+            case,
+            lambda number, name, mine, good: [
+                self._one(case, number, (name, rule), mine, good) for rule in self._rules.of_output(name)
+            ],
+        )
+
+    def _with_evidence(
+        self, told: Verdict, case: Case, names: list[str], expected: list[Mapping[str, TensorFile]]
+    ) -> Verdict:
+        """Note which outputs show nothing. A pass that rests on nothing else is none, where the run would end by it."""
+        found = blank(names, expected, case.samples)
+        if not found:
+            return told
+        if not self._settled:
+            log.warning("%s", said(found))
+        told = replace(told, metrics={**told.metrics, CONSTANT: list(found)})
+        ends = not case.candidate.trial if self._lowest else not self._settled
+        if ends and told.outcome is Outcome.PASS and set(found) == set(names):
+            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"nothing but {said(found)}")
+        return told
+
+    def _verdict(self, compared: list[Compared], found: dict[str, Any]) -> Verdict:
+        failing = [one for one in compared if one.fails]
+        worst = max(failing or compared, key=lambda one: one.rank)
+        numbers = worst.difference.numbers() | ({"limit": worst.limit} if worst.difference.measured else {})
+        found |= {"output": worst.output, "sample": worst.sample}
+        found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
+        found |= {"metric": worst.metric.value} if len(self._rules.metrics) > 1 else {}
+        found |= {"exact": True} if worst.difference.exact else {}
+        found |= {FLIPPED: [list(one) for one in flips]} if (flips := worst.difference.flips) else {}
+        found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
+        if worst.difference.measured and worst.difference.kind in ("", "mismatch"):
+            found[MEASURE] = as_number(worst.rank[1])
+        if not failing:
+            close = self._too_close(worst)
+            if close:
+                log.warning("%s", close)
+            return Verdict(Outcome.PASS, reason=close, metrics=found)
+        kind = worst.difference.kind or "mismatch"
+        reason = worst.difference.detail or (
+            f"{worst.output}: error {worst.difference.error:.3g} beyond {worst.limit:.3g} "
+            f"({found['metric'] + ', ' if 'metric' in found else ''}max abs {worst.difference.max_abs:.3g})"
+        )
+        return Verdict(Outcome.FAIL, Signature("compare", kind), reason, found)
+
+    def _names(self, case: Case) -> list[str]:
+        """The outputs to compare: all of the candidate's, but not those of the whole model that the user leaves out."""
+        present = [name for name in case.target.outputs[0] if name not in self._left_out]
+        held = {name for sample in case.samples for name in sample.expected} if self._given else ()
+        wanted = self._settings.outputs
+        if self._settled or not (wanted or held):
+            return present
+        if unknown := [name for name in wanted if name not in present and name not in case.target.skipped]:
+            raise UsageError(
+                f"checker.outputs: the model has no output {', '.join(map(repr, unknown))}; "
+                f"its outputs are {', '.join(present)}"
+            )
+        return [name for name in present if name in (wanted or held) and name in (held or wanted)]
+
+    def _expected(self, case: Case, names: list[str]) -> list[Mapping[str, TensorFile]] | str:
+        """For each sample the values to compare with; or why there are none."""
+        if self._settings.golden is Golden.ahead:
+            recorded = [sample.expected for sample in case.samples]
+            if all(name in sample for sample in recorded for name in names):
+                return list(recorded)
+        elif case.candidate.inside:  # it would have to be run with all of them as outputs, as it was to record them
+            return [sample.expected for sample in case.samples]
+        else:
+            recorded = [{} for _ in case.samples]
+        if not case.may_run_reference:
+            if any(name in sample for sample in recorded for name in names):
+                # a reference with a model of its own has the tensors that both models share
+                return list(recorded)
+            if case.reference_model is not None:
+                return "there is nothing to compare with: none of its outputs has a partner in reference.model"
+            return "there is nothing to compare with: no output was recorded, and the reference cannot run it"
+        reference = case.reference
+        if reference.invalid or reference.signature:
+            return f"the reference cannot run it: {reference.invalid or reference.message}"
+        return [{**ran, **golden} for ran, golden in zip(reference.outputs, recorded, strict=True)]
+
+    def _one(
+        self, case: Case, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
+    ) -> Compared:
+        name, rule = by
+        difference = compare(mine, theirs, rule)
+        found = Compared(number, name, Metric(rule.metric), difference, difference.limit)
+        if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
+            return found
+        floor, failing = difference.floor or 1e-12, self._failing
+        if failing is not None and difference.error <= auto_tolerance.limit(floor, failing):
+            # noise can only raise the limit: no run is needed to know that it passes
+            return replace(found, limit=auto_tolerance.limit(floor, failing), noise=floor)
+        noise = floor
+        if case.may_run_reference and name in (case.noisy.outputs[number] if case.noisy.outputs else ()):
+            moved = compare(case.noisy.outputs[number][name], theirs, rule)
+            noise = max(floor, 0.0 if moved.kind else moved.error)
+        # of the whole model (or one whose failure is no matter of size) the error has to stand out of the noise clearly
+        limit = auto_tolerance.CLEAR * noise if failing is None else auto_tolerance.limit(noise, failing)
+        return replace(found, limit=limit, noise=noise)
+
+    def _too_close(self, worst: Compared) -> str:
+        if self._settled or worst.noise is None or worst.difference.kind or worst.fails:
+            return ""
+        if worst.difference.error <= worst.noise:
+            return ""
+        return (
+            f"checker.tolerance=auto: the error of {worst.output} ({worst.difference.error:.3g}) is less than "
+            f"{auto_tolerance.CLEAR:g} times the noise ({worst.noise:.3g}): they cannot be told apart, so nothing "
+            "fails. Give the tolerance yourself: checker.tolerance=fixed checker.rtol=.."
+        )
+
+
+def looked_inside(verdict: Verdict, found: Mapping[str, float]) -> Verdict:
+    """Note how bad each tensor inside a model is; 0: it is right."""
+    return replace(verdict, metrics={**verdict.metrics, INSIDE: dict(found)})
+
+
+def _outputs(compared: Sequence[Compared]) -> int:
+    """How many outputs of how many samples, whatever the number of metrics."""
+    return len({(one.sample, one.output) for one in compared})

@@ -1,0 +1,309 @@
+"""The command line: what a user may type beyond Hydra's grammar, and the words that name a strategy and its files.
+
+What a user may type beyond Hydra's own grammar, rewritten into it.
+
+- Words without a key are a strategy, models, results or a YAML file, which becomes the primary config (`verbs`).
+- A value of a path key that names an existing file means this file, whatever characters are in its name; one that no
+  grammar can read means itself too, so that the error is about a missing file and not about a bracket.
+- In a sweep a comma list stays a list of choices, each of which may be such a name, and a glob is the files it finds.
+- In a sweep over a group a key that only some of its options have is forced in.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from runner.cli import path_overrides
+from runner.cli.path_overrides import is_glob, means_itself, parse, quote
+from runner.cli.paths import exists, use_of
+from runner.errors import UsageError
+from runner.schema.installed_choices import SCHEMAS, option_files
+from runner.schema.root import Settings
+from runner.schema.settings import PathUse
+from runner.schema.strategy import StrategySettings
+from runner.text import close, program_name
+
+# The words of a command line that are neither options nor key=value: a strategy's name, then the files it is about.
+#
+# ``winnow reduce net.onnx`` is ``strategy=reduce model=net.onnx``, and ``winnow net.onnx`` the triage of a model.
+
+#: what runs a model that is given with nothing else
+ALONE = "triage"
+_YAML = (".yaml", ".yml")
+_MODEL = ".onnx"
+#: what names a strategy in another way
+_CHOOSES = frozenset({"strategy", "experiment", "--config-name", "-cn"})
+
+
+@dataclass(frozen=True)
+class Meant:
+    """What the words mean.
+
+    ``overrides``: in Hydra's grammar; ``models``: as typed; ``file``: the YAML file that is the primary config.
+    """
+
+    overrides: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    file: Path | None = None
+
+
+def strategies() -> Mapping[str, type]:
+    """Return the strategies that can be chosen, Winnow's and those of installed packages, with their settings."""
+    return {name: SCHEMAS["strategy"].get(name, StrategySettings) for name in sorted(option_files("strategy"))}
+
+
+def is_yaml_file(word: str) -> bool:
+    """Whether a word is the path of a configuration."""
+    return word.endswith(_YAML) and exists(word) and Path(word).expanduser().is_file()
+
+
+def meant_words(
+    words: Sequence[str], given: Collection[str], known: Mapping[str, type], *, multirun: bool = False
+) -> Meant:
+    """Return what ``words`` mean. Raises UsageError for one that means nothing, or what something else says already.
+
+    ``given``: the keys and options that stand beside them; ``known``: the settings of each strategy.
+    """
+    verb = words[0] if words and words[0] in known else ""
+    rest = list(words[1:] if verb else words)
+    if verb and "strategy" in given:
+        raise UsageError(f"{verb} and strategy=: two strategies. Give one.")
+    chosen = (f"strategy={verb}",) if verb else ()
+    if verb and "results" in {item.name for item in fields(known[verb])}:
+        models = [word for word in rest if word.endswith(_MODEL) and getattr(known[verb], "needs_model", False)]
+        results = [word for word in rest if word not in models]
+        if results and "strategy.results" in given:
+            raise UsageError(f"{results[0]} and strategy.results=: results in two ways. Give one list of them.")
+        chosen = (*chosen, f"strategy.results=[{','.join(map(quote, results))}]") if results else chosen
+        rest = models
+        if not rest:
+            return Meant(chosen)
+    file, models = _file_and_models(rest, known, verb)
+    if models and "model" in given:
+        raise UsageError(f"{models[0]} and model=: two models. Give one.")
+    if len(models) > 1 and not multirun:
+        raise UsageError(f"{len(models)} models: {models[0]} and {models[1]}. Give one, or -m for a run of each.")
+    if models and not chosen and file is None and not any(one.partition("=")[0] in _CHOOSES for one in given):
+        chosen = (f"strategy={ALONE}",)
+    return Meant(chosen, tuple(models), file)
+
+
+def completed(line: str, known: Collection[str]) -> tuple[str, list[str]]:
+    """Return the line that a shell completes as Hydra reads it, and the strategies that its last word may become."""
+    program, *words = line.split(" ")
+    *before, last = words or [""]
+    plain = [word for word in before if "=" in word or word.startswith("-")]
+    verb = next((word for word in before if word in known), "")
+    said = [f"strategy={verb}"] if verb else []
+    first = len(plain) == len([word for word in before if word]) and "=" not in last
+    return " ".join([program, *said, *plain, last]), [one for one in known if first and one.startswith(last)]
+
+
+def _file_and_models(words: Sequence[str], known: Mapping[str, type], verb: str) -> tuple[Path | None, list[str]]:
+    """Return the configuration among the words, and the models; after a verb any other file is one."""
+    configurations = [word for word in words if is_yaml_file(word)]
+    models = [word for word in words if word not in configurations]
+    for word in models:
+        if not (word.endswith(_MODEL) or is_glob("model", word) or (verb and exists(word) and word not in known)):
+            raise UsageError(_explained(word, known, verb))
+    if len(configurations) > 1:
+        raise UsageError(
+            f"two configuration files: {configurations[0]} and {configurations[1]}. Give one; the other's groups can "
+            "be named in its `defaults`."
+        )
+    return (Path(configurations[0]).expanduser() if configurations else None), models
+
+
+def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
+    if word in known:
+        return (
+            f"{verb} and {word}: two strategies. Give one; a sweep over both is -m strategy={verb},{word}"
+            if verb
+            else f"{word}: a strategy's name comes first: {program_name()} {word} net.onnx"
+        )
+    if {*word.split(",")} <= {*known}:
+        return f"{word}: a sweep over strategies is -m strategy={word}"
+    if word.endswith(_YAML):
+        return f"no such file: {word}. Give the path of a YAML file, or key=value."
+    if verb:
+        return f"no such file: {word}. After {verb} comes a model, or key=value."
+    if exists(word):
+        return f"{word} is neither a strategy, a YAML file nor key=value. A model is given as model={word}"
+    return (
+        f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value. "
+        f"See {program_name()} --help."
+    )
+
+
+_OPTIONS_WITH_VALUE = frozenset(
+    {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"}
+)
+_INFO = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
+_OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
+_HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
+_SWEEPER_PARAMS = "hydra.sweeper.params"
+_TEXT_KEYS = frozenset({"checker.command"})
+#: lists of folders, of which one stands for a list of one
+_RESULTS = "strategy.results"
+#: mappings by tensor: Hydra's grammar has neither an empty key nor one in quotes
+_BY_TENSOR = frozenset({"checker.rtol", "checker.atol"})
+#: what a key begins with
+_SECTIONS = frozenset({*(item.name for item in fields(Settings)), "hydra", "experiment"})
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """``argv`` for Hydra, the user's file (or None), and what the user typed."""
+
+    argv: tuple[str, ...]
+    file: Path | None
+    typed: tuple[str, ...]
+
+
+def rewrite(typed: Sequence[str]) -> Arguments:
+    """Rewrite the arguments after the program's name. Raises UsageError for a word that means nothing."""
+    multirun = "-m" in typed or "--multirun" in typed
+    argv: list[str] = []
+    words: list[str] = []
+    given: list[str] = []
+    previous = ""
+    for argument in typed:
+        match = _OVERRIDE.fullmatch(argument)
+        if argument.partition("=")[0] == "--experimental-rerun":
+            raise UsageError(
+                f"{argument}: Winnow loads no pickles. To run a run again: {program_name()} RUN/replay.yaml"
+            )
+        option = argument.startswith(("-", "~")) and not argument.startswith("~/")  # a key to delete, or a file
+        if not option and not takes_value(previous, argument) and _is_word(argument):
+            words.append(argument)
+        elif match:
+            _refuse_parameters(argument, match["key"].lstrip("+"), match["value"])
+            argv.append(f"{match['key']}={_value(match['key'].lstrip('+'), match['value'], multirun=multirun)}")
+            given.append(match["key"].lstrip("+"))
+        else:
+            argv.append(argument)
+            given.append(argument)
+        previous = argument
+    meant = meant_words(words, given, strategies() if words else {}, multirun=multirun)
+    models = ",".join(_value("model", word, multirun=multirun) for word in meant.models)
+    argv += [*meant.overrides, *([f"model={models}"] if models else [])]
+    return Arguments(tuple(_for_some_choices(argv)), meant.file, tuple(typed))
+
+
+def _refuse_parameters(argument: str, key: str, value: str) -> None:
+    """Raise UsageError for parameters of a sweep: Hydra reads one of them nowhere but in files, and breaks on all."""
+    parsed = parse(f"{key}={value}") if key == _SWEEPER_PARAMS else None
+    if key.startswith(f"{_SWEEPER_PARAMS}."):
+        given = [f"{key.removeprefix(_SWEEPER_PARAMS + '.')}={value}"]
+    elif parsed is not None and isinstance(all_of := parsed.value(), dict):
+        given = [shlex.quote(f"{name}={_typed(choices)}") for name, choices in all_of.items()]
+    else:
+        return
+    advice = f"On the command line give the choices themselves: -m {' '.join(given)}" if given else "Leave it out"
+    raise UsageError(f"{argument}: Hydra reads the parameters of a sweep from files only. {advice}")
+
+
+def _typed(choices: object) -> str:
+    """Return choices of a parsed mapping as they are typed; CHOICES for what nobody types so."""
+    parts = choices if isinstance(choices, list) else [choices]
+    if not parts or not all(part is None or isinstance(part, str | int | float) for part in parts):
+        return "CHOICES"
+    return ",".join("null" if part is None else str(part) for part in parts)
+
+
+def _is_word(argument: str) -> bool:
+    """Whether an argument is no key=value: it has no such sign, or it is a file's name that has one."""
+    if "=" not in argument or is_yaml_file(argument):
+        return True
+    return argument.partition("=")[0].lstrip("+").partition(".")[0] not in _SECTIONS and exists(argument)
+
+
+def _for_some_choices(argv: Sequence[str]) -> list[str]:
+    """Return ``argv`` with ``++`` before a key that only some options of a group have which the sweep chooses from.
+
+    Hydra composes a sweep with the group's default before it composes the jobs, and refuses the key there. A job whose
+    choice does not have it is refused by `to_settings`.
+    """
+    parsed = (parse(argument) for argument in argv if argument.partition("=")[0] in SCHEMAS)
+    swept = {override.key_or_group for override in parsed if override is not None and override.is_sweep_override()}
+
+    def partial(argument: str) -> bool:
+        group, _, key = argument.partition("=")[0].partition(".")
+        name = key.partition(".")[0]
+        if group not in swept or not name:
+            return False
+        have = [name in {item.name for item in fields(schema)} for schema in SCHEMAS[group].values()]
+        return any(have) and not all(have)
+
+    return [f"++{argument}" if partial(argument) else argument for argument in argv]
+
+
+def _value(key: str, text: str, *, multirun: bool) -> str:
+    use = use_of(key)
+    if key == _RESULTS and text and text[0] not in "[$":
+        text = f"[{text}]"
+    if path_overrides.is_glob(key, text):
+        return path_overrides.choices(key, text)
+    if use and not exists(text):
+        path_overrides.refuse_among_others(key, text)
+    if use and not (PathUse.LIBRARY in use and text.startswith("{")):  # a mapping to libraries
+        return path_value(key, text, multirun=multirun)
+    if key in _HYDRA_FOLDERS:
+        if "${" in text or not text or _is_quoted(key, text):
+            return text
+        return _literal(key, str(Path(text).expanduser()) if text[0] == "~" else text)
+    if key in _TEXT_KEYS:
+        return text_value(key, text, multirun=multirun)
+    if key in _BY_TENSOR and text.startswith("{") and parse(f"{key}={text}") is None:
+        return quote(text)
+    return text
+
+
+def text_value(key: str, text: str, *, multirun: bool) -> str:
+    """Return a command in Hydra's grammar: what it would refuse, or take for a number or for choices, means itself."""
+    override = parse(f"{key}={text}") if text else None
+    if override is None:
+        return quote(text) if text else text
+    if override.is_sweep_override():
+        return text if multirun else quote(text)
+    return text if isinstance(override.value(), (str, list)) else quote(text)
+
+
+def path_value(key: str, text: str, *, multirun: bool) -> str:
+    """Return ``text`` in Hydra's grammar: a path to the letter, choices of a sweep, or a list of paths.
+
+    A comma in a name that exists is one where the name stands alone; among other names it has to be in Hydra's quotes.
+    """
+    if not text:
+        return text
+    if exists(text) and not (multirun and all(map(exists, text.split(",")))):
+        return _literal(key, text)
+    listed = text.startswith("[") and text.endswith("]")
+    if listed and exists(text[1:-1]) and not (multirun and all(map(exists, text[1:-1].split(",")))):
+        return f"[{_literal(key, text[1:-1])}]"
+    parts = [part if exists(part) else part.strip() for part in (text[1:-1] if listed else text).split(",")]
+    readable = parse(f"{key}={text}") is not None
+    if readable and not any(exists(part) and not means_itself(key, part) for part in parts):
+        return text
+    choices = ",".join(_literal(key, part) for part in parts)
+    return f"[{choices}]" if listed else choices if multirun or readable else _literal(key, text)
+
+
+def _literal(key: str, text: str) -> str:
+    return text if means_itself(key, text) else quote(text)
+
+
+def _is_quoted(key: str, text: str) -> bool:
+    """Whether ``text`` is in Hydra's own quotes, and no folder of that very name is there."""
+    return text[0] == text[-1] and text[0] in "'\"" and not exists(text) and parse(f"{key}={text}") is not None
+
+
+def takes_value(option: str, argument: str) -> bool:
+    """Whether ``argument`` is the value of the option before it."""
+    if option in {"--info", "-i"}:
+        return argument in _INFO
+    return option in _OPTIONS_WITH_VALUE or (option in {"--cfg", "-c"} and argument in {"job", "hydra", "all"})

@@ -1,1 +1,0 @@
-"""From what a user typed or wrote to a composed configuration."""

@@ -1,1 +1,0 @@
-"""What `--help` prints: a page for people, and what is asked about by name."""

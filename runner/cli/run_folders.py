@@ -1,0 +1,249 @@
+"""Folders of runs: the one that a run claims, and the link to the latest.
+
+The folder that a run writes into, and the one that it stands in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from runner import run_folder
+from runner.errors import UsageError
+from runner.run_folder import Marker
+
+#: what names the folder: of a run, of a sweep's job
+KEYS = ("hydra.run.dir", "hydra.sweep.dir")
+#: what Hydra has written before a job begins
+_OF_HYDRA = frozenset({".hydra", "winnow.log", run_folder.NAME})
+_SHOWN = 8
+
+
+class FolderTakenError(UsageError):
+    """The run's folder is not free; nothing may be written there, not even a result."""
+
+
+class AtWorkError(FolderTakenError):
+    """Another run or sweep has the folder."""
+
+
+def claim(folder: Path, *, key: str) -> None:
+    """Make ``folder`` a run's, before anything is written there; ``key``: what named it.
+
+    Raises FolderTakenError if it holds files that are no run's and that a run would write over.
+    """
+    _refuse_name(folder, key, "run")
+    _refuse_foreign(folder, key, frozenset())
+    if run_folder.read(folder) is None:
+        with making(folder):
+            run_folder.write(folder, Marker(running=False))
+
+
+@contextmanager
+def making(folder: Path) -> Iterator[tuple[Path, ...]]:
+    """Make ``folder`` where it is not there, and those above it; an exception in the block takes them away again.
+
+    The value: what was made, innermost first. What another run made meanwhile is not of it, and what another run has
+    taken stays.
+    """
+    made: list[Path] = []
+    try:
+        for path in [path for path in (folder, *folder.parents) if not os.path.lexists(path)][::-1]:
+            with suppress(FileExistsError):  # another run was first, or it leads through ".."
+                path.mkdir(parents=True)
+                made.insert(0, path)
+        folder.mkdir(parents=True, exist_ok=True)  # raises where it is a file
+        yield tuple(made)
+    except AtWorkError:
+        raise
+    except BaseException:
+        if folder in made:  # else what lies in it is somebody's
+            with suppress(OSError):
+                (folder / run_folder.NAME).unlink()
+        unmake(made)
+        raise
+
+
+def unmake(made: Iterable[Path]) -> None:
+    """Remove folders that were made, innermost first; one in which something lies stays, and so do those above it."""
+    for path in made:
+        with suppress(OSError):
+            path.rmdir()
+
+
+def _refuse_name(folder: Path, key: str, whose: str) -> None:
+    name = str(folder.absolute())
+    if "${" in str(folder):  # Hydra would take it for an interpolation
+        raise FolderTakenError(
+            f"{folder}: there must be no ${{ in the name of a {whose}'s folder. Give another: {key}=FOLDER"
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # runtimes take no other names, and would fail for every model
+        raise FolderTakenError(
+            f"{name!a}: the name of a {whose}'s folder must be UTF-8, and Python must read it so (not with LC_ALL=C "
+            f"and PYTHONUTF8=0). Give another: {key}=FOLDER"
+        ) from None
+
+
+@contextmanager
+def holding(folder: Path, *, sweep: bool = False) -> Iterator[frozenset[str]]:
+    """Have ``folder`` for this run alone; the lock goes with the process, however that ends. ``sweep``: it is a job.
+
+    The value are the names in it that are not a run's. Raises FolderTakenError if another run is at work in it, or if
+    it holds files that are no run's and that a run would write over.
+    """
+    descriptor = lock(folder, "run", KEYS[sweep])
+    try:
+        _refuse_foreign(folder, KEYS[sweep], _OF_HYDRA)
+        ours = run_folder.own(folder)
+        foreign = frozenset(run_folder.present(folder)) - ours - _OF_HYDRA
+        run_folder.write(folder, Marker(running=True, wrote=ours))
+        try:
+            yield foreign
+        finally:
+            left = frozenset(run_folder.present(folder)) - foreign - {run_folder.NAME}
+            with suppress(OSError):  # a full disk: then all that has a run's name counts as its own
+                run_folder.write(folder, Marker(running=False, wrote=left))
+    finally:
+        os.close(descriptor)
+
+
+def lock(folder: Path, what: str, key: str) -> int:
+    """Return the descriptor of the folder, locked for this process; it goes with it, however that ends.
+
+    Raises AtWorkError where another run or sweep (``what``) has the folder, which ``key`` names.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise AtWorkError(
+            f"another {what} is at work in {folder}. Wait for its end, or give this one its own: {key}=FOLDER"
+        ) from None
+    except OSError:  # a file system that locks no folders
+        pass
+    return descriptor
+
+
+def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
+    """``hydra.run.dir=.`` is all it takes to lose data, where somebody keeps it in a folder called inputs."""
+    own = run_folder.own(folder)
+    found = [name for name in run_folder.named(folder, run_folder.OF_A_RUN) if name not in own | hydras]
+    if found:
+        raise FolderTakenError(
+            f"{folder} holds files that are no run's of this version and that this run would write over: "
+            f"{', '.join(found[:_SHOWN])}{' ...' if len(found) > _SHOWN else ''}. "
+            f"Give it a folder of its own: {key}=FOLDER"
+        )
+    _refuse_strange(folder, key)
+
+
+def _refuse_strange(folder: Path, key: str, *, sweep: bool = False) -> None:
+    strange = [folder / name for name in run_folder.strange(folder, sweep=sweep)]
+    if key == KEYS[True] and not sweep and folder.is_symlink():  # a sweep makes the folders of its jobs itself
+        strange.append(folder)
+    if strange:
+        raise FolderTakenError(
+            f"{strange[0]} is a link or a pipe, and a run writes and removes in its own folder only. Remove "
+            f"it, or give the run another folder: {key}=FOLDER"
+        )
+
+
+def claim_sweep(folder: Path) -> None:
+    """Make ``folder`` a sweep's. Raises FolderTakenError if it holds files that a sweep would write over."""
+    key = KEYS[True]
+    _refuse_name(folder, key, "sweep")
+    if run_folder.read(folder) is not None:
+        _refuse_strange(folder, key, sweep=True)
+        return
+    if found := run_folder.named(folder, run_folder.OF_A_SWEEP):
+        raise FolderTakenError(
+            f"{folder} holds files that are no sweep's and that this one would write over: {', '.join(found)}. "
+            f"Give it a folder of its own: {key}=FOLDER"
+        )
+    run_folder.write(folder, Marker(running=False))
+
+
+def check_resumed(resume: str) -> None:
+    """Raise UsageError where ``resume`` names no folder of a run or a sweep."""
+    folder = Path(resume).expanduser()
+    if folder.is_dir() and run_folder.read(folder) is None:
+        raise UsageError(
+            f"resume={resume}: this is no folder of a run: it has no {run_folder.NAME} (runs of Winnow's earlier "
+            f"versions have none either). To use verdicts that lie there: journal.reuse=[{resume}], in a new run"
+        )
+
+
+@contextmanager
+def standing_in(folder: str | Path | None) -> Iterator[None]:
+    """Run the block with ``folder`` as the current one; None: where the user stands."""
+    before = Path.cwd()
+    try:
+        if folder is not None:
+            os.chdir(folder)
+        yield
+    finally:
+        os.chdir(before)
+
+
+# ``outputs/latest``: a link to the newest run (or sweep) in Winnow's own default place.
+
+OUTPUTS, NAME = "outputs", "latest"
+#: a folder as conf/config.yaml names it, below the outputs
+_DEFAULT = re.compile(r"\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d-\d{6}(-sweep)?")
+
+
+def point_to(folder: Path) -> Path | None:
+    """Let the link lead to ``folder``, if that lies in the default place where the user stands.
+
+    Return the folder that it led to before, None: there was none. A file or link of that name that is not Winnow's
+    stays as it is, and one that cannot be made is no loss.
+    """
+    top = Path.cwd() / OUTPUTS
+    if not folder.is_relative_to(top) or not _DEFAULT.fullmatch(target := folder.relative_to(top).as_posix()):
+        return None
+    link, made = top / NAME, top / f".{NAME}-{os.getpid()}"
+    with suppress(OSError):
+        before = os.readlink(link) if link.is_symlink() else None  # noqa: PTH115 - as it is written
+        if not _DEFAULT.fullmatch(before) if before is not None else link.exists():
+            return None
+        made.symlink_to(target)
+        try:
+            made.replace(link)  # the link itself: what it led to is not touched
+        finally:
+            made.unlink(missing_ok=True)
+        return top / before if before else None
+    return None
+
+
+@contextmanager
+def leading_to(folder: Path) -> Iterator[None]:
+    """Let the link lead to ``folder``; back to where it led if the run there is refused, which shows nothing."""
+    before = point_to(folder)
+    try:
+        yield
+    except UsageError:
+        lead_back(folder, before)
+        raise
+
+
+def lead_back(folder: Path, before: Path | None) -> None:
+    """Let the link that leads to ``folder`` lead where it did before, as `point_to` said; None: remove it.
+
+    Where another run has taken the link since, it stays that one's.
+    """
+    top = next((parent for parent in folder.parents if parent.name == OUTPUTS), folder)
+    link = top / NAME
+    if not link.is_symlink() or link.resolve() != folder.resolve():
+        return
+    if before and before.is_dir():
+        point_to(before)
+        return
+    with suppress(OSError):
+        link.unlink()

@@ -1,0 +1,425 @@
+"""From trials to outcomes, paid for once, as many at once as there are workers.
+
+The judge: from a trial to an outcome, paid for once.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from runner.candidate import Candidate, Invalid
+from runner.checkers.checker import Checker
+from runner.checkers.file_integrity import Seal
+from runner.checkers.interactive import insisting
+from runner.disk_space import Room
+from runner.engine.repeated_checks import CONSTANTS, FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
+from runner.engine.subject import Subject, kept, nodes_of
+from runner.engine.verdict_cache import Journals
+from runner.errors import NotTried
+from runner.journal.journal import Journal
+from runner.journal.kept_files import Artifacts, failure_of
+from runner.report.progress import Checked
+from runner.schema.checker import SameFailure
+from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
+from strategies.outcome import Outcome
+from strategies.search import Ask, Done
+from strategies.trial import Trial
+
+Report = Callable[[Checked], None]
+"""Told of every check."""
+# folders of iterations; a check, or whoever handed the folder over, may have put others beside them
+_NUMBER = re.compile("[0-9]{1,9}")
+
+
+@dataclass
+class Studied:
+    """The failure under study, which all judges of a run share.
+
+    ``signature``: None until the whole model failed. ``message``: what the whole model's check said. ``rule``: which
+    failures are the same one. ``others``: how often another one was met, by stage and kind. ``names``: those of the
+    model's nodes and tensors, which messages may hold. ``caught``: what the check shows on a harmless model that it
+    passes. ``flaky``: verdicts on one candidate differed.
+    """
+
+    rule: SameFailure = SameFailure.kind
+    signature: Signature | None = None
+    caught: Raised | None = None
+    message: str = ""
+    names: frozenset[str] = frozenset()
+    flaky: bool = False
+    others: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(eq=False)
+class Judge:
+    """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
+
+    ``journals``: opens those of stages; None: a run without. ``also``: other words of the failure under study, as
+    experiments showed.
+    """
+
+    subject: Subject
+    checker: Checker
+    journal: Journal
+    artifacts: Artifacts
+    folder: Path
+    report: Report
+    studied: Studied = field(default_factory=Studied)
+    tally: Tally = field(default_factory=Tally)
+    estimate: Callable[[Trial, Verdict], Ask | Done | int] | None = None
+    journals: Journals | None = None
+    also: frozenset[Signature] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.room = Room(self.folder.parent, (self.journal.path.parent,))
+        self._lock = threading.Lock()
+        self._iterations = count(self._last_iteration() + 1)
+
+    def beside(self, subject: Subject, journal: Journal) -> Judge:
+        """Return a judge of another subject in the same run: what was paid for and what is studied are one."""
+        other = copy(self)
+        other.subject, other.journal, other.estimate = subject, journal, None
+        return other
+
+    def stage(self, name: str, subject: Subject) -> Judge:
+        """Return a judge of another subject in the same run, whose verdicts have the journal of that stage."""
+        assert self.journals
+        return self.beside(subject, self.journals.stage(self.journal, name, subject))
+
+    def further(self, excluded: Trial) -> Judge:
+        """Return a judge for another failure than before, which shows without these elements."""
+        assert self.journals
+        return self.beside(self.subject, self.journals.further(self.journal, excluded))
+
+    def verdict(
+        self,
+        trial: Trial,
+        phase: str,
+        label: str,
+        purpose: str,
+        attempt: int = 0,
+        *,
+        given_up: threading.Event | None = None,
+    ) -> Verdict | None:
+        """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile."""
+        with self.journal.claimed(trial, attempt):
+            known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
+            if known:
+                return known
+            iteration, made = self.make(trial, phase, label)
+            if isinstance(made, Invalid):
+                verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
+                self.journal.note(trial, attempt, made.reason, phase, label, iteration)
+                with self._lock:
+                    self.tally.count(verdict, phase)
+                self._tell(iteration, phase, label, trial, verdict)
+                return verdict
+            return self.check(made, purpose, attempt, given_up=given_up)
+
+    def sure(self, trial: Trial, phase: str, label: str, purpose: str = "trust", attempt: int = 0) -> Verdict:
+        """Return the verdict of a trial that no search asks for: it is never given up."""
+        verdict = self.verdict(trial, phase, label, purpose, attempt)
+        assert verdict is not None, "only the search is stopped"
+        return verdict
+
+    def _unsettled(self, trial: Trial, attempt: int, phase: str) -> bool:
+        """Whether another run could not judge the whole model, or the control; if so, its verdict is forgotten.
+
+        Nothing can be asked as long as these are not known, and what was missing then may be there now.
+        """
+        self.journal.refresh()
+        known = self.journal.get(trial, attempt)
+        ours = (self.journal.path, trial.key, attempt) in self.tally.seen
+        if phase not in TRUST_PHASES[:2] or ours or known is None or known.outcome is not Outcome.UNRESOLVED:
+            return False
+        self.journal.forget(trial, attempt)
+        return True
+
+    def recall(self, trial: Trial, attempt: int, phase: str, label: str) -> Verdict | None:
+        """Return a recorded verdict; None: there is none."""
+        self.journal.refresh()
+        known = self.journal.get(trial, attempt)
+        if known is None:
+            return None
+        shown = (self.journal.path, trial.key, attempt) in self.tally.seen
+        verdict = self._reused(trial, attempt, known, phase)
+        if not shown:
+            self._tell(0, phase, f"{label} (known)", trial, verdict)
+        return verdict
+
+    def _reused(self, trial: Trial, attempt: int, known: Verdict, phase: str) -> Verdict:
+        """Count a recorded verdict, once, unless this run paid for it."""
+        verdict = self._relative(known)
+        with self._lock:
+            place = (self.journal.path, trial.key, attempt)
+            if place not in self.tally.seen:
+                self.tally.seen.add(place)
+                self.tally.reused += 1
+                self.tally.count(verdict, phase)
+        return verdict
+
+    def check(
+        self,
+        candidate: Candidate,
+        purpose: str,
+        attempt: int = 0,
+        *,
+        own: bool = True,
+        given_up: threading.Event | None = None,
+    ) -> Verdict | None:
+        """Have a candidate checked, whatever the journal knows; None if it was given up meanwhile.
+
+        ``own=False``: its model is handed over, and not to be sorted or removed. ``given_up``: once set, the processes
+        of checks are being killed, and what they say is worth nothing. Without it no search asks: a person has nothing
+        to undo.
+        Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
+        nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
+        """
+        self.room.confirm()
+        # a repeat is to show what a shared process changes; the user's file and what is handed over are judged alone
+        if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
+            candidate = replace(candidate, fresh=True)
+        seal = Seal.of(candidate)
+        untried = ""
+        try:
+            ask = partial(self.checker.check, candidate)
+            raw = insisting(ask) if given_up is None else ask()
+        except NotTried as error:
+            untried = str(error)
+            raw = Verdict(Outcome.UNRESOLVED, reason=untried)
+        if given_up and given_up.is_set():
+            candidate.discard()
+            shutil.rmtree(candidate.folder, ignore_errors=True)
+            return None
+        if candidate.left_out and raw.outcome is Outcome.PASS:
+            raw = replace(raw, outcome=Outcome.UNRESOLVED, reason=f"it passes, {candidate.fewer}")
+        seal.confirm()
+        self.room.confirm()
+        self.room.judge(raw)
+        told = candidate.phase, candidate.label, candidate.iteration
+        if untried:
+            self.journal.note(candidate.trial, attempt, untried, *told)
+        else:
+            raw = self.journal.put(candidate.trial, attempt, raw, *told)
+        verdict = self._relative(raw)
+        with self._lock:
+            self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
+            self.tally.pay(verdict, purpose, candidate.phase, attempt)
+            # a control that fails shows a failure of the check, not of the model
+            own_fault = candidate.phase in ("control", CONSTANTS, FIRST_LOOK)
+            if verdict.outcome is Outcome.DIFFERENT and verdict.signature and not own_fault:
+                self.studied.others[failure_of(verdict.signature)] += 1
+        question = self.journal.path.name
+        if own:
+            # it copies models, and has a lock of its own: whoever begins a check must not wait for that
+            self.artifacts.sort(candidate, verdict, question)
+            candidate.discard()
+        else:
+            self.artifacts.hand_over(candidate, verdict, question)
+        candidate.discard_values()
+        with suppress(OSError):
+            candidate.folder.rmdir()  # where nothing was left in it
+        self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
+        return verdict
+
+    def second_failures(self) -> tuple[str, ...]:
+        """Return what else failed, and how often: other bugs, perhaps, that were not followed."""
+        kept = self.artifacts.others()
+        return tuple(
+            f"another failure was met {count} time{'s' * (count != 1)}, and not followed: {name}"
+            + (f"; its smallest model is artifacts/{kept[name]}" if name in kept else "")
+            for name, count in self.studied.others.most_common()
+        )
+
+    def counted(self, trial: Trial, first: int = 0) -> tuple[Verdict, ...]:
+        """Return the recorded verdicts of a trial, from attempt number ``first`` on, as far as they follow on."""
+        self.journal.refresh()
+        found: list[Verdict] = []
+        while known := self.journal.get(trial, first + len(found)):
+            found.append(self._reused(trial, first + len(found), known, TRUST_PHASES[0]))
+        return tuple(found)
+
+    def unfit(self, trial: Trial) -> tuple[str, ...]:
+        """Return why removals of single elements were not judged, as far as the check itself is why."""
+        self.journal.refresh()
+        own = kept(self.subject, trial)
+        if len(trial) == 1 or (own and not own.inside and own.nodes != trial):
+            return ()  # nothing can be left out, or what was left out was no node
+        verdicts = [self._relative(known) for known in self.journal.removals(trial)]
+        unknown = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.UNRESOLVED]
+        return tuple(reason for reason in unknown if reason.startswith(UNFIT))
+
+    def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
+        left, subject = None, self.subject
+        if phase in TRUST_PHASES:
+            left = self.tally.due
+        elif self.estimate and phase not in NOT_SEARCHING:
+            step = self.estimate(trial, verdict)
+            left = step if isinstance(step, int) else step.left if isinstance(step, Ask) else 0
+        nodes = nodes_of(subject, trial)
+        names = partial(subject.names, trial)
+        self.report(Checked(iteration, phase, label, verdict, nodes, left, names, subject))
+
+    def _relative(self, verdict: Verdict) -> Verdict:
+        """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
+        studied = self.studied
+        if not studied.signature:
+            return verdict
+        return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught, self.also)
+
+    def make(self, trial: Trial, phase: str, label: str) -> tuple[int, Candidate | Invalid]:
+        """Return the next iteration's number, and its candidate with a new folder."""
+        with self._lock:
+            iteration = next(self._iterations)
+            folder = self.folder / f"{iteration:05d}"
+            folder.mkdir(parents=True)
+        made = self.subject.make(trial, folder)
+        if isinstance(made, Invalid):
+            shutil.rmtree(folder)
+            return iteration, made
+        label += f", {made.fewer}" if made.left_out else ""
+        return iteration, replace(made, iteration=iteration, phase=phase, label=label)
+
+    def _last_iteration(self) -> int:
+        """The last number of an interrupted run in the same folder; its unfinished files are left alone."""
+        numbers = [int(path.name) for path in self.folder.glob("[0-9]*") if _NUMBER.fullmatch(path.name)]
+        return max([*numbers, *(entry.iteration for entry in self.journal.entries())], default=0)
+
+
+# Checks that are under way, as many at once as there are workers.
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+SLICE = 0.5
+"""Seconds that one wait takes at most: a wait without end could not be interrupted on every system."""
+PATIENCE = 0.1
+"""Part of a check's time that is waited for those that began with it: what they say decides what is worth asking."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many checks run at once. ``kill`` ends the processes of those that are under way."""
+
+    count: int = 1
+    kill: Callable[[], None] = lambda: None
+
+    def together(self, calls: Sequence[Callable[[threading.Event], R]]) -> list[R]:
+        """Return what calls return, made as many at once as there are workers; the first error ends the others.
+
+        Each is given the event that is set where nobody waits for its answer any more.
+        """
+        found: dict[int, R] = {}
+        each: ParallelChecks[int, R] = ParallelChecks(self.count, lambda at, given_up: calls[at](given_up), self.kill)
+        with each as checks:
+            begun = 0
+            while len(found) < len(calls):
+                while begun < len(calls) and checks.free:
+                    checks.start(begun)
+                    begun += 1
+                found |= {at: future.result() for at, future in checks.finished()}
+        return [found[at] for at in range(len(calls))]
+
+    def ahead(self, asked: Sequence[Expected]) -> None:
+        """Check at once what is going to be asked for: whoever asks finds it in the journal. One worker does not."""
+        if self.count > 1 and len(asked) > 1:
+            self.together([one.made for one in asked])
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is going to be asked of a judge; see `Judge.verdict`."""
+
+    judge: Judge
+    trial: Trial
+    phase: str
+    label: str
+    purpose: str = "trust"
+    attempt: int = 0
+
+    def made(self, given_up: threading.Event) -> Verdict | None:
+        """Return its verdict; None if it was given up meanwhile."""
+        return self.judge.verdict(self.trial, self.phase, self.label, self.purpose, self.attempt, given_up=given_up)
+
+
+class ParallelChecks(Generic[A, R]):
+    """Has ``check`` called for what is asked, ``size`` at once; where that is one, in the caller's own thread.
+
+    It is given what is asked, and an event: once that is set, nobody waits for the answer any more.
+
+    A context manager. Checks still under way at its end are given up, whatever ends it: ``kill`` ends the processes
+    that work on them, so nobody waits for the rest of a long check (or its time-out).
+    """
+
+    def __init__(self, size: int, check: Callable[[A, threading.Event], R], kill: Callable[[], None]) -> None:
+        self._size = size
+        self._check = check
+        self._kill = kill
+        self._given_up = threading.Event()
+        self._running: dict[Future[R], A] = {}
+        self._began: dict[Future[R], float] = {}
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="check") if size > 1 else None
+
+    def __enter__(self) -> ParallelChecks[A, R]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._given_up.set()
+        if self._threads is None:
+            return
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        # what no thread had begun is cancelled, and nobody ever reports it as done
+        while waiting := {one for one in self._running if not (one.done() or one.cancelled())}:
+            # again and again: what lost its process may have started another
+            self._kill()
+            wait(waiting, timeout=0.05)
+
+    @property
+    def busy(self) -> tuple[A, ...]:
+        """What is being checked."""
+        return tuple(self._running.values())
+
+    @property
+    def free(self) -> int:
+        """How many more checks can start."""
+        return self._size - len(self._running)
+
+    def start(self, asked: A) -> None:
+        """Begin a check; where one runs at once, it is done when this returns."""
+        if self._threads is not None:
+            future = self._threads.submit(self._check, asked, self._given_up)
+        else:
+            future = Future()
+            try:
+                future.set_result(self._check(asked, self._given_up))
+            except Exception as error:  # noqa: BLE001 - as a thread would hand it over; an interruption goes through
+                future.set_exception(error)
+        self._running[future], self._began[future] = asked, time.monotonic()
+
+    def finished(self) -> Iterator[tuple[A, Future[R]]]:
+        """Wait for a check to end, and a moment for those that began with it; yield those that have ended."""
+        done = wait(self._running, timeout=SLICE, return_when=FIRST_COMPLETED).done
+        if done:
+            first = min(self._began[one] for one in done)
+            patience = min(PATIENCE * (time.monotonic() - first), SLICE)
+            beside = [one for one in self._running if one not in done and abs(self._began[one] - first) < patience]
+            done |= wait(beside, timeout=patience).done
+        for future in done:
+            del self._began[future]
+            yield self._running.pop(future), future

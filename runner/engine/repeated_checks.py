@@ -1,0 +1,263 @@
+"""Repeats and counts of checks: the sequential test, what a run has paid for, what stayed unresolved.
+
+Sequential test for flaky checks: a trial is repeated until its answer is as sure as is asked.
+
+A failing set fails at a rate (``hit``), a sound one at another (``false_alarm``). After Wald, "Sequential tests of
+statistical hypotheses" (1945): with each repeat the odds between the two rates change by the likelihood ratio of what
+was seen, and the test ends when the odds are further from even than the error allows. That takes the fewest repeats on
+average of all tests with these errors.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.checkers.failure_text import normalize
+from runner.text import one_line
+from runner.verdict import MISFIT, OWN_EXCEPTION, Verdict
+from strategies.outcome import Answer, Outcome
+
+CONFIDENCE = 1.28
+"""Standard deviations by which measured rates are drawn together (a one-sided 90 %): they come from few repeats."""
+LEAST, MOST = 0.002, 0.998
+"""No rate is taken to be 0 or 1: one surprise must not decide for ever."""
+WRONG = 0.3
+"""How often a check is wrong of which is said with what probability it would have been noticed."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How often one trial failed and how often it did not."""
+
+    failed: int = 0
+    passed: int = 0
+
+    @property
+    def total(self) -> int:
+        """All repeats."""
+        return self.failed + self.passed
+
+    @property
+    def rate(self) -> float:
+        """The share that failed (0 where nothing was tried)."""
+        return self.failed / self.total if self.total else 0.0
+
+    def and_(self, failed: bool) -> Count:
+        """One more repeat."""
+        return Count(self.failed + failed, self.passed + (not failed))
+
+    def interval(self) -> tuple[float, float]:
+        """Where the true rate lies, each end with 90 % confidence."""
+        return wilson(self.failed, self.total, CONFIDENCE)
+
+
+def wilson(hits: int, n: int, z: float) -> tuple[float, float]:
+    """Return where the true rate of hits lies, after Wilson (1927); ``z``: the normal quantile of the confidence."""
+    if not n:
+        return 0.0, 1.0
+    rate = hits / n
+    center = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    return max(0.0, center - half), min(1.0, center + half)
+
+
+def power(agreed: int, wrong: float = WRONG) -> float:
+    """Return the probability that one of so many second verdicts differs from a right first one.
+
+    ``wrong``: how often the check is, each time by itself.
+    """
+    return 1 - (1 - wrong) ** agreed
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Rates of failing: of a set that has the failure under study, and of one that has not."""
+
+    hit: float
+    false_alarm: float
+
+    @staticmethod
+    def measured(whole: Count, control: Count) -> Rates | None:
+        """What repeats of the whole model and of the control allow to assume; None if they cannot be told apart.
+
+        Each rate is moved towards the other by its uncertainty, so that errors of measurement make the test longer
+        and not wrong.
+        """
+        hit = min(max(whole.interval()[0], LEAST), MOST)
+        false_alarm = min(max(control.interval()[1], LEAST), MOST)
+        return Rates(hit, false_alarm) if hit > false_alarm + 0.05 or hit > 2 * false_alarm else None
+
+    def odds(self, count: Count) -> float:
+        """The logarithm of the odds that what was counted is a failing set (even beforehand)."""
+        up = math.log(self.hit / self.false_alarm)
+        down = math.log((1 - self.hit) / (1 - self.false_alarm))
+        return count.failed * up + count.passed * down
+
+    def decide(self, count: Count, error: float) -> Answer | None:
+        """YES or NO once the probability of being wrong is below ``error``; None: repeat."""
+        odds = self.odds(count)
+        bound = math.log((1 - error) / error)
+        if odds >= bound:
+            return Answer.YES
+        return Answer.NO if odds <= -bound else None
+
+
+# Why verdicts are not known: the reasons, counted, and what to change where there are many.
+
+SHARE = 1 / 3
+"""Where more than this share of a search's verdicts is not known, the end says what to change."""
+_LONGEST = 200
+_ADVICE: Mapping[str, tuple[str, ...]] = {
+    re.escape(MISFIT): (
+        "the check feeds, asks for or compares with what a cut model does not have. Let it read {inputs} and",
+        "{references} (npz files, by name), or keep the model's own with strategy.reduce_inputs=false or",
+        "strategy.reduce_outputs=false",
+    ),
+    re.escape(OWN_EXCEPTION): (
+        "the check ends in exceptions of its own (their output lies in checks/). Mend it, or let it exit with another",
+        "code where it cannot judge (checker.invalid_codes). If that is the same bug (another assertion of yours, an",
+        "exception that you catch), checker.same_failure=any follows it, too",
+    ),
+    r"could not import|could not run|cannot be imported": ("the check could not run: see its output in checks/",),
+    r"is not finite": (
+        "values recorded from the reference are NaN or Inf. Give inputs on which it computes numbers (inputs=files),",
+        "or another reference",
+    ),
+    r"partner": ("say what such tensors are in the original: reference.map='{mine: theirs}'",),
+    r"the reference": (
+        "the reference cannot run the candidates. Choose another (reference=onnx_reference), or compare with values",
+        "recorded once (checker.golden=ahead)",
+    ),
+    r"invalid_codes|said unresolved|skipped": ("the check itself said so; its output lies in checks/",),
+}
+"""What to change, by a pattern of the reason."""
+
+
+@dataclass
+class Unknown:
+    """The verdicts of a run that are UNRESOLVED, by reason, and how many of the search's are."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    said: dict[str, str] = field(default_factory=dict)
+    searched: int = 0
+    unknown: int = 0
+
+    def add(self, verdict: Verdict, *, searching: bool) -> None:
+        """Count a verdict."""
+        is_unknown = verdict.outcome is Outcome.UNRESOLVED
+        self.searched += searching
+        self.unknown += searching and is_unknown
+        if is_unknown:
+            reason = one_line(verdict.reason)[:_LONGEST]
+            kind = normalize(reason)
+            self.said.setdefault(kind, reason)
+            self.counts[kind] += 1
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How often each reason was given, most often first; of reasons that differ in names and numbers the first."""
+        return {self.said[kind]: count for kind, count in self.counts.most_common()}
+
+    @property
+    def advice(self) -> str:
+        """What to change, if too much of the search is not known; else nothing."""
+        if self.unknown <= self.searched * SHARE or not self.counts:
+            return ""
+        reason = next(iter(self.reasons))
+        told = f"{self.unknown} of the search's {self.searched} verdicts are not known, most often: {reason}"
+        return f"{told}. {change_for(reason)}"
+
+
+def change_for(reason: str) -> str:
+    """What to change where this is why a verdict is not known."""
+    found = (" ".join(parts) for pattern, parts in _ADVICE.items() if re.search(pattern, reason))
+    return next(found, "REPORT.md lists the reasons")
+
+
+def kept_for_the_check(unfit: Sequence[str], size: int) -> str:
+    """Say that nodes of an answer are in it only because the check could not do without them."""
+    return (
+        f"{len(unfit)} of the {size} nodes left could not be left out only because the check could not judge a model "
+        f"without them: {unfit[0]}. {change_for(unfit[0])}"
+    )
+
+
+# What a run has paid for: its checks, by what they were made for, and how long they took.
+
+CONSTANTS = "constants"
+"""The phase of the check that holds what no input reaches against its good values."""
+TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check", CONSTANTS)
+"""Checks that are no part of a search."""
+FIRST_LOOK = "first look inside"
+"""The phase of a check whose verdict says nothing of the failure, only where it may arise."""
+FREEZING = "freeze"
+"""The phase of checks of an answer with values in place of nodes that compute constants."""
+SHRINKING = "shrink"
+"""The phase of checks of an answer with simpler values: many of these are no question, which is nobody's mistake."""
+NOT_SEARCHING = (*TRUST_PHASES, "cause", FIRST_LOOK, SHRINKING)
+"""Phases in which an unknown verdict keeps no search from its answer."""
+REFINE = "refine"
+OF_SIMPLER = (SHRINKING, "control")
+"""The phases of checks that refine an answer and make it simpler: one on harmless values comes first."""
+SEARCHED = ("search", REFINE)
+"""The purposes of checks that look for an answer."""
+REPEATS = "repeats"
+"""What a check counts as, in place of its phase, where one of the same candidate was made before."""
+HANDED_OVER = 1000
+"""Attempts from this number on are about the files as they are handed over, by the run that did so last."""
+
+
+@dataclass
+class Tally:
+    """What was paid for.
+
+    Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
+    that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
+    known. ``parts``: the checks that are no part of a search, by phase or as `REPEATS`; ``spent``: seconds in checks of
+    each purpose and part. ``simpler``: checks that made an answer simpler, and looked for none. ``due``: checks of
+    trust that are announced and not made, None: nothing was announced.
+    """
+
+    paid: Counter[str] = field(default_factory=Counter)
+    parts: Counter[str] = field(default_factory=Counter)
+    spent: dict[str, float] = field(default_factory=dict)
+    simpler: int = 0
+    seen: set[tuple[Path, str, int]] = field(default_factory=set)
+    reused: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    peak_rss_mb: float = 0.0
+    unknown: Unknown = field(default_factory=Unknown)
+    due: int | None = None
+
+    def count(self, verdict: Verdict, phase: str) -> None:
+        """Count a verdict by its outcome."""
+        self.outcomes[verdict.outcome.value] += 1
+        self.unknown.add(verdict, searching=phase not in NOT_SEARCHING)
+
+    def pay(self, verdict: Verdict, purpose: str, phase: str, attempt: int) -> None:
+        """Count a check that was made."""
+        self.paid[purpose] += 1
+        self.count(verdict, phase)
+        self.seconds += verdict.seconds
+        self.peak_rss_mb = max(self.peak_rss_mb, verdict.peak_rss_mb)
+        part = purpose
+        if purpose == REFINE and phase in OF_SIMPLER:
+            self.simpler += 1
+            part = SHRINKING
+        if phase in TRUST_PHASES:
+            self.due = self.due and self.due - 1
+            part = REPEATS if attempt % HANDED_OVER else TRUST_PHASES[0] if phase == CONSTANTS else phase
+            self.parts[part] += 1
+        self.spent[part] = self.spent.get(part, 0.0) + verdict.seconds
+
+    @property
+    def searched(self) -> tuple[int, float]:
+        """How many checks looked for an answer, and how many seconds they took."""
+        checks = sum(self.paid[one] for one in SEARCHED) - self.simpler
+        return checks, sum(self.spent.get(one, 0.0) for one in SEARCHED)

@@ -1,0 +1,207 @@
+"""An inquiry: one search over one subject, its questions answered by checks."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+from runner.checkers.interactive import Undo
+from runner.engine.check_trials import Judge, ParallelChecks, Workers
+from runner.engine.reliability import REPEATED, Reliability, Ruling, refused_removals
+from runner.verdict import Verdict
+from runner.workers.leases import OutOfTime
+from strategies.minimal import REFINING
+from strategies.outcome import Answer, Outcome
+from strategies.search import Ask, Claim, Done, Search
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+SEARCHING = ("search", "refine", "cause", REPEATED)
+"""The purposes whose checks ``budget.checks`` limits."""
+MOST_ROUNDS = 10
+"""How often the search of a flaky check starts again from what is known by then."""
+Start = Callable[[dict[Trial, Answer]], Search]
+"""Makes a search that knows these answers."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop early: checks that the search and a flaky check took, seconds since ``started``; None: never."""
+
+    checks: int | None = None
+    seconds: float | None = None
+    started: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class Means:
+    """What all inquiries of a session work with. ``kill_checks`` ends the processes of running checks."""
+
+    workers: int = 1
+    budget: Budget = field(default_factory=Budget)
+    kill_checks: Callable[[], None] = lambda: None
+
+    @property
+    def at_once(self) -> Workers:
+        """What checks several models at once that are asked for together."""
+        return Workers(self.workers, self.kill_checks)
+
+
+@dataclass(eq=False)
+class Inquiry:
+    """Asks, checks and tells until a search is done.
+
+    ``purpose``: what its checks are counted as. ``most``: questions that may be answered at most.
+    """
+
+    judge: Judge
+    reliability: Reliability
+    start: Start
+    means: Means
+    purpose: str = "search"
+    most: float = math.inf
+    stopped: bool = False
+    passed: set[Trial] = field(default_factory=set)
+    _told: dict[Trial, Answer] = field(default_factory=dict)
+    _paid: list[Trial] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.search = self.start({})
+        self.judge.estimate = self._after
+
+    def run(self) -> Done:
+        """Return the end of the search; the best so far where a budget ended it (then it is ``stopped``)."""
+        self.judge.estimate = self._after
+        with ParallelChecks(self.means.workers, self._check, self.means.kill_checks) as checks:
+            while not self.search.done:
+                left = self._left()
+                if self._out_of_time() or (left <= 0 and not checks.busy):
+                    self.stopped = True
+                    return self.search.stop()
+                busy = {ask.trial for ask in checks.busy}
+                for ask in self.search.ask(self.means.workers):
+                    if checks.free and len(checks.busy) < left and ask.trial not in busy:
+                        checks.start(ask)
+                for ask, future in checks.finished():
+                    self._take(ask, future)
+        assert self.search.done
+        return self.search.done
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget is spent."""
+        return self._out_of_time() or self._left() <= 0
+
+    def note(self, trial: Trial, answer: Answer) -> None:
+        """Tell the search what is known from elsewhere."""
+        self._told[trial] = answer
+        self.search.tell(trial, answer)
+
+    def begin_again(self) -> None:
+        """Start anew from what the recorded verdicts amount to by now."""
+        known = {trial: self.reliability.known(self.judge, trial) for trial in self._told}
+        whole = self.search.space.whole
+        self._told = {trial: answer for trial, answer in known.items() if answer} | {whole: Answer.YES}
+        self.passed = {trial for trial in self.passed if self._told.get(trial) is Answer.NO}
+        self.search = self.start(dict(self._told))
+
+    # ---- one question
+
+    def _after(self, trial: Trial, verdict: Verdict) -> Ask | Done:
+        """Return what the search asks after a verdict, or its end; of a flaky check one verdict may be no answer."""
+        if self.reliability.rates is not None:
+            return self.search.next
+        return self.search.after(trial, self.reliability.answer(verdict))
+
+    def _check(self, ask: Ask, given_up: threading.Event) -> Ruling | None:
+        purpose = "refine" if ask.phase in REFINING and self.purpose == "search" else self.purpose
+        return self.reliability.rule(
+            self.judge, ask.trial, ask.phase, ask.label, purpose, given_up=given_up, spent=lambda: self.exhausted
+        )
+
+    def _take(self, ask: Ask, future: Future[Ruling | None]) -> None:
+        try:
+            ruling = future.result()
+        except Undo:
+            self._undo()
+            return
+        except OutOfTime as error:  # as if the check had never been asked for
+            if not self._out_of_time():
+                raise
+            log.warning("%s", error)
+            return
+        if ruling is None:
+            return
+        self._paid.append(ask.trial)
+        if ruling.verdict.outcome is Outcome.PASS:
+            self.passed.add(ask.trial)
+        self.note(ask.trial, ruling.answer)
+
+    def _undo(self) -> None:
+        """Take the last answer back and start again from those before it."""
+        if not self._paid:
+            log.warning("nothing to undo")
+            return
+        trial = self._paid.pop()
+        self.judge.journal.forget(trial, 0)
+        self._told.pop(trial, None)
+        self.passed.discard(trial)
+        self.search = self.start(dict(self._told))
+
+    @property
+    def answered(self) -> int:
+        """How many questions were answered, by a check or from a journal."""
+        return len(self._paid)
+
+    def _left(self) -> float:
+        """How many checks the search may still pay for."""
+        most, paid = self.means.budget.checks, self.judge.tally.paid
+        checks = math.inf if most is None else most - sum(paid[purpose] for purpose in SEARCHING)
+        return min(checks, self.most - self.answered)
+
+    def _out_of_time(self) -> bool:
+        seconds = self.means.budget.seconds
+        return seconds is not None and time.monotonic() - self.means.budget.started >= seconds
+
+    # ---- whether an answer stands
+
+    def settle(self) -> Done:
+        """Search until an answer, and what proves it, stands the tests.
+
+        Raises ContradictionError where a check that was taken to be reliable contradicts itself.
+        """
+        for _ in range(MOST_ROUNDS):
+            done = self.run()
+            if self.stopped or done.trial is None or self._stands(done.trial):
+                return done
+            self.begin_again()
+        return replace(self.run(), claim=Claim.UNPROVEN)
+
+    def _stands(self, found: Trial) -> bool:
+        """Whether an answer and the removals that were refused, which prove it, hold when they are tested harder."""
+        judge, reliability, question = self.judge, self.reliability, self.reliability.question
+        if reliability.rates is None:
+            failing = not question.wants_failure
+            again = []
+            for trial, times in reliability.second.doubt(found, self._told).items():
+                known = judge.counted(trial)
+                if known and question.fails(known[0]) is failing:  # else it was not good enough
+                    shown = question.shown(judge.subject, trial)
+                    again.append((trial, f"{shown} that {'failed' if failing else 'passed'}", times))
+            reliability.repeat_all(judge, again, failing=failing)
+            return True
+        refused = list(refused_removals(found, self._told).values())
+        error = reliability.max_wrong / (len(refused) + 1)
+        for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refused)]:
+            label = f"{question.shown(judge.subject, trial)} again"
+            ruling = reliability.rule(judge, trial, "doubt", label, "trust", error=error)
+            # the search begins again from all recorded verdicts, this one included
+            if ruling is None or ruling.answer is not wanted:
+                return False
+        return True

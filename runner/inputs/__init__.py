@@ -1,8 +1,0 @@
-"""Input values of the model under study, one set for each sample: from files, a function, or random."""
-
-from __future__ import annotations
-
-from runner.inputs.declared_inputs import Declared, declared
-from runner.inputs.source import samples
-
-__all__ = ["Declared", "declared", "samples"]

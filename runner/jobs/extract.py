@@ -1,0 +1,168 @@
+"""A run of strategy=extract: which nodes a user means, cut out and handed over.
+
+Runs `strategy=extract`: cuts out what the user names, checks it, and hands it over with recorded values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from runner.engine.check_trials import Judge
+from runner.engine.min_good import HandOver
+from runner.engine.session_question import Ending, Standing, study
+from runner.engine.subject import nodes_of
+from runner.errors import NotApplicable, UsageError
+from runner.jobs.good_outputs import load_recorded
+from runner.jobs.job import Job
+from runner.jobs.reduce.preflight import FILE_STAGE, UserFile, spare_harmless
+from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
+from runner.jobs.reduce.summary import answered, files_of
+from runner.jobs.summary import described
+from runner.judgment import Status
+from runner.model.graph.cut import CutError
+from runner.model.graph.graph_index import Graph
+from runner.reference.load import Loaded
+from runner.report.summary import Summary
+from runner.run_folder import REDUCED
+from runner.schema.diagnosis import ExtractSettings
+from runner.schema.root import Settings
+from runner.schema.strategy import chosen
+from runner.text import counted
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+# Which nodes a user means: by name, by pattern, or between tensors.
+
+
+def named(graph: Graph, wanted: Sequence[str]) -> Trial:
+    """Return the top-level nodes of these names; what is no name is a shell pattern. Raises UsageError for no node."""
+    places: dict[str, list[int]] = {}
+    for node in graph.nodes:
+        places.setdefault(node.name, []).append(node.index)
+    found: set[int] = set()
+    for name in wanted:
+        here = places.get(name) or [at for other, some in places.items() if fnmatchcase(other, name) for at in some]
+        if not here:
+            raise UsageError(f"strategy.nodes={name}: the model has no such node at its top level{_near(name, places)}")
+        found.update(here)
+    return Trial.of(found)
+
+
+def between(graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> Trial:
+    """Return the nodes that depend on one of ``inputs`` and on which one of ``outputs`` depends.
+
+    Without inputs all that the outputs need, without outputs all that needs the inputs. Raises UsageError for a tensor
+    that is none, and where nothing lies between.
+    """
+    tensors = {*graph.producers, *graph.readers}
+    for key, names in (("inputs", inputs), ("outputs", outputs)):
+        for name in names:
+            if name not in tensors:
+                raise UsageError(f"strategy.{key}={name}: the model has no such tensor{_near(name, tensors)}")
+    before = _reached(_producers(graph, outputs or graph.outputs), lambda at: graph.parents[at])
+    children = _children(graph.parents)
+    readers = [at for name in inputs for at in graph.readers.get(name, ())]
+    after = _reached(readers, lambda at: children[at]) if inputs else before
+    if not before & after:
+        raise UsageError(f"no node lies between strategy.inputs={list(inputs)} and strategy.outputs={list(outputs)}")
+    return Trial.of(before & after)
+
+
+def _producers(graph: Graph, names: Iterable[str]) -> list[int]:
+    return [graph.producers[name] for name in names if name in graph.producers]
+
+
+def _children(parents: Sequence[Sequence[int]]) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in parents]
+    for child, above in enumerate(parents):
+        for parent in above:
+            found[parent].append(child)
+    return found
+
+
+def _reached(start: Iterable[int], edges: Callable[[int], Iterable[int]]) -> set[int]:
+    seen = set(start)
+    stack = list(seen)
+    while stack:
+        for other in edges(stack.pop()):
+            if other not in seen:
+                seen.add(other)
+                stack.append(other)
+    return seen
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    """Return what was meant, perhaps, as the end of a message."""
+    near = get_close_matches(name, list(known), 3)
+    return f". Did you mean {' or '.join(near)}?" if near else ""
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Extract a part and leave the result folder behind. Raises UsageError for names that the model does not have."""
+    strategy = chosen(settings.strategy, ExtractSettings)
+    if bool(strategy.nodes) == bool(strategy.inputs or strategy.outputs):
+        raise UsageError(
+            "strategy=extract: name what is wanted, either strategy.nodes=[NODE, ..] or the tensors it lies between, "
+            "strategy.inputs=[TENSOR, ..] strategy.outputs=[TENSOR, ..]"
+        )
+    with Job.opened(settings, folder, command) as job:
+        loaded = load_recorded(job)
+        graph = loaded.graph
+        wanted = named(graph, strategy.nodes) if strategy.nodes else between(graph, strategy.inputs, strategy.outputs)
+        subject = Subgraph(
+            *(graph, loaded.store, loaded.recorded, loaded.types, loaded.studied, job.folder / "values"),
+            cut_policy=settings.cut.policy,
+            outputs=settings.cut.outputs,
+        )
+        ends = {graph.producers.get(name) for name in strategy.inputs}  # what the user names is where the part begins
+        subject = replace(subject, carried=graph.constants - ends if subject.carries else frozenset())
+        with job.judge(subject, loaded, "nodes") as judge:
+            job.drop_stale_results()
+            ending = job.ended(_Nothing(), lambda: _extracted(job, loaded, judge, wanted))
+            summary = job.summary(judge, ending, loaded)
+            if ending.main:  # nothing fails where the part passes, whatever the whole model does
+                summary = replace(summary, signature=described(ending.signature))
+            summary = answered(summary, ending, subject, job.folder)
+            job.bundle(summary, files_of(ending))
+    return summary
+
+
+class _Nothing:
+    """What there is to say where somebody stops an extraction."""
+
+    def interrupted(self, exit_code: int) -> Ending:
+        """Return that it was."""
+        return Ending(Status.interrupted, "interrupted", code=exit_code)
+
+
+def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Ending:
+    subject = judge.subject
+    size = counted(len(nodes_of(subject, wanted)), "node")
+    if job.settings.plan:
+        said = f"{size} of {len(loaded.graph.nodes)} would be extracted; nothing was cut or checked, as asked"
+        return Ending(Status.planned, said)
+    try:
+        HandOver(job.settings.result, job.folder, job.tools.at, loaded.store).write(subject, wanted, REDUCED)
+    except CutError as error:
+        raise NotApplicable(f"{size} cannot be cut out: {error}") from error
+    whole = _whole(job, loaded, judge)
+    verdict = judge.sure(wanted, "pre-flight", f"the part of {size}")
+    said = f"{size} of {len(loaded.graph.nodes)} extracted; alone the check says {verdict.said}{whole}"
+    signature = verdict.signature if verdict.outcome is Outcome.FAIL else None
+    return Ending(Status.found, said, standing=Standing(judge, wanted), signature=signature, main=wanted)
+
+
+def _whole(job: Job, loaded: Loaded, judge: Judge) -> str:
+    """Check the user's file: how it fails is what the part is asked about. Return what there is to say of it."""
+    assert isinstance(judge.subject, Subgraph)
+    own = judge.stage(FILE_STAGE, UserFile(judge.subject))
+    verdict = own.sure(judge.subject.space.whole, "pre-flight", THE_FILE)
+    if verdict.outcome is not Outcome.FAIL or not verdict.signature:
+        return f"; of {THE_FILE}: {verdict.said}"
+    study(judge, verdict, THE_FILE)
+    spare_harmless(job, loaded, judge)
+    return ""

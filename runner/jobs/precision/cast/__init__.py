@@ -1,1 +1,0 @@
-"""Models whose nodes run in two precisions."""

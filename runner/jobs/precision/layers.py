@@ -1,0 +1,473 @@
+"""Layers: nodes that can run in the low type, what schemas say of their types, and Q/DQ pairs.
+
+The elements of a precision search: nodes, nested ones included, that can run in the low type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    TypeProto,
+    defs,
+    helper,
+    numpy_helper,
+)
+
+from runner.backends.nested_graphs import bodies
+from runner.model.graph import scopes
+from runner.model.graph.graph_index import initializers_of
+from runner.model.values import tensor_bytes
+from runner.model.values.dtypes import BY_NAME
+
+# What schemas say of a node's types: which formal inputs and outputs share a type, and which it may be.
+#
+# Those of ONNX are known here. What ONNX Runtime adds (``com.microsoft`` and others) it tells itself, in a worker.
+
+_FLOATS = ("float", "float16", "bfloat16", "double")
+# operators that look at a tensor's shape or turn it into something else: the type it comes in costs no accuracy
+AGNOSTIC = frozenset({"Shape", "Size"})
+# operators that make a table of what no activation says; runtimes make it in fp32, whatever the schema allows
+TABLES = frozenset({"MelWeightMatrix"})
+# operators whose definition in ONNX has constants of fp32, so that no other type is valid, whatever the schema allows
+WIDE = frozenset({"MeanVarianceNormalization"})
+# operators whose further outputs (a mean, a deviation) have the type that `stash_type` says, whatever comes in
+STASHING = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization"})
+
+
+@dataclass(frozen=True)
+class Formal:
+    """A formal input or output.
+
+    ``variable``: those of one name share a type; ``floats``: float types it may have; ``only``: the one type that it
+    can have, 0: there are several.
+    """
+
+    variable: str
+    floats: frozenset[int]
+    only: int = 0
+
+
+@dataclass(frozen=True)
+class Formals:
+    """All of an operator's. ``tail``: the last one stands for all further ones; each then has a type of its own."""
+
+    inputs: tuple[Formal, ...]
+    outputs: tuple[Formal, ...]
+    tail_inputs: bool
+    tail_outputs: bool
+    free_inputs: bool
+    free_outputs: bool
+
+    def of_input(self, place: int) -> Formal | None:
+        """Return the formal of the input at ``place``; None: there is none."""
+        return _at(self.inputs, place, self.tail_inputs, self.free_inputs)
+
+    def of_output(self, place: int) -> Formal | None:
+        """Return the formal of the output at ``place``; None: there is none."""
+        return _at(self.outputs, place, self.tail_outputs, self.free_outputs)
+
+
+@dataclass(frozen=True)
+class Schemas:
+    """The schemas of a model's operators. ``opsets``: the version of each domain that it imports.
+
+    ``contrib``: by (domain, operator), what `contrib_of` made of ONNX Runtime's own.
+    """
+
+    opsets: Mapping[str, int]
+    contrib: Mapping[tuple[str, str], Formals] = field(default_factory=dict)
+
+    def of(self, node: NodeProto) -> Formals | None:
+        """Return a node's formals; None for an operator whose schema is not known here."""
+        return self.onnx(node) or self.contrib.get((scopes.domain_of(node.domain), node.op_type))
+
+    def onnx(self, node: NodeProto) -> Formals | None:
+        """Return a node's formals as ONNX defines them; None for an operator that is not ONNX's."""
+        domain = scopes.domain_of(node.domain)
+        return _formals(node.op_type, self.opsets.get(domain), domain)
+
+    def infers(self, node: NodeProto) -> bool:
+        """Whether ONNX's inference says what a node makes; of GroupNormalization, which is its own, it does not."""
+        domain = scopes.domain_of(node.domain)
+        schema = _schema(node.op_type, self.opsets.get(domain), domain)
+        return schema is not None and bool(schema.has_type_and_shape_inference_function)
+
+
+def contrib_of(schemas: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
+    """Return the formals of the schemas that the operation ``contrib_schemas`` returns."""
+    return {(str(one["domain"]), str(one["op"])): _formals_of(one["inputs"], one["outputs"]) for one in schemas}
+
+
+def _formals_of(inputs: list[Mapping[str, Any]], outputs: list[Mapping[str, Any]]) -> Formals:
+    def formals(group: list[Mapping[str, Any]]) -> tuple[Formal, ...]:
+        return tuple(Formal(str(one["variable"]), _floats(one["types"]), _only(one["types"])) for one in group)
+
+    tails = [bool(group) and bool(group[-1]["variadic"]) for group in (inputs, outputs)]
+    free = [tail and not group[-1]["homogeneous"] for tail, group in zip(tails, (inputs, outputs), strict=True)]
+    return Formals(formals(inputs), formals(outputs), *tails, *free)
+
+
+@lru_cache(maxsize=4096)
+def _schema(op_type: str, version: int | None, domain: str) -> defs.OpSchema | None:
+    try:
+        return None if version is None else defs.get_schema(op_type, version, domain)
+    except defs.SchemaError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _formals(op_type: str, version: int | None, domain: str) -> Formals | None:
+    schema = _schema(op_type, version, domain)
+    if schema is None:
+        return None
+    allowed = {constraint.type_param_str: list(constraint.allowed_type_strs) for constraint in schema.type_constraints}
+
+    def plain(parameter: defs.OpSchema.FormalParameter) -> dict[str, Any]:
+        return {
+            "variable": parameter.type_str,
+            "types": allowed.get(parameter.type_str, [parameter.type_str]),
+            "variadic": parameter.option == defs.OpSchema.FormalParameterOption.Variadic,
+            "homogeneous": parameter.is_homogeneous,
+        }
+
+    return _formals_of([plain(one) for one in schema.inputs], [plain(one) for one in schema.outputs])
+
+
+def _floats(names: Iterable[object]) -> frozenset[int]:
+    texts = {str(name) for name in names}
+    return frozenset(BY_NAME[name].number for name in _FLOATS if f"tensor({name})" in texts)
+
+
+def _only(names: Iterable[object]) -> int:
+    """Return the element type that a schema's names of types leave, 0: several, or no tensor."""
+    texts = [str(name) for name in names]
+    inner = texts[0][len("tensor(") : -1].upper() if len(texts) == 1 and texts[0].startswith("tensor(") else ""
+    return int(TensorProto.DataType.Value(inner)) if inner in TensorProto.DataType.keys() else 0  # noqa: SIM118
+
+
+def _at(formals: tuple[Formal, ...], place: int, tail: bool, free: bool) -> Formal | None:
+    last = len(formals) - 1
+    if place < last or (place == last and not (tail and free)):
+        return formals[place]
+    if not tail:
+        return None
+    return replace(formals[last], variable=f"{formals[last].variable}#{place}") if free else formals[last]
+
+
+# Q/DQ pairs: where quantization stands between layers, and what a layer reads without it.
+
+Ends = tuple[float | None, float | None]
+"""What a tensor is limited to: least and largest value; None: no limit."""
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+_NEVER_NEGATIVE = ("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus")
+_ACTIVATIONS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16)
+
+
+@dataclass(frozen=True)
+class QdqPair:
+    """What a DequantizeLinear makes. ``source``: the float tensor that its pair quantizes, None: a constant is stored.
+
+    ``constant``: the stored tensor. ``ends``: what the pair limits a tensor to, if nothing below zero survives it and
+    somebody may rely on that: quantizers leave out a Relu or a Clip in front of such a pair.
+    """
+
+    source: str | None
+    constant: TensorProto | None = None
+    ends: Ends = (None, None)
+
+
+def is_quantization(node: NodeProto) -> bool:
+    """Whether a node quantizes or dequantizes linearly."""
+    return node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in _DOMAINS
+
+
+def pairs_of(graph: GraphProto) -> list[dict[str, QdqPair]]:
+    """Return for each graph (a nested one after its outer one, in reading order) its pairs, by what they make.
+
+    Only pairs are: what comes quantized from anywhere else has no float to go back to. A pair behind a pair stands for
+    what the first one quantizes.
+    """
+    found: list[dict[str, QdqPair]] = []
+
+    def visit(
+        graph: GraphProto,
+        makers: Mapping[str, NodeProto],
+        constants: Mapping[str, TensorProto | SparseTensorProto],
+        outer: Mapping[str, QdqPair],
+    ) -> None:
+        own = {name: node for node in graph.node for name in node.output}
+        makers, constants = {**makers, **own}, {**constants, **initializers_of(graph)}
+        pairs: dict[str, QdqPair] = {}
+        found.append(pairs)
+        for node in graph.node:
+            pair = _pair(node, makers, constants)
+            if pair is not None:
+                above = pairs.get(pair.source or "") or outer.get(pair.source or "")
+                pairs[node.output[0]] = above or pair
+        for node in graph.node:
+            for nested in scopes.subgraphs(node):
+                visit(nested, makers, constants, {**outer, **pairs})
+
+    visit(graph, {}, {}, {})
+    return found
+
+
+def _pair(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, TensorProto | SparseTensorProto]
+) -> QdqPair | None:
+    if not is_quantization(node) or node.op_type != "DequantizeLinear":
+        return None
+    maker = makers.get(node.input[0])
+    if maker is not None and is_quantization(maker) and maker.op_type == "QuantizeLinear":
+        above = makers.get(maker.input[0])
+        open_below = above is None or above.op_type not in _NEVER_NEGATIVE
+        return QdqPair(maker.input[0], ends=_ends(maker, constants) if open_below else (None, None))
+    stored = constants.get(node.input[0])
+    if isinstance(stored, TensorProto) and all(name in constants for name in node.input if name):
+        return QdqPair(None, stored)
+    return None
+
+
+def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorProto]) -> Ends:
+    """Return what a QuantizeLinear limits to, if it makes the least integer of zero."""
+    scale = constants.get(node.input[1])
+    zero = constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    kinds = [attribute.i for attribute in node.attribute if attribute.name == "output_dtype" and attribute.i]
+    kind = zero.data_type if isinstance(zero, TensorProto) else (kinds or [TensorProto.UINT8])[0]
+    if kind not in _ACTIVATIONS or not isinstance(scale, TensorProto):
+        return None, None
+    if any(isinstance(one, TensorProto) and tensor_bytes.is_external(one) for one in (scale, zero)):
+        return None, None  # `take_in_limits` was not asked to read them
+    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(kind))
+    zeros = numpy_helper.to_array(zero).astype("int64").reshape(-1) if isinstance(zero, TensorProto) else [0]
+    if any(int(one) != limits.min for one in zeros):
+        return None, None
+    steps = numpy_helper.to_array(scale).astype("float64").reshape(-1)
+    return 0.0, float(steps.max(initial=0.0)) * (int(limits.max) - int(limits.min))
+
+
+def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[NodeProto]:
+    """Return the nodes without quantization that nobody reads any more; ``wanted``: read from outside."""
+    kept: list[NodeProto] = []
+    read = set(wanted)
+    for node in reversed(list(nodes)):
+        if is_quantization(node) and not read & set(node.output):
+            continue
+        read.update(scopes.reads(node))
+        kept.append(node)
+    return kept[::-1]
+
+
+def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[str]:
+    """Return the initializers of a graph that only quantization read, and that ``nodes`` read no more."""
+    kept = {name for node in nodes for name in scopes.reads(node)}
+    by_quantization = {
+        name
+        for graph in scopes.graphs_below(original)
+        for node in graph.node
+        if is_quantization(node)
+        for name in node.input
+    }
+    return {name for name in initializers_of(original) if name in by_quantization and name not in kept}
+
+
+def readers(graph: GraphProto, pairs: Mapping[str, QdqPair]) -> dict[str, tuple[NodeProto, int]]:
+    """Return for each pair the first node of its graph that reads it, and at which place."""
+    found: dict[str, tuple[NodeProto, int]] = {}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if name in pairs and not is_quantization(node):
+                found.setdefault(name, (node, place))
+    return found
+
+
+Types = Mapping[str, int]
+"""Element types of the tensors that are seen in a graph, by name; those of outer graphs included."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two float types, as ``onnx.TensorProto.DataType``: ``low`` is what is wanted, ``high`` what is trusted."""
+
+    low: int
+    high: int
+
+    def __contains__(self, dtype: object) -> bool:
+        return dtype in (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One node that can run in either type.
+
+    ``path``: as reports name it (``If_0.then_branch/Div`` for a nested one). ``key``: the graph's number and the
+    node's place in it. ``reads`` / ``writes``: its tensors of a float type of the pair; ``nested``: inside an owner.
+    """
+
+    path: str
+    key: tuple[int, int]
+    op_type: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    nested: bool
+
+
+@dataclass(frozen=True)
+class TypedGraph:
+    """One graph of a model: its number in reading order, the path of its owner, and the types seen in it."""
+
+    number: int
+    graph: GraphProto
+    prefix: str
+    types: Types
+    parent: int | None
+
+
+Contrib = Mapping[tuple[str, str], Formals]
+"""What is known of operators that ONNX does not define, by domain and name."""
+
+
+def schemas_of(model: ModelProto, contrib: Contrib | None = None) -> Schemas:
+    """Return the schemas of a model's operators."""
+    opsets = {scopes.domain_of(entry.domain): entry.version for entry in model.opset_import}
+    return Schemas(opsets, contrib or {})
+
+
+def levels(model: ModelProto, types: Mapping[str, TypeProto]) -> list[TypedGraph]:
+    """Return all graphs of a model, outer ones first. ``types``: what is known besides the file's value_info."""
+    found: list[TypedGraph] = []
+
+    def visit(graph: GraphProto, prefix: str, outer: Types, parent: int | None) -> None:
+        own = {**outer, **declared(graph)}
+        if parent is None:
+            own.update({name: kind.tensor_type.elem_type for name, kind in types.items() if _is_tensor(kind)})
+        number = len(found)
+        found.append(TypedGraph(number, graph, prefix, own, parent))
+        for place, node in enumerate(graph.node):
+            for name, body in bodies(node):
+                visit(body, f"{prefix}{node_label(node, place)}.{name}/", own, number)
+
+    visit(model.graph, "", {}, None)
+    return found
+
+
+def node_label(node: NodeProto, place: int) -> str:
+    """Return what a node is called: its name, else its first output."""
+    return node.name or next((name for name in node.output if name), f"{node.op_type}#{place}")
+
+
+def layers(
+    model: ModelProto, types: Mapping[str, TypeProto], pair: Pair, contrib: Contrib | None = None
+) -> tuple[Layer, ...]:
+    """Return the nodes that can run in either type, in executable order.
+
+    In a model most of whose nodes run in the low type already, what is in the high one stays there: somebody chose it.
+    """
+    every, schemas = levels(model, types), schemas_of(model, contrib)
+    counts = {
+        native: sum(
+            is_layer(node, level.types, schemas, pair, native)
+            for level in every
+            for node in level.graph.node
+            if node.op_type not in ("Cast", "CastLike")
+        )
+        for native in {pair.low, pair.high}
+    }
+    native = pair.low if counts[pair.low] > counts[pair.high] else pair.high
+    found: list[Layer] = []
+    for level, place, node in nodes_in_order(every):
+        if is_layer(node, level.types, schemas, pair, native):
+            reads = tuple(name for name in dict.fromkeys(node.input) if level.types.get(name) in pair)
+            writes = tuple(name for name in node.output if level.types.get(name) in pair)
+            path = level.prefix + node_label(node, place)
+            found.append(Layer(path, (level.number, place), node.op_type, reads, writes, bool(level.prefix)))
+    return tuple(found)
+
+
+def nodes_in_order(every: Sequence[TypedGraph], number: int = 0) -> Iterator[tuple[TypedGraph, int, NodeProto]]:
+    """Yield the nodes of a graph and of those below it in executable order, each with its graph and its place there."""
+    level = every[number]
+    inner = iter([other for other in every if other.parent == number])
+    for place, node in enumerate(level.graph.node):
+        yield level, place, node
+        for _ in bodies(node):
+            yield from nodes_in_order(every, next(inner).number)
+
+
+def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Return those of the layers that read, or are quantized into a graph output through, a Q/DQ pair."""
+    pairs = pairs_of(model.graph)
+    outer = {name for one in pairs for name in one}
+    ends = {pair.source for name, pair in pairs[0].items() if name in {value.name for value in model.graph.output}}
+    return tuple(layer for layer in found if outer & set(layer.reads) or ends & set(layer.writes))
+
+
+def is_layer(node: NodeProto, types: Types, schemas: Schemas, pair: Pair, native: int) -> bool:
+    """Whether a node, now in the ``native`` type of the pair, can run in both."""
+    if node.op_type in (*AGNOSTIC, *TABLES, *WIDE) and not scopes.domain_of(node.domain):
+        return False
+    if is_plumbing(node, types, pair) or is_quantization(node):
+        return False
+    if node.op_type == "Cast" and types.get(node.output[0]) not in pair:
+        return False  # it reads its input in whatever type that has
+    bound = list(_bound(node, types, schemas))
+    if any(dtype == 0 for _, dtype in bound):
+        return False  # a sequence or an optional holds tensors of a type of its own
+    if not bound or any(dtype != native for _, dtype in bound if dtype in pair):
+        return False
+    return any({pair.low, pair.high} <= formal.floats for formal, dtype in bound if dtype in pair)
+
+
+def is_plumbing(node: NodeProto, types: Types, pair: Pair) -> bool:
+    """Whether a node only turns one type of the pair into the other, or into itself."""
+    return (
+        node.op_type == "Cast"
+        and not scopes.domain_of(node.domain)
+        and types.get(node.input[0]) in pair
+        and types.get(node.output[0]) in pair
+    )
+
+
+def _bound(node: NodeProto, types: Types, schemas: Schemas) -> Iterator[tuple[Formal, int]]:
+    """Yield the formals with the types of their tensors; nothing where a schema or a type is not known."""
+    formals = schemas.of(node)
+    if formals is None:
+        return
+    found = []
+    for names, formal_of in ((node.input, formals.of_input), (node.output, formals.of_output)):
+        for place, name in enumerate(names):
+            formal = formal_of(place)
+            if not name:
+                continue
+            if formal is None or name not in types:
+                return
+            found.append((formal, types[name]))
+    yield from found
+
+
+def declared(graph: GraphProto) -> dict[str, int]:
+    """Return the element types that a graph declares; what is no tensor has the type 0."""
+    found = {
+        value.name: value.type.tensor_type.elem_type if _is_tensor(value.type) else 0
+        for group in (graph.value_info, graph.output, graph.input)
+        for value in group
+        if value.type.WhichOneof("value")
+    }
+    for name, tensor in initializers_of(graph).items():
+        found[name] = tensor.data_type if isinstance(tensor, TensorProto) else tensor.values.data_type
+    return found
+
+
+def _is_tensor(kind: TypeProto) -> bool:
+    return bool(kind.WhichOneof("value") == "tensor_type")

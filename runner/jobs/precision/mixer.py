@@ -1,0 +1,456 @@
+"""Writing a model in two precisions.
+
+A model in which some layers run in the high type and the rest in the low one: valid, strongly typed, few casts.
+
+Every tensor of a float type of the pair has the type that its producer makes; whoever reads it in the other gets one
+Cast, right behind the producer, that all such readers share. Initializers are never cast: they come in both types,
+made once (see `weights`). A raised layer reads what its Q/DQ pairs quantize, not what they make of it, and pairs that
+nobody reads any more go. What a graph takes in and hands out keeps its type unless that is to be converted too. Casts
+of the original from one type of the pair to the other are plumbing: they go, and are put back where a boundary is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+
+from runner.backends.nested_graphs import bodies
+from runner.jobs.precision.layers import (
+    STASHING,
+    Contrib,
+    Ends,
+    Formals,
+    Layer,
+    Pair,
+    TypedGraph,
+    Types,
+    constants_dropped,
+    is_plumbing,
+    levels,
+    pairs_of,
+    schemas_of,
+    without_unused,
+)
+from runner.jobs.precision.layers import QdqPair as Quantized
+from runner.jobs.precision.weights import convert
+from runner.model.graph import scopes
+from runner.model.graph.cut import shell
+from runner.model.graph.edits import set_messages
+from runner.model.graph.graph_index import initializers_of
+from runner.model.values.dtypes import FLOATS
+
+# One graph while it is rewritten to two precisions: its names and types, and its assembly at the end.
+
+
+@dataclass
+class Scope:
+    """One graph while it is rewritten.
+
+    ``native``: the type that a float tensor of this graph has now; ``versions``: (tensor, type) -> its name in that
+    type; ``same``: plumbing that went: output -> what it was made of; ``lifted``: what raised layers make; ``taken``:
+    names that were given to new tensors, of all graphs.
+    """
+
+    level: TypedGraph
+    outer: Scope | None
+    nodes: list[NodeProto] = field(default_factory=list)
+    native: dict[str, int] = field(default_factory=dict)
+    versions: dict[tuple[str, int], str] = field(default_factory=dict)
+    weights: dict[str, TensorProto] = field(default_factory=dict)
+    added: dict[str, TensorProto] = field(default_factory=dict)
+    lifted: set[str] = field(default_factory=set)
+    same: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.outer is not None:
+            self.taken = self.outer.taken
+
+    def hand(self, given: str, name: str, dtype: int, outward: int) -> None:
+        """Hand out what is given in a type under another name, in the type that it has outside."""
+        if dtype == outward:
+            self.nodes.append(helper.make_node("Identity", [given], [name], name=f"{name}__identity"))
+        else:
+            self.nodes.append(helper.make_node("Cast", [given], [name], name=f"{name}__cast", to=outward))
+        self.native[name] = outward
+
+    def home(self, name: str) -> tuple[Scope, str] | None:
+        """Return the scope in which a float tensor is defined, and its name there."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.same:
+                return scope.home(scope.same[name])
+            if name in scope.native or name in scope.weights:
+                return scope, name
+            scope = scope.outer
+        return None
+
+
+def names_of(graph: GraphProto) -> Iterator[str]:
+    """Yield all names of tensors in a graph."""
+    for node in graph.node:
+        yield from (*node.input, *node.output)
+    for value in (*graph.input, *graph.output):
+        yield value.name
+    yield from initializers_of(graph)
+
+
+def without_graph(model: ModelProto) -> ModelProto:
+    """Return the model around a graph."""
+    found = shell(model)
+    found.ClearField("graph")
+    found.opset_import.extend(model.opset_import)
+    found.functions.extend(model.functions)
+    return found
+
+
+def assemble(graph: GraphProto, original: GraphProto, scope: Scope, handed: Collection[str] | None = None) -> None:
+    """Put a graph together: its nodes, and of its float initializers those that are read."""
+    del graph.node[:]
+    del graph.initializer[:]
+    del graph.value_info[:]
+    if not graph.name:
+        graph.name = original.name
+        graph.input.extend(original.input)
+        graph.output.extend(original.output)
+        graph.sparse_initializer.extend(original.sparse_initializer)
+    fed = {value.name for value in original.input} - scope.weights.keys()
+    outputs = {value.name for value in original.output}
+    # a body may hand out a weight in another type
+    outward = fed | (outputs if handed is None else {*handed} | (outputs - scope.weights.keys()))
+    nodes = without_unused(scope.nodes, outward)
+    used = {name for node in nodes for name in scopes.reads(node)} | outward
+    dropped = constants_dropped(original, nodes)
+    graph.initializer.extend(
+        tensor
+        for tensor in original.initializer
+        if tensor.name in used or (tensor.name not in scope.weights and tensor.name not in dropped)
+    )
+    graph.initializer.extend(tensor for name, tensor in scope.added.items() if name in used)
+    graph.node.extend(nodes)
+
+
+def declare(graph: GraphProto, scope: Scope) -> None:
+    """Say the element types of what nodes make: behind operators that ONNX does not define, none are inferred."""
+    known = {**scope.level.types, **scope.native}
+    known |= {name: dtype for (_, dtype), name in scope.versions.items()}
+    outputs = {value.name for value in graph.output}
+    for node in graph.node:
+        for name in node.output:
+            if name and name not in outputs and known.get(name):
+                graph.value_info.add(name=name).type.tensor_type.elem_type = known[name]
+
+
+def set_io_types(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
+    """Give the inputs and outputs of a top-level graph their types; ``wanted``: of the pair's, None: as they are."""
+    # an input whose default was replaced by another tensor would be fed without effect
+    set_messages(graph.input, [value for value in graph.input if value.name not in scope.weights])
+    for value in (*graph.input, *graph.output):
+        if wanted is not None and value.type.tensor_type.elem_type in pair and value.name not in scope.weights:
+            value.type.tensor_type.elem_type = wanted
+
+
+# Attributes of a node that state an output type (`to`, `dtype`), and the types in which it reads and makes tensors.
+
+# attributes that say which type comes out
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+# operators whose type is float where it is not said
+_FLOAT_BY_DEFAULT = ("RandomNormal", "RandomUniform", "HannWindow", "HammingWindow", "BlackmanWindow")
+
+
+def typed(formals: Formals | None, place: int, wanted: int, native: int) -> int:
+    """Return the type in which a node reads an input."""
+    formal = formals.of_input(place) if formals else None
+    return wanted if formal and wanted in formal.floats else native
+
+
+def made_in(node: NodeProto, formals: Formals | None, place: int, wanted: int, native: int) -> int:
+    """Return the type in which a node makes an output."""
+    if place and node.op_type in STASHING:
+        return native
+    formal = formals.of_output(place) if formals else None
+    return wanted if formal and wanted in formal.floats else native
+
+
+def retype(node: NodeProto, types: Types, pair: Pair, wanted: int) -> None:
+    """Make attributes that say which type comes out say the wanted one."""
+    if types.get(node.output[0] if node.output else "") not in pair:
+        return
+    seen = False
+    for attribute in node.attribute:
+        if attribute.name in _TYPE_ATTRIBUTES and attribute.type == AttributeProto.INT and attribute.i in pair:
+            attribute.i, seen = wanted, True
+        elif attribute.name == "value" and attribute.type == AttributeProto.TENSOR and attribute.t.data_type in pair:
+            array = numpy_helper.to_array(attribute.t)
+            values, _ = convert(array, wanted, alone=array.size == 1)
+            dims = list(attribute.t.dims)
+            attribute.t.CopyFrom(helper.make_tensor(attribute.t.name, wanted, dims, values.tobytes(), raw=True))
+            seen = True
+    if seen:
+        return
+    if node.op_type in _FLOAT_BY_DEFAULT:
+        key = "dtype" if node.op_type.startswith("Random") else "output_datatype"
+        node.attribute.append(helper.make_attribute(key, wanted))
+    elif node.op_type == "ConstantOfShape":
+        zero = helper.make_tensor("value", wanted, [1], [0.0])
+        node.attribute.append(helper.make_attribute("value", zero))
+
+
+Weights = Callable[[int, str, int], TensorProto]
+"""Returns an initializer (by the number of its graph and its name) in another type, under any name."""
+
+
+@dataclass
+class Mixer:
+    """Makes mixed-precision models of one model.
+
+    ``types``: what is known of top-level tensors besides the file's own value_info. ``layers``: see `layers`.
+    ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
+    get the low one. ``restored``: gives what the DequantizeLinear of a constant makes, by the name of its output; None:
+    Q/DQ pairs stay. ``ends``: what a tensor is limited to where a pair goes, (graph, output of the pair) -> limits; the
+    pair's own where nothing is said. ``contrib``: operators that ONNX does not define; in a model with any of those, or
+    of others that ONNX does not infer, tensors get their types said: whoever reads the file could not infer them.
+    """
+
+    model: ModelProto
+    types: Mapping[str, TypeProto]
+    layers: tuple[Layer, ...]
+    pair: Pair
+    weights: Weights
+    keep_io: bool = True
+    restored: Weights | None = None
+    ends: Mapping[tuple[int, str], Ends] = field(default_factory=dict)
+    contrib: Contrib = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._levels = levels(self.model, self.types)
+        self._pairs = pairs_of(self.model.graph) if self.restored else [{} for _ in self._levels]
+        self._schemas = schemas_of(self.model, self.contrib)
+        self._declares = any(not self._schemas.infers(node) for level in self._levels for node in level.graph.node)
+        self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
+        self._names = {name for level in self._levels for name in names_of(level.graph)}
+
+    def mixed(self, raised: frozenset[int]) -> ModelProto:
+        """Return the model in which the layers with these indices are in the high type, all others in the low one."""
+        made = ModelProto()
+        made.CopyFrom(without_graph(self.model))
+        scope = self._rewritten(0, None, raised)
+        assemble(made.graph, self._levels[0].graph, scope)
+        if self._declares:
+            declare(made.graph, scope)
+        set_io_types(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
+        return made
+
+    # ---- one graph
+
+    def _rewritten(self, number: int, outer: Scope | None, raised: frozenset[int], boundary: int = 0) -> Scope:
+        """Rewrite a graph; ``boundary``: the type that its owner gives to its float inputs, 0: they keep theirs."""
+        level = self._levels[number]
+        scope = Scope(level, outer)
+        graph = level.graph
+        scope.weights = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in self.pair}
+        for value in graph.input:
+            dtype = level.types.get(value.name, 0)
+            if dtype in self.pair and value.name not in scope.weights:
+                converted = self.pair.low if outer is None and not self.keep_io else dtype
+                scope.native[value.name] = boundary or converted
+        for sparse in graph.sparse_initializer:
+            if sparse.values.data_type in self.pair:
+                scope.native[sparse.values.name] = sparse.values.data_type
+        inner = iter([other for other in self._levels if other.parent == number])
+        declared = {value.name for value in graph.output} if outer is None else set()
+        for place, node in enumerate(graph.node):
+            nested = [next(inner).number for _ in bodies(node)]
+            if self._numbers.get((number, place)) in raised:
+                scope.lifted.update(node.output)
+            self._add(scope, node, self._type_of(number, place, raised), nested, raised, declared)
+        return scope
+
+    def _type_of(self, number: int, place: int, raised: frozenset[int]) -> int:
+        """Return the type that a node runs in; 0 for one that is no layer."""
+        index = self._numbers.get((number, place))
+        if index is None:
+            return 0
+        return self.pair.high if index in raised else self.pair.low
+
+    def _add(
+        self,
+        scope: Scope,
+        node: NodeProto,
+        wanted: int,
+        nested: list[int],
+        raised: frozenset[int],
+        declared: set[str],
+    ) -> None:
+        types = scope.level.types
+        if is_plumbing(node, types, self.pair):
+            scope.same[node.output[0]] = node.input[0]
+            if node.output[0] in declared:
+                self._declare(scope, node.output[0])
+            return
+        if self._ends_a_pair(scope, node, declared):
+            return
+        formals = self._schemas.of(node)
+        fetch = self._raw if self.restored and scope.lifted & set(node.output) else self._fetch
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        for place, name in enumerate(node.input):
+            if name and types.get(name) in self.pair:
+                copy.input[place] = fetch(
+                    scope, name, None if self._is_agnostic(node) else typed(formals, place, wanted, types[name])
+                )
+        for (_, body), number in zip(bodies(copy), nested, strict=True):
+            self._body(body, number, scope, wanted, raised)
+        made = {
+            name: made_in(node, formals, place, wanted, types[name])
+            for place, name in enumerate(node.output)
+            if name and types.get(name) in self.pair
+        }
+        if wanted:
+            retype(copy, types, self.pair, wanted)
+        scope.nodes.append(copy)
+        for place, name in enumerate(node.output):
+            if name in made:
+                self._define(scope, copy, place, name, made[name], declared)
+
+    def _is_agnostic(self, node: NodeProto) -> bool:
+        """Whether it does not matter in which type a node that is no layer reads."""
+        return not scopes.domain_of(node.domain) and node.op_type in ("Shape", "Size", "Cast")
+
+    def _define(self, scope: Scope, copy: NodeProto, place: int, name: str, dtype: int, declared: set[str]) -> None:
+        """Note what a node makes; a graph output of another type is made under another name and cast."""
+        scope.native[name] = dtype
+        outward = scope.level.types[name] if self.keep_io else self.pair.low
+        if name in declared and dtype != outward:
+            inner = self._fresh(scope, name, dtype)
+            copy.output[place] = inner
+            scope.versions[name, dtype] = inner
+            scope.versions[name, outward] = name
+            scope.nodes.append(helper.make_node("Cast", [inner], [name], name=f"{name}__cast", to=outward))
+
+    def _body(self, body: GraphProto, number: int, outer: Scope, owner_type: int, raised: frozenset[int]) -> None:
+        scope = self._rewritten(number, outer, raised, owner_type)
+        original = self._levels[number]
+        handed = {}
+        for value in original.graph.output:
+            dtype = original.types.get(value.name)
+            if dtype is not None and dtype in self.pair:
+                handed[value.name] = self._own(scope, value.name, owner_type or dtype), owner_type or dtype
+        assemble(body, original.graph, scope, {name for name, _ in handed.values()})
+        for value in body.output:
+            if value.name in handed:
+                value.name, value.type.tensor_type.elem_type = handed[value.name]
+        for value in body.input:
+            if value.name in scope.native:
+                value.type.tensor_type.elem_type = scope.native[value.name]
+        if self._declares:
+            declare(body, scope)
+
+    def _own(self, scope: Scope, name: str, wanted: int) -> str:
+        """Return the name of a body's output, which must be made in the body itself."""
+        found = scope.home(name)
+        given = self._fetch(scope, name, wanted)
+        if found is None or found[0] is scope:
+            return given
+        made = self._fresh(scope, f"{name}__inside", wanted)
+        scope.nodes.append(helper.make_node("Identity", [given], [made], name=f"{made}__identity"))
+        return made
+
+    def _declare(self, scope: Scope, name: str) -> None:
+        """Make a graph output of what plumbing handed through."""
+        outward = scope.level.types[name] if self.keep_io else self.pair.low
+        scope.hand(self._fetch(scope, scope.same.pop(name), outward), name, outward, outward)
+
+    # ---- tensors in a type
+
+    def _fetch(self, scope: Scope, name: str, wanted: int | None) -> str:
+        """Return the name of a float tensor in the type that is wanted (None: whichever it has)."""
+        found = scope.home(name)
+        if found is None:
+            return name
+        home, name = found
+        if name in home.weights:
+            return self._weight(home, name, wanted or home.weights[name].data_type)
+        native = home.native[name]
+        wanted = native if wanted is None else wanted
+        if wanted == native or (name, wanted) in home.versions:
+            return home.versions.get((name, wanted), name)
+        made = self._fresh(home, name, wanted)
+        home.versions[name, wanted] = made
+        home.nodes.append(
+            helper.make_node("Cast", [home.versions.get((name, native), name)], [made], name=f"{made}__cast", to=wanted)
+        )
+        return made
+
+    def _raw(self, scope: Scope, name: str, wanted: int | None) -> str:
+        """Return the name of what a tensor was before it was quantized, in the type that is wanted."""
+        at: Scope | None = scope
+        while at is not None and name not in self._pairs[at.level.number] and name not in at.native:
+            at = at.outer
+        pair = self._pairs[at.level.number].get(name) if at else None
+        if at is None or pair is None:
+            return self._fetch(scope, name, wanted)
+        if pair.source is not None:
+            if at.level.types.get(pair.source) not in self.pair:
+                return self._fetch(at, name, wanted)
+            given = self._fetch(at, pair.source, wanted)
+            return self._limited(at, given, wanted or self.pair.high, self._ends(at, name, pair))
+        assert self.restored
+        return self._added(at, (f"{name} before", wanted or self.pair.high), name, f"{name}__raw", self.restored)
+
+    def _ends(self, home: Scope, name: str, pair: Quantized) -> Ends:
+        return self.ends.get((home.level.number, name), pair.ends)
+
+    def _limited(self, home: Scope, name: str, dtype: int, ends: Ends) -> str:
+        """Return the name of a tensor without what is beyond its ends, which the pair that went had cut off."""
+        if ends == (None, None):
+            return name
+        key = f"{name} within {ends}", dtype
+        if key not in home.versions:
+            made = name
+            for op, end in (("Max", ends[0]), ("Min", ends[1])):
+                if end is not None:
+                    limit = helper.make_tensor(self._fresh(home, f"{name}__{op.lower()}", dtype), dtype, [], [end])
+                    home.added[limit.name] = limit
+                    read, made = [made, limit.name], self._fresh(home, f"{name}__{op.lower()}ed", dtype)
+                    home.nodes.append(helper.make_node(op, read, [made], name=made))
+            home.versions[key] = made
+        return home.versions[key]
+
+    def _ends_a_pair(self, scope: Scope, node: NodeProto, declared: set[str]) -> bool:
+        """Hand out what a raised layer makes as it is, where a pair would quantize it for a graph output."""
+        pair = self._pairs[scope.level.number].get(node.output[0]) if node.output else None
+        if pair is None or pair.source not in scope.lifted or node.output[0] not in declared:
+            return False
+        assert pair.source
+        outward = scope.level.types[node.output[0]] if self.keep_io else self.pair.low
+        # cut off before it is cast: few runtimes compare in every low type
+        made = scope.native.get(pair.source, self.pair.high)
+        given = self._fetch(scope, pair.source, made)
+        given = self._limited(scope, given, made, self._ends(scope, node.output[0], pair))
+        scope.hand(given, node.output[0], made, outward)
+        return True
+
+    def _weight(self, home: Scope, name: str, wanted: int) -> str:
+        if wanted == home.weights[name].data_type:
+            return name
+        return self._added(home, (name, wanted), name, name, self.weights)
+
+    def _added(self, home: Scope, key: tuple[str, int], name: str, under: str, values: Weights) -> str:
+        """Return the name of a tensor of ``values`` in the type of ``key``, made once, named after ``under``."""
+        if key not in home.versions:
+            other = TensorProto()
+            other.CopyFrom(values(home.level.number, name, key[1]))
+            other.name = home.versions[key] = self._fresh(home, under, key[1])
+            home.added[other.name] = other
+        return home.versions[key]
+
+    def _fresh(self, scope: Scope, name: str, dtype: int) -> str:
+        """Return a name that no tensor of the model has, and none that was made for this one."""
+        made = f"{name}__{FLOATS[dtype].short}"
+        while made in self._names or made in scope.taken:
+            made += "_"
+        scope.taken.add(made)
+        return made

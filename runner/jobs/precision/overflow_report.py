@@ -1,0 +1,289 @@
+"""What low precision does inside a mixed model, and the check that looks for it.
+
+What low precision does inside a mixed model: infinities, epsilons that it has not, weights that vanish.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
+from runner.candidate import Candidate, Sample
+from runner.checkers.checker import Around, Checker, Tools
+from runner.jobs.job import Job
+from runner.jobs.precision.layers import is_plumbing, levels, node_label
+from runner.jobs.precision.prepare_search import Material
+from runner.jobs.precision.ranking import Measurements
+from runner.jobs.precision.setup import Casting
+from runner.jobs.precision.weights import convert
+from runner.model.graph import scopes
+from runner.model.graph.graph_index import initializers_of
+from runner.model.passes.lift_constants import constant_tensor
+from runner.model.values import tensor_bytes
+from runner.model.values.dtypes import FLOATS
+from runner.model.values.recorded import paths
+from runner.run_folder import MIXED
+from runner.schema.backend import OnnxRuntimeBackend, Rounding
+from runner.schema.root import Settings
+from runner.text import counted, listed
+from runner.verdict import Signature, Verdict
+from strategies.outcome import Outcome
+
+# A check that also looks inside: what passes, with an infinity in it after which values are wrong, fails.
+#
+# The outputs of a model may tolerate that a whole branch of it computes zeros; on other inputs they need not. It is
+# looked for in an emulation on ONNX Runtime's CPU provider, whatever the target is.
+
+log = logging.getLogger(__name__)
+
+
+PATIENCE = 600.0
+"""Seconds for a look inside where checks may take as long as they want: a model for a GPU may be too slow here."""
+
+
+@dataclass(eq=False)
+class OverflowCheck(Around):
+    """Judges as ``checker`` does, and fails what passes with an overflow that does harm.
+
+    ``everything``: how many nodes can be raised: with all of them nothing is low; ``high``: that model. ``low``: what
+    the low type is called.
+    """
+
+    checker: Checker
+    settings: Settings
+    tools: Tools
+    everything: int
+    high: Path
+    low: str
+    warnings: tuple[str, ...] = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def check(self, candidate: Candidate) -> Verdict:
+        """Judge one candidate, and look inside it if it passes."""
+        verdict = self.checker.check(candidate)
+        is_low = len(candidate.trial) < self.everything
+        if verdict.outcome is not Outcome.PASS or not is_low or candidate.model is None or self.warnings:
+            return verdict
+        found, seconds, why = overflows(self.settings, self.tools, candidate.model, candidate.samples, self.high)
+        if found is None:
+            self._give_up(why)
+            return verdict
+        harmful = [one for one in found if one["harm"]]
+        verdict = replace(verdict, seconds=verdict.seconds + seconds)
+        if not harmful:
+            return verdict
+        more = f", and {len(harmful) - 1} more do harm" if len(harmful) > 1 else ""
+        reason = f"{said(harmful[0], self.low)}{more}"
+        return replace(verdict, outcome=Outcome.FAIL, signature=Signature("overflow", "inf"), reason=reason)
+
+    def identity(self) -> dict[str, str]:
+        """What the checker says, and that harmful overflows fail."""
+        return {**self.checker.identity(), "overflow": f"harmful ones fail, rounding {rounding(self.settings)}"}
+
+    def _give_up(self, why: str) -> None:
+        with self._lock:
+            if not self.warnings:
+                warning = f"what becomes Inf inside the models is not looked at: {why}"
+                self.warnings = (warning,)
+                log.warning("%s", warning)
+
+
+def rounding(settings: Settings) -> str:
+    """Return the emulation in which overflows are looked for."""
+    target = settings.target
+    strict = isinstance(target, OnnxRuntimeBackend) and target.rounding is Rounding.strict
+    return str(Rounding.strict.value if strict else Rounding.on.value)
+
+
+def overflows(
+    settings: Settings, tools: Tools, model: Path, samples: Sequence[Sample], high: Path
+) -> tuple[list[Mapping[str, Any]] | None, float, str]:
+    """Return what becomes infinite in a mixed model, and the seconds this took; None: not known, and why.
+
+    ``high``: the same model with nothing low.
+    """
+    if not samples:
+        return None, 0.0, "there are no samples"
+    args = {
+        "model": str(model),
+        "high": str(high),
+        "rounding": rounding(settings),
+        "samples": [paths(sample.feeds) for sample in samples],
+    }
+    limits = settings.workers
+    reply = tools.pool.call("overflow", args, timeout=limits.timeout or PATIENCE, memory_mb=limits.memory_mb)
+    if reply.value is None:
+        return None, reply.seconds, reply.failure.message[:400] if reply.failure else str(reply.death)
+    return reply.value["tensors"], reply.seconds, ""
+
+
+def said(one: Mapping[str, Any], low: str) -> str:
+    """Say of a tensor that it overflows, and where that does harm."""
+    told = f"{one['tensor']} becomes Inf in {low} (largest {one['largest']:.2g})"
+    if one["made"]:
+        told = f"{one['tensor']} is not finite in {low} (it should be up to {one['largest']:.2g})"
+    harm = one["harm"]
+    if not harm:
+        return told
+    return f"{told}; after that {harm['op']} {harm['node']} makes {harm['made']:g} where {harm['right']:g} is right"
+
+
+_GUARDED = {("Div", 1), *((op, at) for op in ("Sqrt", "Reciprocal", "Pow", "Log") for at in (0, 1))}
+"""Operators, and which input of them, before which a small number is added so that zero does not arrive there."""
+_CARRYING = ("Identity", "Expand", "Unsqueeze", "Squeeze")
+"""Operators behind which there are the values of their first input."""
+_NUMBERS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+NEAR = 2.0
+"""Values so near the largest number of the low type get a word: other samples may be that much larger."""
+_MOST = 3
+
+
+def with_overflow_check(job: Job, material: Material) -> Job:
+    """Return the job with a checker that fails harmful overflows, unless these are allowed."""
+    if material.strategy.allow_overflow or material.casting.quantized:
+        return job
+    # with all of them raised nothing is low, but for what stays low in any case
+    everything = len(material.subject.order) + bool(material.kept.low)
+    high, low = _high(job, material), material.strategy.low.value
+    return replace(job, checker=OverflowCheck(job.checker, job.settings, job.tools, everything, high, low))
+
+
+def _high(job: Job, material: Material) -> Path:
+    """Write the model with nothing low, which tells what tensors should be."""
+    casting, place = material.casting, job.folder / "values" / "high"
+    return material.loaded.store.write(casting.mixer.mixed(frozenset(range(len(casting.layers)))), place, "high")
+
+
+def with_infinities(
+    job: Job, material: Material, raised: frozenset[int], told: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return ``told`` (``precision`` in result.json) with what happens inside the model handed over, and warnings.
+
+    ``raised``: all layers that are high in it. ``overflows``: null where they could not be looked for.
+    """
+    casting, low = material.casting, str(told["low"])
+    warnings = list(job.checker.warnings) if isinstance(job.checker, OverflowCheck) else []
+    found: list[Mapping[str, Any]] | None = None if warnings else []
+    path = job.folder / f"{MIXED}.onnx"
+    if not casting.quantized and path.is_file() and not warnings:
+        found, _, why = overflows(job.settings, job.tools, path, material.subject.samples, _high(job, material))
+        warnings += [f"what becomes Inf inside {path.name} is not known: {why}"] if found is None else []
+    epsilons = list(_epsilons(casting, raised))
+    zeroed = _zeroed(casting, raised, {one["constant"] for one in epsilons})
+    near = _near(casting, material.known, raised)
+    warnings += [*_overflowing(found or (), low), *_vanishing(epsilons, zeroed, low), *near]
+    return {**told, "overflows": found, "flushed_epsilons": epsilons, "zeroed": zeroed}, tuple(warnings)
+
+
+def _overflowing(found: Sequence[Mapping[str, Any]], low: str) -> Iterator[str]:
+    harmful = [one for one in found if one["harm"]]
+    for one in harmful[:_MOST]:
+        yield said(one, low)
+    if len(harmful) > _MOST:
+        yield f"{len(harmful) - _MOST} more tensors become Inf in {low} and do harm: see precision.overflows"
+    rest = [one for one in found if not one["harm"]]
+    absorbed = [
+        f"{one['tensor']} (by {one['absorbed_by'][0]})" for one in rest if one["absorbed_by"] and not one["unknown"]
+    ]
+    if absorbed:
+        many = counted(len(absorbed), "tensor")
+        yield f"{many} become{'s' * (len(absorbed) == 1)} Inf in {low}, which is absorbed: {listed(absorbed, _MOST)}"
+    open_ones = [f"{one['tensor']} (read by {one['unknown']})" for one in rest if one["unknown"]]
+    if open_ones:
+        yield f"Inf in {low} of which it is not known whether it does harm: {listed(open_ones, _MOST)}"
+
+
+def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low: str) -> Iterator[str]:
+    if epsilons:
+        shown_ones = [f"{one['value']:g} in {one['op']} {one['node']}" for one in epsilons]
+        become = f"are too small for {low} and become {epsilons[0]['becomes']:.2g}"
+        yield f"numbers that keep a root or a divisor from zero {become}: {listed(shown_ones, _MOST)}"
+    if zeroed:
+        yield f"weights that become zero as a whole in {low}: {listed(zeroed, _MOST)}"
+
+
+def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iterator[str]:
+    """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
+    largest = FLOATS[casting.pair.low].largest
+    names = {
+        name: known.range_of(layer, name)
+        for index, layer in enumerate(casting.layers)
+        if index not in raised
+        for name in layer.writes
+        if largest / NEAR < known.range_of(layer, name) <= largest
+    }
+    if names and not casting.quantized:
+        shown_ones = [f"{name} (up to {most:.3g})" for name, most in sorted(names.items(), key=lambda one: -one[1])]
+        come = f"{counted(len(names), 'low tensor')} {'comes' if len(names) == 1 else 'come'}"
+        yield (
+            f"{come} within a factor of {NEAR:g} of the largest number, {largest:.3g}: {listed(shown_ones, _MOST)}; "
+            f"strategy.at_least=['range > {largest / NEAR:.0f}'] keeps such nodes high"
+        )
+
+
+def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
+    """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
+    indices, low = {layer.key: index for index, layer in enumerate(casting.layers)}, casting.pair.low
+    known: list[dict[str, float]] = []  # the constants of one number that each graph sees
+    for level in levels(casting.mixer.model, casting.mixer.types):
+        nodes = level.graph.node
+        numbers = {} if level.parent is None else dict(known[level.parent])
+        held = [*initializers_of(level.graph).values(), *map(constant_tensor, nodes)]
+        numbers |= {tensor.name: value for tensor in held if (value := _number(tensor)) is not None}
+        known.append(numbers)
+        source: dict[str, str] = {}  # whose values a tensor carries
+        readers: dict[str, set[tuple[str, int]]] = {}
+        for node in nodes:
+            if scopes.domain_of(node.domain):
+                continue
+            for at, name in enumerate(node.input):
+                readers.setdefault(source.get(name, name), set()).add((node.op_type, at))
+            if node.op_type in _CARRYING or is_plumbing(node, level.types, casting.pair):
+                source[node.output[0]] = source.get(node.input[0], node.input[0])
+        for place, node in enumerate(nodes):
+            index = indices.get((level.number, place))
+            if node.op_type not in ("Add", "Max", "Clip") or index is None or index in raised:
+                continue
+            values = {name: numbers.get(source.get(name, name), 0.0) for name in node.input}
+            small = next((name for name in values if values[name] and _vanishes(values[name], low)), None)
+            if small and readers.get(node.output[0], set()) & _GUARDED:
+                path = level.prefix + node_label(node, place)
+                becomes = {"value": values[small], "becomes": FLOATS[low].least}
+                yield {"constant": small, **becomes, "node": path, "op": node.op_type}
+
+
+def _number(tensor: object) -> float | None:
+    """Return the value of a constant that is a single number; None: it is none, or lies in another file."""
+    if not isinstance(tensor, TensorProto) or tensor_bytes.elements(tensor.dims) != 1:
+        return None
+    if tensor_bytes.is_external(tensor) or tensor.data_type not in _NUMBERS:
+        return None
+    return float(numpy_helper.to_array(tensor).reshape(-1)[0])
+
+
+def _vanishes(value: float, low: int) -> bool:
+    return bool(convert(np.array([value], np.float32), low)[1][1])
+
+
+def _zeroed(casting: Casting, raised: frozenset[int], known: set[str]) -> list[str]:
+    """Return the weights all of whose values become zero where low precision reads them."""
+    reads = {name for index, layer in enumerate(casting.layers) if index not in raised for name in layer.reads}
+    found = []
+    for level in levels(casting.mixer.model, casting.mixer.types):
+        for name, tensor in initializers_of(level.graph).items():
+            lost = casting.flushed.get(name, 0)
+            if not lost or name not in reads or name in known or not isinstance(tensor, TensorProto):
+                continue
+            many = tensor_bytes.elements(tensor.dims)
+            if not tensor_bytes.is_external(tensor):
+                many = int(np.count_nonzero(numpy_helper.to_array(tensor)))
+            if lost >= many:
+                found.append(name)
+    return found

@@ -1,0 +1,244 @@
+"""A model made ready for layers: functions inlined, types inferred, float nodes listed.
+
+A model made ready for `layers`: functions inlined, constants and limits stored as such, all types inferred.
+
+In a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, inliner, shape_inference
+
+from runner.jobs.precision.layers import (
+    AGNOSTIC,
+    TABLES,
+    WIDE,
+    Contrib,
+    Formals,
+    Layer,
+    Pair,
+    Schemas,
+    TypedGraph,
+    Types,
+    contrib_of,
+    declared,
+    is_plumbing,
+    is_quantization,
+    levels,
+    node_label,
+    nodes_in_order,
+    schemas_of,
+)
+from runner.jobs.precision.weights import take_in_limits
+from runner.model.graph import scopes
+from runner.model.passes.lift_constants import lower_constants
+from runner.model.values.dtypes import BY_NUMBER
+
+# Inlines the functions of a model, and tells of each node which function and which call it comes from.
+
+Functions = Mapping[tuple[str, str], FunctionProto]
+
+
+class _NotInlinedError(Exception):
+    """The model is not the other one with its functions inlined, as far as can be told."""
+
+
+def inlined(model: ModelProto) -> tuple[ModelProto, dict[str, str]]:
+    """Return the model without functions, and where nodes come from that were in one, by their first output.
+
+    Such a node has another name than in its function: ``node n1 of function my.F, called by node c``. Raises whatever
+    native code does.
+    """
+    made = inliner.inline_local_functions(model)
+    functions = {(scopes.domain_of(one.domain), one.name): one for one in model.functions}
+    try:
+        return made, dict(_below(model.graph, made.graph, functions, ""))
+    except _NotInlinedError:
+        return made, {}
+
+
+def _below(before: GraphProto, after: GraphProto, functions: Functions, caller: str) -> Iterator[tuple[str, str]]:
+    made = iter(after.node)
+    yield from _nodes(before.node, made, functions, caller)
+    if next(made, None) is not None:
+        raise _NotInlinedError
+
+
+def _nodes(
+    before: Sequence[NodeProto], made: Iterator[NodeProto], functions: Functions, caller: str
+) -> Iterator[tuple[str, str]]:
+    """Walk what was there and what it was made into side by side. ``caller``: of the function whose body this is."""
+    for place, node in enumerate(before):
+        called = functions.get((scopes.domain_of(node.domain), node.op_type))
+        name = f"node {node_label(node, place)}{caller}"
+        if called is not None:
+            function = f"{called.domain}.{called.name}" if called.domain else called.name
+            yield from _nodes(called.node, made, functions, f" of function {function}, called by {name}")
+            continue
+        other = next(made, None)
+        if other is None or other.op_type != node.op_type:
+            raise _NotInlinedError
+        if caller:
+            yield next(one for one in other.output if one), name
+        for inside, copy in zip(scopes.subgraphs(node), scopes.subgraphs(other), strict=True):
+            yield from _below(inside, copy, functions, caller)
+
+
+# Element types of all tensors, also behind operators that ONNX does not infer: its own inference stops at those.
+
+_MOST_ROUNDS = 32
+"""ONNX's inference and ours take turns: each may need what the other found."""
+
+
+def inferred(model: ModelProto, schemas: Schemas) -> ModelProto:
+    """Return the model with the types of its tensors as value_info. Raises whatever native inference raises."""
+    for _ in range(_MOST_ROUNDS):
+        model = shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
+        if not _declared_more(model.graph, {}, schemas):
+            break
+    return model
+
+
+def _declared_more(graph: GraphProto, outer: Mapping[str, int], schemas: Schemas) -> bool:
+    """Add what schemas say of tensors whose types are not known yet; whether anything was added."""
+    types = {**outer, **declared(graph)}
+    more = False
+    for node in graph.node:
+        formals = None if scopes.subgraphs(node) else schemas.of(node)
+        for name, dtype in _made(node, formals, types) if formals else ():
+            if name and not types.get(name):
+                types[name], more = dtype, True
+                graph.value_info.add(name=name).type.tensor_type.elem_type = dtype
+        for body in scopes.subgraphs(node):
+            more = _declared_more(body, types, schemas) or more
+    return more
+
+
+def _made(node: NodeProto, formals: Formals, types: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield what a node makes with its types, as far as they follow from what it reads."""
+    bound: dict[str, int] = {}
+    for place, name in enumerate(node.input):
+        formal = formals.of_input(place)
+        if formal and types.get(name):
+            bound.setdefault(formal.variable, types[name])
+    for place, name in enumerate(node.output):
+        formal = formals.of_output(place)
+        # a heterogeneous variadic input and an output of the same number do not share a type
+        if formal and "#" not in formal.variable and (dtype := formal.only or bound.get(formal.variable, 0)):
+            yield name, dtype
+
+
+def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the structure at ``args["model"]`` to ``args["out"]``, functions inlined, with the types of all tensors.
+
+    ``contrib``: what is known of operators that ONNX does not define. Of the weights outside only scales of quantized
+    tensors are read. Returns ``warning``: what could not be done, empty if nothing failed, and ``inlined``: where nodes
+    come from that were in a function, by their first output.
+    """
+    path = Path(args["model"])
+    model = ModelProto.FromString(path.read_bytes())
+    warnings = []
+    origins: dict[str, str] = {}
+    if model.functions:
+        try:
+            model, origins = inlined(model)
+        except Exception as error:  # noqa: BLE001 - whatever native code raises
+            warnings.append(f"functions could not be inlined ({error}): what calls them keeps its type")
+    for graph in scopes.graphs_below(model.graph):
+        lower_constants(graph, max(model.ir_version, 4))
+    take_in_limits(model, path.parent)
+    try:
+        model = inferred(model, schemas_of(model, contrib_of(args.get("contrib", ()))))
+    except Exception as error:  # noqa: BLE001 - whatever native inference raises
+        warnings.append(f"ONNX shape inference failed ({error}): nodes of unknown types keep theirs")
+    Path(args["out"]).write_bytes(model.SerializeToString())
+    graphs = sum(1 for _ in scopes.graphs_below(model.graph))
+    return {"warning": "; ".join(warnings), "graphs": graphs, "inlined": origins}
+
+
+# All float nodes of a model, and why some of them cannot be searched (no low kind of the operator, unknown types).
+
+
+@dataclass(frozen=True)
+class FloatNode:
+    """A node that reads or makes floats of the pair.
+
+    ``index``: of its layer; None: its type is the same whatever is raised. ``number``: of its graph. ``high``: whether
+    it stays in the high type, where it is no layer; ``why``: it is no layer.
+    """
+
+    path: str
+    number: int
+    node: NodeProto
+    index: int | None
+    high: bool
+    why: str
+
+    @property
+    def op(self) -> str:
+        """The operator, with the domain of one that is not ONNX's."""
+        domain = scopes.domain_of(self.node.domain)
+        return f"{domain}.{self.node.op_type}" if domain else self.node.op_type
+
+    def is_high(self, raised: frozenset[int]) -> bool:
+        """Whether it is in the high type where these layers are raised."""
+        return self.high if self.index is None else self.index in raised
+
+
+def float_nodes(
+    model: ModelProto, types: Mapping[str, TypeProto], pair: Pair, layers: tuple[Layer, ...], contrib: Contrib
+) -> tuple[FloatNode, ...]:
+    """Return the float nodes of all graphs, in executable order.
+
+    A Cast from one type of the pair to the other is none, nor is what takes floats of any type without computing with
+    them: Shape, Size, and a Cast to another kind.
+    """
+    schemas, numbers = schemas_of(model, contrib), {layer.key: index for index, layer in enumerate(layers)}
+
+    def float_node(level: TypedGraph, place: int, node: NodeProto) -> FloatNode | None:
+        index = numbers.get((level.number, place))
+        kinds = {level.types.get(name, -1) for name in (*node.input, *node.output) if name}
+        if index is None and (_takes_any(node, level.types, pair) or not _is_float(node, kinds, level.types, pair)):
+            return None
+        why = "" if index is not None else _why(node, kinds, schemas, pair)
+        high = pair.high in kinds or not kinds & {pair.low}
+        return FloatNode(level.prefix + node_label(node, place), level.number, node, index, high, why)
+
+    every = nodes_in_order(levels(model, types))
+    return tuple(found for one in every if (found := float_node(*one)) is not None)
+
+
+def _takes_any(node: NodeProto, types: Types, pair: Pair) -> bool:
+    if scopes.domain_of(node.domain):
+        return False
+    away = node.op_type == "Cast" and types.get(node.output[0]) not in pair
+    return node.op_type in AGNOSTIC or away or is_plumbing(node, types, pair)
+
+
+def _is_float(node: NodeProto, kinds: set[int], types: Types, pair: Pair) -> bool:
+    """Whether a node has floats of the pair, or may have: what it makes is not known."""
+    return bool(kinds & {pair.low, pair.high}) or any(name and name not in types for name in node.output)
+
+
+def _why(node: NodeProto, kinds: set[int], schemas: Schemas, pair: Pair) -> str:
+    low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))
+    formals = schemas.of(node)
+    if is_quantization(node):
+        return "it quantizes: its scales have the type of the model"
+    if formals is None:
+        return "no schema of its operator is known"
+    if -1 in kinds:
+        return "the types of its tensors are not known"
+    if 0 in kinds:
+        return "it handles a sequence or an optional, whose tensors have a type of their own"
+    every = (*formals.inputs, *formals.outputs)
+    if node.op_type in TABLES | WIDE or not any({pair.low, pair.high} <= formal.floats for formal in every):
+        return f"its operator has no {low} kind"
+    if pair.low in kinds:
+        return "it is in both types as it is"
+    return f"it is in {high} beside others that are in {low} as they are"

@@ -1,1 +1,0 @@
-"""Whether the failure of the whole model arises inside an answer."""

@@ -1,0 +1,442 @@
+"""Experiments on the whole model: what is asked, by which session, and whether the check reads what it is given.
+
+The two experiments on the whole model, judged at its own outputs; see `prove_cause` for what they show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from onnx import ModelProto, TensorProto, TypeProto, helper
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.checkers.checker import inner
+from runner.checkers.command import CommandCheck
+from runner.checkers.python import PythonCheck
+from runner.engine.cause import Cause, Tested
+from runner.engine.check_trials import Expected, Judge
+from runner.engine.search_run import Inquiry
+from runner.engine.session import Session, scale_of
+from runner.engine.session_question import NOTHING
+from runner.jobs.reduce.spliced_subject import Spliced
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import CauseStatus, Experiment, Scale, got_further, measured, milder
+from runner.model.graph.cut import depends_on
+from runner.model.graph.edits import add_initializer
+from runner.model.graph.graph_index import Graph
+from runner.model.values.recorded import read, write
+from runner.text import counted
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome
+from strategies.search import Claim, Done, Step
+from strategies.search_space import Closure, Space
+from strategies.trial import Trial
+
+REACHED = "the budget was reached"
+USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
+
+
+class WholeModel(Protocol):
+    """The model whose failure is studied, and what may be asked about it.
+
+    ``space``: its nodes. ``whole``: what it does as it is. ``compares``: it is judged by the values of its outputs, and
+    by nothing else. ``about_values``: the failure is one of values, no crash and no error.
+    """
+
+    graph: Graph
+    space: Space
+    whole: Experiment
+    compares: bool
+    about_values: bool
+
+    @property
+    def scale(self) -> Scale:
+        """How its measures are read."""
+
+    def types(self) -> Mapping[str, TypeProto]:
+        """Return the types of its tensors, as far as they are known."""
+
+    def spent(self) -> bool:
+        """Whether the budget of the run is."""
+
+    def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
+        """Make experiments at once, where that is possible: nodes that stay as they are, and a label."""
+
+    def with_only(self, kept: Trial, label: str) -> Experiment | None:
+        """Check it with good values in place of what all other nodes give; None: the budget is spent."""
+
+    def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
+        """The same with fences around some parts, which no fusion crosses; None: the budget is spent."""
+
+    def looks_at_nodes(self, answer: Trial) -> bool:
+        """Whether its check may look for the nodes of an answer, and not at what they compute."""
+
+    def alone(self, kept: Trial) -> bool:
+        """Whether a part of it, cut out and fed good values, fails by itself."""
+
+    def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
+        """Look for an answer among some elements; return it, and how many of ``most`` questions that took."""
+
+
+@dataclass
+class Experiments:
+    """Makes experiments, each a check of one model.
+
+    ``left``: questions that may still be asked. ``healed``: faults that are known, which have good outputs throughout.
+    """
+
+    model: WholeModel
+    left: int
+    healed: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        self._failure = self.model.whole  # what is left of it once faults are healed
+
+    def heal(self, fault: Tested) -> None:
+        """Give good values to what a fault gives from now on; what fails then is the failure under study."""
+        self.healed |= fault.answer.elements
+        assert fault.good_outputs
+        self._failure = fault.good_outputs
+
+    def as_bad(self, one: Experiment, among: int = 1) -> bool:
+        """Whether it fails as badly as what is studied, or as one of so many places that share it."""
+        return one.as_bad_as(self._failure, among, self.model.scale)
+
+    def harmless(self, one: Experiment, beside: Experiment) -> bool:
+        """Whether it is much milder than another experiment, which fails without it too; not measured: it passes."""
+        scale = self.model.scale
+        known = one.measure is not None and beside.measure is not None and one.outcome in (Outcome.PASS, Outcome.FAIL)
+        if not known or scale.harm(beside.measure or 0.0) <= 0:
+            return one.heals
+        now, before = one.measure or 0.0, beside.measure or 0.0
+        enough = scale.limit is None or scale.harm(before) - scale.harm(now) > scale.limit
+        return enough and milder(now, before, scale)
+
+    def slight(self, one: Experiment) -> bool:
+        """Whether it fails by so little that what it would do without a share of others may pass."""
+        limit = self.model.scale.limit
+        return limit is not None and one.measure is not None and self.model.scale.harm(one.measure) <= 2 * limit
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further question may be asked."""
+        return bool(self.used_up)
+
+    @property
+    def used_up(self) -> str:
+        """Why no further question may be asked; "" where one may be."""
+        return REACHED if self.model.spent() else USED_UP if self.left <= 0 else ""
+
+    @property
+    def everything(self) -> frozenset[int]:
+        """All elements of the model."""
+        return self.model.space.whole.elements
+
+    def both(self, answer: Trial) -> None:
+        """Make (a) and (b) at once, where several checks are: one that the other turns out to decide is paid for."""
+        if self.left > 1 and not self._gives_all(answer):
+            self.model.ahead([one for one in (self._without(answer), self._only(answer)) if self._asked(one[0])])
+
+    def without(self, answer: Trial) -> Experiment:
+        """Experiment (a): good values in place of what some nodes give."""
+        # a failure that is not about values (a crash) may also arise upstream
+        if self._gives_all(answer):
+            return Experiment(Outcome.PASS, reason="it gives all outputs")
+        return self._made(*self._without(answer))
+
+    def only(self, answer: Trial) -> Experiment:
+        """Experiment (b): only what depends on some nodes is computed; all that it reads from elsewhere is good."""
+        return self._made(*self._only(answer))
+
+    def below(self, answer: Trial) -> Experiment:
+        """Experiment (c): the same, with good values in place of what these nodes give as well."""
+        kept = depends_on(self.model.graph, answer.elements, self.healed) - answer.elements
+        if not kept:
+            return Experiment(Outcome.PASS, reason="nothing depends on it")
+        said = f"good values in place of the inputs and outputs of {counted(len(answer), 'node')}"
+        return self._made(Trial(kept), f"the whole model, {said}")
+
+    def from_on(self, nodes: Sequence[int]) -> Experiment:
+        """Compute some nodes and what depends on them; all that is read from elsewhere is good."""
+        kept = depends_on(self.model.graph, nodes, self.healed)
+        return self._made(Trial(kept), f"the whole model, computed from {self.model.graph.names[nodes[0]]} on")
+
+    def fenced(self, answer: Trial, parts: Sequence[Trial]) -> Experiment:
+        """Experiment (b) on some nodes, with fences around parts of them."""
+        kept, label = self._only(answer)
+        told = self.model.fenced(kept, parts, f"{label}, no fusion across {counted(len(parts), 'fence')}")
+        return told or Experiment(Outcome.UNRESOLVED, reason=REACHED)
+
+    def alone(self, kept: Trial) -> bool:
+        """Whether a part of the model fails by itself."""
+        self.left -= 1
+        return self.model.alone(kept)
+
+    def following(self, order: tuple[int, ...]) -> Trial | None:
+        """Return another answer among these elements, if there is one and it was found in time."""
+        # a closure forbids searching among some of the nodes only
+        if not order or self.exhausted or not self.model.space.any_set:
+            return None
+        self.left -= 1
+        found, asked = self.model.another(order, self.left)
+        self.left -= asked
+        return found
+
+    def _gives_all(self, healed: Trial) -> bool:
+        graph, gone = self.model.graph, healed.elements | self.healed
+        return self.model.compares and all(graph.producers.get(name) in gone for name in graph.outputs)
+
+    def _without(self, healed: Trial) -> tuple[Trial, str]:
+        gone = healed.elements | self.healed
+        label = f"the whole model, good values in place of the outputs of {counted(len(gone), 'node')}"
+        return Trial(self.everything - gone), label
+
+    def _only(self, answer: Trial) -> tuple[Trial, str]:
+        kept = depends_on(self.model.graph, answer.elements, self.healed)
+        return Trial(kept), f"the whole model, good values in place of the inputs of {counted(len(answer), 'node')}"
+
+    def _asked(self, kept: Trial) -> bool:
+        return kept != self.model.space.whole
+
+    def _made(self, kept: Trial, label: str) -> Experiment:
+        if not self._asked(kept):
+            return replace(self.model.whole, reason="it is the whole model")
+        self.left -= 1
+        return self.model.with_only(kept, label) or Experiment(Outcome.UNRESOLVED, reason=REACHED)
+
+
+# Whether a check was fed the good values; of one that feeds values of its own the experiments say nothing.
+#
+# Three controls tell. A check that fails a Gather that is fed an index beyond its data reads it, also one that makes
+# up what it does not get. Where a runtime minds no index, one that fails a harmless model for which it gets no values
+# does. One that fails the answer's nodes beside outputs that are right, whatever these compute, looks at nodes: no
+# value misleads it.
+
+_DATA, _BEYOND = 1 << 15, 60_000
+"""Elements that the Gather reads of, more than a check makes up an index for, and an index beyond, also in float16."""
+_INDEX = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64)
+
+
+class Values(Enum):
+    """What a trial is given: no values, an index beyond the data, or outputs that are right beside its own."""
+
+    UNFED = "unfed"
+    BEYOND = "beyond"
+    BESIDE = "beside"
+
+
+def unless_fed(session: Session, cause: Cause, answer: Trial) -> Cause:
+    """Return what is known about the cause: nothing, where the check that was asked feeds values of its own."""
+    checker, studied = inner(session.judge.checker), session.judge.studied.signature
+    held = session.judge.subject.space.closure is Closure.PLACE  # the good values are in the model
+    asked = cause.status is not CauseStatus.UNTESTED and studied is not None and studied.about_values and not held
+    if not asked or not isinstance(checker, CommandCheck | PythonCheck):
+        return cause
+    given = isinstance(checker, PythonCheck) or checker.takes_inputs
+    for label, values in _UNREAD.items() if given else ():
+        if not _passes(session, NOTHING, label, values):
+            return cause
+    if looks_at_nodes(session, answer):
+        return cause
+    inputs, how = "{inputs}", " (checker.command='python check.py {model} {inputs}')"
+    if isinstance(checker, PythonCheck):
+        inputs, how = "its argument inputs", ""
+    reason = f"your check does not read {inputs}, so it was fed no good value. Let it feed what {inputs} holds{how}"
+    return replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=reason)
+
+
+def looks_at_nodes(session: Session, answer: Trial) -> bool:
+    """Whether a check fails an answer's nodes beside outputs that are right; of checks of ours this is not known."""
+    if not isinstance(inner(session.judge.checker), CommandCheck | PythonCheck):
+        return True
+    return not _passes(session, answer, "the answer beside outputs that are right", Values.BESIDE)
+
+
+_UNREAD = {
+    "a lone Gather, fed an index beyond its data": Values.BEYOND,
+    "a lone Identity, and nothing to feed it": Values.UNFED,
+}
+"""Harmless models that a check passes only if it reads no values."""
+
+
+def _passes(session: Session, trial: Trial, label: str, values: Values) -> bool:
+    base = session.judge.subject
+    assert isinstance(base, Subgraph)
+    judge = session.judge.stage(values.value, Unread(base, values))
+    ruling = session.reliability.rule(judge, trial, "control", label, "trust")
+    return ruling is not None and ruling.verdict.outcome is Outcome.PASS
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Subject: what ``base`` makes of a trial, with other ``values``."""
+
+    base: Subgraph
+    values: Values
+
+    @property
+    def space(self) -> Space:
+        """The model's top-level nodes."""
+        return self.base.space
+
+    def identity(self) -> dict[str, str]:
+        """Return how the model is cut, and what is done with the cut."""
+        return {**self.base.identity(), "kind": self.values.value}
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes that stay."""
+        return self.base.names(trial)
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the candidate."""
+        made = self.base.make(trial, folder)
+        if isinstance(made, Invalid) or made.model is None:
+            return made
+        if self.values is Values.UNFED:
+            return replace(made, samples=tuple(Sample({}, one.expected) for one in made.samples))
+        model = ModelProto.FromString(made.model.read_bytes())
+        change = _beside if self.values is Values.BESIDE else _beyond
+        samples = change(model, made.samples, folder)
+        made.model.write_bytes(model.SerializeToString())
+        return replace(made, samples=samples)
+
+
+def _beside(model: ModelProto, samples: tuple[Sample, ...], _: Path) -> tuple[Sample, ...]:
+    """Hand on good outputs in place of what is computed."""
+    feeds, expected = [dict(one.feeds) for one in samples], [dict(one.expected) for one in samples]
+    outputs = [*model.graph.output]
+    del model.graph.output[:]
+    for output in outputs:
+        given, handed = f"{output.name}_is_good", f"{output.name}_handed_on"
+        model.graph.node.append(helper.make_node("Identity", [given], [handed], name=handed))
+        model.graph.input.append(helper.make_value_info(given, output.type))
+        model.graph.output.append(helper.make_value_info(handed, output.type))
+        for fed, good in zip(feeds, expected, strict=True):
+            if output.name in good:
+                fed[given] = good[handed] = good.pop(output.name)
+    return tuple(map(Sample, feeds, expected))
+
+
+def _beyond(model: ModelProto, samples: tuple[Sample, ...], folder: Path) -> tuple[Sample, ...]:
+    """Make a Gather of a lone Identity; of other controls, and of types that hold no such index, the same is left."""
+    graph = model.graph
+    kinds = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+    if len(graph.node) != 1 or len(graph.input) != 1 or len(kinds) != 1 or not kinds <= {*_INDEX}:
+        return samples
+    (fed,), (gives,) = graph.node[0].input, graph.node[0].output
+    index, data, kind = f"{gives}_index", f"{gives}_data", kinds.pop()
+    add_initializer(model, helper.make_tensor("", kind, [_DATA], [1] * _DATA), data)
+    graph.node[0].CopyFrom(helper.make_node("Cast", [fed], [index], to=TensorProto.INT64))
+    graph.node.append(helper.make_node("Gather", [data, index], [gives]))
+    found = []
+    for at, one in enumerate(samples):
+        beyond = np.full_like(read(one.feeds[fed]), _BEYOND)
+        found.append(Sample({fed: write(beyond, fed, folder / f"beyond{at}.pb")}, one.expected))
+    return tuple(found)
+
+
+# The model of a session, as a proof of a cause asks about it: each experiment and each search is checks of the run.
+
+
+@dataclass
+class SessionModel:
+    """``search``: for further answers, ``among`` some elements. ``found``: these answers, and how they were found."""
+
+    session: Session
+    search: Callable[[Space], Step]
+    among: Trial | None = None
+    found: dict[Trial, tuple[Inquiry, Done]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        judge = self.session.judge
+        assert isinstance(judge.subject, Subgraph)
+        self._base, self.graph, self.space = judge.subject, judge.subject.graph, judge.subject.space
+        failed = [one for one in judge.counted(self.space.whole) if one.outcome is Outcome.FAIL]
+        self.whole = _experiment(failed[0]) if failed else Experiment(Outcome.FAIL)
+        signature = judge.studied.signature
+        self.compares = signature is not None and signature.stage == "compare"
+        self.about_values = signature is not None and signature.about_values
+        held = self.space.closure is Closure.PLACE
+        alive = signature is not None and not signature.about_values and not held
+        self._splices = Spliced(self._base, alive, held=held)
+        self._spliced = judge.stage("cause", self._splices)
+        self._good: list[float] = []
+
+    @property
+    def scale(self) -> Scale:
+        """How measures are read: an accuracy is counted from the best that the whole model reached with good values."""
+        return scale_of(self.session.judge, self._good)
+
+    def types(self) -> Mapping[str, TypeProto]:
+        """Return the types of tensors: as declared, inferred, recorded."""
+        return self._base.types_of_all
+
+    def spent(self) -> bool:
+        """Whether the budget is."""
+        return self.session.spent()
+
+    def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
+        """Make experiments at once, unless their number is limited or each is made several times."""
+        session = self.session
+        if session.means.budget.checks is None and not session.spent() and not session.reliability.rates:
+            session.means.at_once.ahead(
+                [Expected(self._spliced, kept, "cause", label, "cause") for kept, label in asked]
+            )
+
+    def with_only(self, kept: Trial, label: str) -> Experiment | None:
+        """Make an experiment; None: the budget was spent before it was sure."""
+        return self.asked(self._spliced, kept, label)
+
+    def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
+        """Make one with fences around some parts; None: the budget was spent before it was sure."""
+        judge = self.session.judge.stage("fenced", replace(self._splices, parts=tuple(parts)))
+        return self.asked(judge, kept, label, "trust")
+
+    def asked(self, judge: Judge, trial: Trial, label: str, purpose: str = "cause") -> Experiment | None:
+        """Make an experiment with a judge of its own; as `with_only`."""
+        ruling = self.session.ruled(judge, trial, "cause", label, purpose)
+        if ruling is None:
+            return None
+        experiment, studied = _experiment(ruling.verdict), self.session.judge.studied.signature
+        if experiment.outcome is Outcome.DIFFERENT:  # what counts as the failure under study is not gone
+            experiment = replace(experiment, gone=got_further(studied, ruling.verdict.signature))
+        if experiment.outcome is Outcome.PASS and experiment.measure is not None:
+            self._good.append(experiment.measure)
+        if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
+            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
+        return experiment
+
+    def looks_at_nodes(self, answer: Trial) -> bool:
+        """Whether its check may look for the nodes of an answer, and not at what they compute."""
+        return looks_at_nodes(self.session, answer)
+
+    def alone(self, kept: Trial) -> bool:
+        """Whether a part of it, cut out and fed good values, fails by itself."""
+        ruling = self.session.ruled(self.session.judge, kept, "cause", f"{counted(len(kept), 'node')} alone", "cause")
+        return ruling is not None and ruling.answer is Answer.YES
+
+    def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
+        """Search among some elements, if what is cut out of them fails."""
+        order = tuple(one for one in order if self.among is None or one in self.among)
+        session, whole = self.session, Trial.of(order)
+        if not whole:
+            return None, 0
+        rest = session.ruled(session.judge, whole, "cause", "the model without what has good values", "cause")
+        if rest is None or rest.answer is not Answer.YES:
+            return None, 0
+        inquiry = session.inquire(order, "cause", most, self.search)
+        inquiry.note(whole, Answer.YES)
+        done = inquiry.settle() if session.reliability.rates else inquiry.run()
+        if done.trial and not inquiry.stopped:
+            self.found[done.trial] = inquiry, done
+        ended = inquiry.search.done
+        return ended.trial if ended and ended.claim is not Claim.BUDGET else None, len(inquiry.search.asked)
+
+
+def _experiment(verdict: Verdict) -> Experiment:
+    return Experiment(verdict.outcome, measured(verdict.metrics), verdict.reason)

@@ -1,0 +1,363 @@
+"""Who is right: exact values in the next wider type, and indices that flip within rounding.
+
+Exact values: what a model gives where all that it computes is computed in the next wider type.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, TypeProto, helper
+
+from runner.candidate import Sample
+from runner.checkers.auto_tolerance import EPSILON
+from runner.checkers.candidate_runs import Side
+from runner.checkers.checker import inner
+from runner.checkers.metrics import FLOOR_ULPS
+from runner.checkers.runtime import RuntimeCheck
+from runner.engine.cause import Cause
+from runner.engine.check_trials import Judge
+from runner.engine.session import Session
+from runner.errors import WinnowError
+from runner.jobs.job import Job
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import SHARE, CauseStatus, Whose
+from runner.model.files.candidate_store import Store
+from runner.model.graph.cut import CutError
+from runner.model.graph.edits import edited
+from runner.model.graph.graph_index import Graph, Node
+from runner.model.graph.wider_types import LOW, WiderTypes
+from runner.model.values.dtypes import BY_NUMBER
+from runner.model.values.recorded import TensorFile, read
+from runner.reference.models import recording_backend
+from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
+from runner.text import one_line
+from runner.verdict import FLIPPED
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+Array = np.ndarray[Any, Any]
+PATIENCE = 30.0
+"""Seconds that one runtime gets for the exact values of a model."""
+_LONGEST = 160
+
+
+class NotKnown(Exception):  # noqa: N818 - it is an answer
+    """Why no exact values are known."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Runs models in a wider type: on ONNX Runtime, and what it has no kernels for on onnx's reference evaluator.
+
+    ``target``, ``reference``: run a model as it is.
+    """
+
+    sides: tuple[Side, ...]
+    target: Side
+    reference: Side
+    store: Store
+    folder: Path
+
+    @classmethod
+    def of(cls, job: Job, store: Store) -> Exact:
+        """Return what runs the models of a job."""
+        settings, memory = job.settings, job.settings.workers.memory_mb
+        own = recording_backend(settings)
+        held = own.python if isinstance(own, OnnxRuntimeBackend | OnnxReferenceBackend) else None
+        wide = OnnxRuntimeBackend(optimization=Optimization.none, python=held), OnnxReferenceBackend(python=held)
+        limits = job.tools, PATIENCE, memory
+        sides = tuple(Side("reference", one, *limits) for one in wide)
+        runs = (Side("target", settings.target, *limits), Side("reference", replace(own, model=None), *limits))
+        return cls(sides, *runs, store, job.folder / "values" / "exact")
+
+    def values(
+        self,
+        model: ModelProto,
+        types: Mapping[str, TypeProto],
+        samples: Sequence[Sample],
+        wider: tuple[frozenset[int], int],
+        *,
+        outputs: bool = False,
+    ) -> Sequence[Mapping[str, Array]]:
+        """Return the exact values of all that is computed, for each sample; ``outputs``: of the outputs alone.
+
+        ``wider``: the types that are too narrow, and the one in their place. Raises NotKnown.
+        """
+        graph = Graph.of(model)
+        if stays := [node for node in graph.nodes if node.nests or node.name in graph.drawing]:
+            raise NotKnown(f"{stays[0].op_type} {stays[0].name} is not computed in a wider type")
+        widened = WiderTypes(graph, {**types, **graph.value_types}, *wider)
+        made = edited(model, [*widened.edits(range(len(graph.nodes)))])
+        raised = {name: new for name, new in widened.raised.items() if not outputs or name in graph.output_set}
+        if not raised:
+            raise NotKnown("nothing of it computes in a type that has a wider one")
+        del made.graph.output[:]
+        fed = {name for one in samples for name in one.feeds}  # a Cast rounds what it is fed
+        wanted = [name for name in dict.fromkeys(raised.values()) if name not in fed]
+        made.graph.output.extend(helper.make_tensor_value_info(name, widened.wide, None) for name in wanted)
+        ran = self._first(made, samples) if wanted else [{} for _ in samples]
+        return tuple(
+            {name: held[new] if new in held else read(one.feeds[new]) for name, new in raised.items()}
+            for one, held in zip(samples, ran, strict=True)
+        )
+
+    def _first(self, model: ModelProto, samples: Sequence[Sample]) -> Sequence[Mapping[str, Array]]:
+        why = ""
+        for side in self.sides:
+            try:
+                return self.plain(model, samples, side)
+            except NotKnown as error:  # noqa: PERF203 - there are two
+                why = why or str(error)
+        raise NotKnown(f"no runtime at hand has kernels for it ({why})")
+
+    def plain(self, model: ModelProto, samples: Sequence[Sample], side: Side) -> Sequence[Mapping[str, Array]]:
+        """Return the outputs of a model as it is. Raises NotKnown."""
+        try:
+            path = self.store.write(model, self._free())
+            ran = side.run(path, [one.feeds for one in samples], self._free())
+        except WinnowError as error:
+            raise NotKnown(str(error)) from error
+        if not ran.outputs:
+            raise NotKnown(one_line(ran.message or ran.invalid)[:_LONGEST])
+        return arrays(ran.outputs)
+
+    def clear(self) -> None:
+        """Remove the files of all these runs."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _free(self) -> Path:
+        place = next(place for at in count() if not (place := self.folder / str(at)).exists())
+        place.mkdir(parents=True)
+        return place
+
+
+def arrays(given: Iterable[Mapping[str, TensorFile]]) -> Sequence[Mapping[str, Array]]:
+    """Return the tensors among values."""
+    return [{name: read(one) for name, one in held.items() if one.structure is None} for held in given]
+
+
+# Who is right where two sides differ: the one that is nearer to what all of it in float64 gives.
+
+TIMES = 10
+"""The side whose error is so many times smaller is right."""
+CHEAP = 3.0
+"""Seconds that a check of the whole model may take where that is evaluated too."""
+_FLOAT64 = (LOW | {TensorProto.FLOAT}, TensorProto.DOUBLE)
+_SHOWN = (CauseStatus.PROVEN, CauseStatus.JOINT)
+
+
+@dataclass(frozen=True)
+class WhoIsRight:
+    """``apart``: what is right comes from a model of its own, of which the one under study was made."""
+
+    exact: Exact
+    apart: bool
+
+    @property
+    def witnesses(self) -> Exact:
+        """What computes exact values: no program that is the target's alone, which may be wrong in float64 as well."""
+        own, other = type(self.exact.target.settings), type(self.exact.reference.settings)
+        sides = self.exact.sides if own is other else [one for one in self.exact.sides if type(one.settings) is not own]
+        return replace(self.exact, sides=tuple(sides))
+
+    def judged(self, session: Session, cause: Cause) -> Cause:
+        """Return the cause with whose failure it is, where Winnow runs both sides and their values differ."""
+        base, failure = session.judge.subject, session.judge.studied.signature
+        compares = failure is not None and (failure.stage == "compare" or failure.kind in ("nan", "inf"))
+        if cause.whose is not Whose.UNKNOWN or not compares or session.spent():
+            return cause
+        if not isinstance(base, Subgraph) or not isinstance(inner(session.judge.checker), RuntimeCheck):
+            return cause
+        whole = session.judge.counted(base.space.whole)
+        asked: list[tuple[str, Trial | None]] = []
+        if whole and whole[0].seconds < CHEAP and not self.exact.target.settings.builds_engines:
+            asked = [("the whole model", None)]
+        if cause.status in _SHOWN:  # of an answer that is not the cause its values say nothing
+            asked += [("the answer", cause.answers[cause.main].answer)]
+        why = ""
+        for of, trial in asked:
+            try:
+                whose, said = self._of(base, trial)
+                return replace(cause, whose=whose, right=f"By values in float64 ({of}) {said}")
+            except (NotKnown, CutError) as error:  # noqa: PERF203 - it is asked twice at most
+                why = f"Who is right is not known: {of} could not be computed in float64 ({error})"
+            finally:
+                self.exact.clear()
+        for of, trial in asked if self.apart else ():
+            with suppress(NotKnown, CutError):
+                if self._is_another(*_made(base, trial)):
+                    said = (
+                        f"The reference's runtime makes the same of {of} as the target, and the original something else"
+                    )
+                    return replace(cause, whose=Whose.CONVERSION, right=said)
+        return replace(cause, right=why)
+
+    def _is_another(self, model: ModelProto, samples: tuple[Sample, ...]) -> bool:
+        """Whether the target and the reference's runtime make the same of a model, and its original something else.
+
+        Raises NotKnown.
+        """
+        try:
+            mine, peer = (self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference))
+        finally:
+            self.exact.clear()
+        good = arrays([one.expected for one in samples])
+        sides, origin = (max(map(_largest, mine, other)) for other in (peer, good))
+        return sides * TIMES <= origin < np.inf and origin > 0
+
+    def _of(self, base: Subgraph, trial: Trial | None) -> tuple[Whose, str]:
+        """Return whose failure it is, and both errors in words; of the whole without a trial.
+
+        Raises NotKnown, CutError.
+        """
+        model, samples = _made(base, trial)
+        exact = self.witnesses.values(model, base.types_of_all, samples, _FLOAT64, outputs=True)
+        ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference)]
+        good = arrays([one.expected for one in samples]) if self.apart else ran[1]
+        found = []
+        for right, *held in zip(exact, *ran, good, strict=True):
+            for name in right:
+                if all(name in one and one[name].shape == right[name].shape for one in held):
+                    mine, peer, theirs = (one[name] for one in held)
+                    off = [_off(one, right[name], right[name]) for one in (mine, peer, theirs)]
+                    found.append((_off(mine, theirs, right[name]), *off, name))
+        if not found or max(found)[0] == 0:
+            raise NotKnown("no output in which the two sides differ is computed in it")
+        apart, own, peer, other, name = max(found)
+        whose = Whose.BOTH
+        # the same model run by the reference tells the target's error from that of a conversion
+        if peer * TIMES <= own and own >= SHARE * apart:
+            whose = Whose.TARGET
+        elif own * TIMES <= other:
+            whose = Whose.CONVERSION if self.apart else Whose.REFERENCE
+        said = f"the target is off by {own:.3g} at {name}, and the reference by {other:.3g}, of its largest value"
+        return whose, said
+
+
+def _made(base: Subgraph, trial: Trial | None) -> tuple[ModelProto, tuple[Sample, ...]]:
+    """Return a model and its samples; the whole without a trial. Raises CutError."""
+    cut = base.cut(trial) if trial else None
+    samples = base.samples(cut) if cut else base.whole_samples
+    return (cut.model if cut else base.graph.model), samples or (Sample({}),)
+
+
+def _largest(made: Mapping[str, Array], good: Mapping[str, Array]) -> float:
+    """Return the largest difference of the outputs of a sample; infinite where these cannot be compared."""
+    both = [(made[name], good[name]) for name in made if name in good]
+    if not both or any(a.shape != b.shape or a.dtype.kind not in "biuf" for a, b in both):
+        return np.inf
+    return max(_off(a, b, b.astype(np.float64)) for a, b in both)
+
+
+def _off(made: Array, good: Array, exact: Array) -> float:
+    """Return the largest difference as a part of the largest exact value; infinite where only one is not finite."""
+    scale = float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)) or 1.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(made.astype(np.float64) - good.astype(np.float64))
+    same = (made == good) | (np.isnan(made) & np.isnan(good))
+    return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0)) / scale
+
+
+# An index that flips within rounding: two scores are so near that rounding decides which of them is the larger.
+#
+# ArgMax, TopK and NonMaxSuppression then give another index, though no operator is wrong. Both experiments hold for
+# such an operator and what computes its scores: whatever is rounded otherwise there flips the index.
+
+_SCORES = {"ArgMax": 0, "ArgMin": 0, "TopK": 0, "NonMaxSuppression": 1}
+"""The operators that choose by scores, and the place of these among what they read."""
+_SAME_ORDER = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
+
+
+def unless_flipped(judge: Judge, cause: Cause | None, answer: Trial) -> Cause | None:
+    """Return what is known about the cause of an answer: nothing is proven where an index flips within rounding."""
+    note = flipped(judge, answer) if cause else ""
+    if cause is None or not note or cause.status is CauseStatus.UNTESTED:
+        return cause
+    return replace(cause, status=CauseStatus.NOT_PROVEN, causes=(), reason=note)
+
+
+def flipped(judge: Judge, answer: Trial) -> str:
+    """Say which index an answer flips within the rounding of its scores; "": none, or not by rounding alone."""
+    subject = judge.subject
+    known = next((one for one in judge.counted(answer) if one.outcome is Outcome.FAIL), None)
+    if not isinstance(subject, Subgraph) or known is None:
+        return ""
+    flips, name, number = known.metrics.get(FLIPPED), known.metrics.get("output"), known.metrics.get("sample")
+    if not isinstance(flips, list) or not isinstance(name, str) or not isinstance(number, int):
+        return ""
+    if not all(
+        isinstance(one, list) and [*map(type, one)] == [int] * 3 for one in flips
+    ):  # a journal may hold anything
+        return ""
+    chooser = _chooser(subject.graph, name, answer)
+    samples = subject.judging(subject.cut(answer))
+    if chooser is None or number >= len(samples):
+        return ""
+    alone = judge.counted(Trial(answer.elements - {chooser.index}))
+    if any(one.outcome is not Outcome.PASS for one in alone):
+        return ""  # the scores themselves are wrong
+    return _within_rounding(subject.graph, chooser, samples[number], flips)
+
+
+def _chooser(graph: Graph, name: str, answer: Trial) -> Node | None:
+    """Return the node of an answer that chose the elements of a tensor, by scores that the answer computes too."""
+    while (index := graph.producers.get(name)) in answer and index is not None:
+        node = graph.nodes[index]
+        if node.domain or (node.op_type not in _SAME_ORDER and node.op_type not in _SCORES):
+            return None
+        if node.op_type in _SCORES:
+            scored = graph.producers.get(graph.protos[index].input[_SCORES[node.op_type]]) in answer
+            return node if scored and name == graph.protos[index].output[node.op_type == "TopK"] else None
+        name = node.inputs[0]
+    return None
+
+
+def _within_rounding(graph: Graph, node: Node, sample: Mapping[str, TensorFile], flips: list[Any]) -> str:
+    proto = graph.protos[node.index]
+    scored, chosen = proto.input[_SCORES[node.op_type]], proto.output[node.op_type == "TopK"]
+    held, good = sample.get(scored), sample.get(chosen)
+    if held is None or good is None or held.dtype not in EPSILON:
+        return ""
+    scores, indices = read(held), read(good)
+    at = -1 if node.op_type in ("TopK", "NonMaxSuppression") else 0
+    at = next((one.i for one in proto.attribute if one.name == "axis"), at) % scores.ndim
+    told, largest = "", -1.0
+    for place, mine, theirs in flips:
+        row = _row(scores, indices, at, place, nms=node.op_type == "NonMaxSuppression")
+        if row is None or not (0 <= mine < row.size and 0 <= theirs < row.size):
+            return ""
+        gap = abs(float(row[mine]) - float(row[theirs]))
+        if not gap <= FLOOR_ULPS * EPSILON[held.dtype] * float(np.abs(row).max()):  # nor a NaN
+            return ""
+        if gap > largest:
+            largest, told = gap, f"index {mine} instead of {theirs}: their scores in {scored} differ by {gap:.2g}"
+    more = f", the most of {len(flips)} that flip" if len(flips) > 1 else ""
+    rounding = f"less than the rounding of {BY_NUMBER[held.dtype].numpy_name} of what came in"
+    return (
+        f"{node.name} gives {told}{more}, {rounding}, so that either may be right and no operator is shown to be wrong"
+    )
+
+
+def _row(scores: Array, indices: Array, axis: int, place: int, *, nms: bool) -> Array | None:
+    """Return the scores of which the element number ``place`` of the indices is one's place."""
+    numbers: Array = scores.astype(np.float64)
+    if nms:  # each row of the indices: batch, class, box
+        row, column = divmod(place, 3)
+        found: Array = numbers[tuple(indices.reshape(-1, 3)[row, :2])]
+        return found if column == 2 else None
+    shape = [*scores.shape[:axis], indices.size * scores.shape[axis] // max(scores.size, 1), *scores.shape[axis + 1 :]]
+    if math.prod(shape) != indices.size:
+        return None
+    where = [*np.unravel_index(place, shape)]
+    where.pop(axis)
+    along: Array = np.moveaxis(numbers, axis, -1)[tuple(where)]
+    return along

@@ -1,1 +1,0 @@
-"""Reducing inside the nested graphs of an answer."""

@@ -1,0 +1,542 @@
+"""Reducing inside nested graphs: stages, bodies as subjects, iterations of loops.
+
+The stages that reduce inside the nested graphs of an answer.
+
+First each body is hoisted: its nodes take the owner's place, so that they are reduced like those of a flat graph. The
+branch that an If takes, or a function, is hoisted in the whole model, where its nodes are shown to be the cause as all
+others are. Of a Loop or Scan one iteration is hoisted in the answer. Where the failure needs its owner (a Loop that
+never ends), the body is reduced in its place, unless the owner fails with an empty body as well.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import count as counting
+from itertools import islice
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import onnx
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.disk_space import FULL, NoRoom
+from runner.engine.cause import Inside
+from runner.engine.search_run import Inquiry
+from runner.engine.session import Session, Stage
+from runner.engine.session_question import Standing
+from runner.engine.subject import Kept, Subject, cut_candidate, cutting
+from runner.errors import WinnowError
+from runner.jobs.reduce.cause_experiments import SessionModel
+from runner.jobs.reduce.prove_cause import Causes, Prover
+from runner.jobs.reduce.subgraph import Subgraph, same_in_all, samples_of
+from runner.journal.journal import context_digest
+from runner.judgment import SHOWN, CauseStatus
+from runner.model.files.candidate_store import Store
+from runner.model.graph.cut import Cut, CutError, Expose, cut
+from runner.model.graph.graph_index import Graph, is_sparse_constant
+from runner.model.graph.identity_model import Form, control
+from runner.model.nested.bodies import Body, HoistError, Kind, bodies, is_constant
+from runner.model.nested.body_index import Inner, Knowledge
+from runner.model.nested.cut_body import cut_inside
+from runner.model.nested.hoist import COUNT
+from runner.model.values import recorded as values
+from runner.model.values.recorded import TensorFile
+from runner.reference.body_values import (
+    Descent,
+    Level,
+    RecorderOf,
+    descend,
+    in_place,
+    is_taken,
+    iterations,
+    level_of,
+    ordered_bodies,
+    run_alone,
+    shortened,
+    trip_counts,
+)
+from runner.reference.recording import Recorded, recorded_types
+from runner.text import listed
+from strategies.bisect import bisect
+from strategies.outcome import Answer
+from strategies.search import Ask, Claim, Done, Search, Step
+from strategies.search_space import Closure, Space
+from strategies.trial import Trial
+
+# Subject `inside`: the elements are the nodes of one body of one owner, and a trial is the nodes kept there.
+#
+# The owner and the rest of the model stay. What kept nodes read and removed ones gave is fed with what the body's
+# nodes hold once they are hoisted: of a Loop or Scan, in its first iteration.
+
+
+@dataclass
+class BodySubject:
+    """Cuts candidates out of one body of a small model.
+
+    ``descent``: the body hoisted, in its first iteration, with the values of its tensors; ``descent.above`` is the
+    model. ``trips``: how many iterations the reference makes, for each sample (of a Loop; see ``trip_counts``): a
+    candidate in which the Loop's condition was cut makes as many. ``folder``: for values of our own. ``constant``:
+    whether data-independent values are written into candidates. ``origin``: the answer that the model was made from.
+    ``emptied``: nothing is left of the body, and what it handed out is fed. Then the one element is the owner, which
+    stays: a failure that stays too does not need this body, it is the owner's own or another body's. ``fed``: the
+    check reads values.
+    """
+
+    descent: Descent
+    trips: tuple[int | None, ...]
+    folder: Path
+    closure: Closure = Closure.FREE
+    expose: Expose = "sinks"
+    constant: bool = True
+    origin: str = ""
+    emptied: bool = False
+    fed: bool = True
+
+    @property
+    def level(self) -> Level:
+        """The model that holds the owner."""
+        return self.descent.above
+
+    @cached_property
+    def inner(self) -> Inner:
+        """The body's elements."""
+        return Inner.of(self.level.graph, self.descent.body)
+
+    @cached_property
+    def space(self) -> Space:
+        """The body's own nodes, Constants excepted; an owner among them is one element."""
+        if self.emptied:
+            return Space((0,), ((),), self.closure)
+        elements = self.inner.elements
+        return Space(tuple(range(len(elements.nodes))), elements.parents, self.closure)
+
+    def identity(self) -> dict[str, str]:
+        """Return the model, what it was made from, which body is cut, and how."""
+        return {
+            "kind": "emptied" if self.emptied else "inside",
+            "graph": self.level.graph.digest,
+            "origin": self.origin,
+            "body": self.descent.body.path,
+            "trips": json.dumps(self.trips),
+            "closure": self.closure.value,
+            "outputs": self.expose,
+            "constant": str(self.constant).lower(),
+        }
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the paths of the kept nodes; the owner's name where the body is emptied."""
+        return (self.level.graph.nodes[self.descent.body.owner].name,) if self.emptied else self.inner.names(trial)
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the candidate that keeps ``trial`` in the body."""
+        if not trial:
+            harmless = control(self.level.graph, self.level.all_types, Form(), {})
+            fed = samples_of(harmless, self.values, self.folder / "control")
+            return Candidate(self.store.write(harmless.cut.model, folder), folder, trial, fed, temporary=True)
+        return cut_candidate(cutting(self), self.store, trial, folder, self._unusable, draws=self._draws)
+
+    def cut(self, trial: Trial) -> Cut:
+        """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
+        keep = () if self.emptied else trial.elements
+        return cut_inside(self.inner, keep, self._knowledge, self.expose, emptied=self.emptied)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return all nodes of the model around the body: they stay."""
+        graph = self.level.graph
+        return Kept(graph, Trial.of(range(len(graph.nodes))), inside=True)
+
+    def samples(self, made: Cut) -> tuple[Sample, ...]:
+        """Return, for each input sample, what a cut is fed and what its outputs should be.
+
+        A Loop or Scan of which nodes were removed gives what nobody has recorded: of its outputs, and of what depends
+        on them, nothing is said.
+        """
+        changed = self._changed(made)
+        return tuple(
+            Sample(
+                {name: sample[name] for name in made.inputs if name in sample},
+                {name: sample[name] for name in made.outputs if name in sample and name not in changed},
+            )
+            for sample in self.values
+        )
+
+    @property
+    def store(self) -> Store:
+        """The model's weights, which candidates share."""
+        return self.level.store
+
+    @cached_property
+    def values(self) -> tuple[Mapping[str, TensorFile], ...]:
+        """What is recorded: the level's tensors, and the body's under the names that they have in candidates."""
+        found = []
+        for at, (above, below) in enumerate(
+            zip(self.level.recorded.values, self.descent.level.recorded.values, strict=True)
+        ):
+            sample = dict(above)
+            for name, outer in self.inner.outer.items():
+                value = below.get(self.descent.hoisted.names.get(name, name))
+                if value is not None:
+                    sample[outer] = sample[self.inner.shown[name]] = value
+            if at < len(self._limits):
+                sample[self._limit_name] = self._limits[at]
+            found.append(sample)
+        return tuple(found)
+
+    @cached_property
+    def _knowledge(self) -> Knowledge:
+        below = self.descent.level.recorded.values
+        now = self.descent.hoisted.names
+        types = recorded_types(below)
+        inner = {name: types[now[name]] for name in self.inner.outer if now.get(name) in types}
+        fixed = {name for name in inner if now[name] in self.descent.level.graph.data_independent}
+        agreed = {name: same_in_all([sample.get(now[name]) for sample in below]) for name in fixed if self.constant}
+        return Knowledge(
+            self.level.all_types,
+            inner,
+            {name: tensor for name, tensor in agreed.items() if tensor is not None},
+            self._limit_name if self._limits else "",
+            same_in_all(list(self._limits)),
+        )
+
+    @cached_property
+    def _limit_name(self) -> str:
+        return self.inner.supply().fresh(f"{self.descent.body.path}/iterations")
+
+    @cached_property
+    def _limits(self) -> tuple[TensorFile, ...]:
+        """How often a Loop may run whose condition was cut, for each sample; once where nobody knows."""
+        if self.descent.body.kind is not Kind.LOOP:
+            return ()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        name = self._limit_name
+        return tuple(
+            values.write(
+                onnx.helper.make_tensor(name, onnx.TensorProto.INT64, [], [1 if count is None else count]),
+                name,
+                self.folder / f"iterations{at}.pb",
+            )
+            for at, count in enumerate(self.trips)
+        )
+
+    def _changed(self, made: Cut) -> frozenset[str]:
+        """The tensors that may hold something else in a cut than what is recorded."""
+        if self.descent.body.kind not in (Kind.LOOP, Kind.SCAN):
+            return frozenset()
+        shown = frozenset(self.inner.shown.values())  # not of the first iteration alone
+        return shown if self._is_whole(made) else self.inner.followers | shown
+
+    def _is_whole(self, made: Cut) -> bool:
+        """Whether a cut of a Loop or Scan has all nodes of its body."""
+        elements = (node for node in made.model.graph.node if not is_sparse_constant(node))
+        owner = next(islice(elements, self.descent.body.owner, None))
+        body = next(one.g for one in owner.attribute if one.name == self.descent.body.attribute)
+        left = [(node.name, *node.output) for node in body.node if not is_constant(node)]
+        mine = [(node.name, *node.output) for node in self.inner.elements.protos]
+        return left[: len(mine)] == mine
+
+    @cached_property
+    def _draws(self) -> bool | None:
+        """Whether a candidate draws random numbers; None: that depends on what is left of the owner."""
+        graph = self.level.graph
+        owner = graph.nodes[self.descent.body.owner].name
+        return True if set(graph.drawing) - {owner} else None if owner in graph.drawing else False
+
+    def _unusable(self, made: Cut) -> str | None:
+        """Why a cut is no question: a value that it is fed is not there, or would itself explain a failure.
+
+        A NaN would. An Inf would, unless the reference run ended finite all the same (the mask of an attention).
+        """
+        healthy = self.level.recorded.healthy(self.level.graph.outputs)
+        for name in made.inputs if self.fed else ():
+            if name in self.level.graph.input_order:
+                continue
+            if name in self.level.recorded.unfit:
+                return self.level.recorded.unfit[name]
+            for sample in self.values:
+                value = sample.get(name)
+                if value is None:
+                    return f"no value is recorded of {name!r}"
+                if not value.finite and (value.nan or not healthy):
+                    return f"the value recorded for {name!r} is not finite"
+        return None
+
+
+# Subject `iterations`: the elements are the iterations of a Loop or Scan, and a trial is the first ones of them.
+#
+# The candidate is the owner alone, which stops after these. What goes wrong in one iteration is carried into all that
+# follow, so the first that fails is found by bisection.
+
+
+@dataclass(frozen=True)
+class Iterations:
+    """``level``: the model that holds the owner. ``count``: of iterations. ``origin``: what the model was made from."""
+
+    level: Level
+    body: Body
+    count: int
+    record: RecorderOf
+    folder: Path
+    origin: str
+    _numbers: Iterator[int] = field(default_factory=counting)
+
+    @cached_property
+    def space(self) -> Space:
+        """The iterations, each of which needs the ones before it."""
+        order = range(self.count)
+        return Space(tuple(order), tuple((at - 1,) if at else () for at in order), Closure.ANCESTORS)
+
+    def search(self, known: Mapping[Trial, Answer]) -> Search:
+        """Look for the first that fails; where it is the very first, whose nodes do not fail, the owner does."""
+        first = Trial.of([0])
+
+        def then(answer: Answer) -> Step:
+            return Done(first, Claim.WINDOW) if answer is Answer.YES else bisect(self.space)
+
+        return Search(self.space, Ask(first, then, "earliest end", "1 iteration"), known)
+
+    def identity(self) -> dict[str, str]:
+        """Return the model, what it was made from, and which body is run."""
+        return {"kind": "iterations", "graph": self.level.graph.digest, "origin": self.origin, "body": self.body.path}
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the number of each iteration."""
+        return tuple(f"{self.body.path}, iteration {at}" for at in trial)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the owner."""
+        return Kept(self.level.graph, Trial.of([self.body.owner]))
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the owner that makes these iterations."""
+        place = self.folder / str(next(self._numbers))
+        place.mkdir(parents=True)
+        try:
+            model, parts = shortened(self.level, self.body, len(trial), place, stacked=True)
+            values = run_alone(self.level, model, self.record, place / "values", parts)
+            graph = Graph.of(model)
+            types = {**self.level.all_types, **recorded_types(values)}
+            made = cut(graph, range(len(graph.nodes)), types=types, constants={})
+        except (CutError, HoistError) as error:
+            return Invalid(str(error))
+        samples = tuple(
+            Sample(
+                {name: one[name] for name in made.inputs if name in one},
+                {name: one[name] for name in made.outputs if name in one and name != COUNT},
+            )
+            for one in values
+        )
+        path = self.level.store.write(made.model, folder)
+        return Candidate(path, folder, trial, samples, nodes=self.names(trial), temporary=True)
+
+
+log = logging.getLogger(__name__)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass
+class NestedStages:
+    """Makes the stages.
+
+    ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
+    ``inherit``: makes the good values of a graph in which a body of another one is hoisted out of this owner, as
+    reference.model tells them; None: it is not given. ``causes``: shows what is found to be the cause, None: nobody
+    asks. ``unknown``: gets what has to be said of bodies that are not looked into.
+    """
+
+    record: RecorderOf
+    folder: Path
+    search: Callable[[Space], Step]
+    inherit: Callable[[Graph, str, Graph, Path], Recorded] | None = None
+    causes: Causes | None = None
+    unknown: list[str] = field(default_factory=list)
+    _made: int = field(default=0)
+
+    def stages(self, standing: Standing) -> Iterator[Stage]:
+        """Yield what can be tried inside the nested graphs of an answer."""
+        subject = standing.judge.subject
+        if not isinstance(subject, Subgraph):
+            return
+        failure = standing.judge.studied.signature
+        by_values = subject.fed and failure is not None and failure.about_values
+        told = by_values and subject.recorded.partners is not None
+        whole = Level(subject.graph, subject.store, subject.recorded, subject.types)
+        answer: Level | None = None
+        for body in ordered_bodies(whole, standing.trial):
+            if by_values and _never_ran(whole, body):
+                continue
+            shown: list[bool] = []
+            if in_place(whole, body):
+                yield from self._in_whole(subject, standing, whole, body, shown, told=told)
+            elif told:
+                self._say_unknown(body)
+            if not told and not shown:  # what experiments refused is what fails alone in there
+                answer = answer or _tried("the answer", self._level, subject, standing)
+                for one in bodies(answer.graph) if answer else ():
+                    if answer and one.path == body.path:
+                        yield from self._of_body(subject, standing, answer, one)
+
+    def _in_whole(
+        self, subject: Subgraph, standing: Standing, whole: Level, body: Body, shown: list[bool], *, told: bool
+    ) -> Iterator[Stage]:
+        """Hoisted in the whole model. ``shown``: gets whether what is found is the cause, once that was asked."""
+        inherit = None
+        if told and self.inherit:
+            inherit = partial(self.inherit, subject.graph, subject.graph.names[body.owner])
+        descent = _tried(body.path, descend, whole, body, self.record, self._folder(), 0, inherit)
+        if descent is None:
+            if told:
+                self._say_unknown(body)
+            return
+        at, more = body.owner, len(descent.level.graph.nodes) - len(subject.graph.nodes)
+
+        def moved(nodes: Iterable[int]) -> frozenset[int]:
+            return frozenset(one if one < at else one + more for one in nodes if one != at)
+
+        trial = Trial(moved(standing.trial).union(range(at, at + more + 1)))
+        hoisted = replace(self._hoisted(subject, standing, descent, moved(subject.carried)), given=subject.given)
+        space = replace(hoisted.space, order=tuple(trial))
+        stage = self._stage("hoist", f"{body.path} without its owner", standing, hoisted, body, space)
+        asked = self.causes is not None and subject.given is None
+        yield replace(stage, prove=partial(self._prove, shown)) if asked else stage
+
+    def _say_unknown(self, body: Body) -> None:
+        why = "what its tensors should hold is not known, since reference.model tells nothing of them"
+        self.unknown.append(f"{body.path} was not looked into: {why}")
+
+    def _prove(
+        self, shown: list[bool], session: Session, inquiry: Inquiry, done: Done
+    ) -> tuple[Inquiry, Done, Inside] | None:
+        """Show what was found in a body to be the cause, or another set of nodes in there."""
+        before = session.judge, session.inquiry
+        session.adopt(inquiry.judge)
+        session.inquiry = inquiry
+        try:
+            label = "the whole model, this body in its owner's place"
+            known = session.ruled(inquiry.judge, session.whole, "cause", label, "cause")
+            if known is None or known.answer is not Answer.YES or self.causes is None or done.trial is None:
+                return None
+            model = SessionModel(session, self.causes.search, inquiry.search.space.whole)
+            cause = Prover(model, before[1].answered + inquiry.answered, self.causes.most).prove(done.trial)
+        finally:
+            session.adopt(before[0])
+            session.inquiry = before[1]
+        shown.append(cause.status in SHOWN)
+        if cause.status is CauseStatus.NOT_PROVEN:
+            log.info("%s: %s", listed(inquiry.judge.subject.names(done.trial)), cause.said)
+            return None
+        inside = Inside(cause, inquiry.judge.subject.names)
+        return *model.found.get(cause.answers[cause.main].answer, (inquiry, done)), inside
+
+    def _hoisted(self, subject: Subgraph, standing: Standing, descent: Descent, carried: frozenset[int]) -> Subgraph:
+        """Return what cuts a model with a hoisted body. What is declared, and the file, are about the whole model."""
+        inner = descent.level
+        return replace(
+            subject,
+            graph=inner.graph,
+            store=inner.store,
+            recorded=inner.recorded,
+            types=inner.types,
+            origin=f"{_origin(subject, standing, descent)} {descent.iteration}",
+            carried=carried if subject.carries else frozenset(),
+            declared=False,
+            as_file=False,
+            given=frozenset(need.name for need in descent.hoisted.needs) | (subject.given or frozenset()),
+        )
+
+    def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body) -> Iterator[Stage]:
+        """Hoisted, in the first iteration, then in the first that fails; then with the owner kept."""
+        count = _tried(body.path, iterations, level, body, self.record, self._folder())
+        first = _tried(body.path, descend, level, body, self.record, self._folder()) if count else None
+        if not count or not first:
+            return
+        if not in_place(level, body):  # it was tried in the whole model
+            yield self._of_iteration(subject, standing, first, body)
+        if count > 1:
+            number: list[int] = []
+            origin = _origin(subject, standing, first)
+            alone = Iterations(level, body, count, self.record, self._folder(), origin)
+            stage = self._stage("iterations", f"{body.path}, {count} iterations", standing, alone, body)
+
+            def noted(_: Session, __: Inquiry, done: Done) -> None:
+                number.append(len(done.trial or ()))
+
+            yield replace(stage, start=alone.search, prove=noted, purpose="refine")
+            at = number[0] - 1 if number else 0
+            later = _tried(body.path, descend, level, body, self.record, self._folder(), at) if at else None
+            if later:
+                yield self._of_iteration(subject, standing, later, body)
+        if not body.attribute:
+            return
+        if kept := _tried(body.path, self._inside, first, _origin(subject, standing, first), fed=subject.fed):
+            stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
+            yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
+
+    def _of_iteration(self, subject: Subgraph, standing: Standing, descent: Descent, body: Body) -> Stage:
+        carried = descent.level.graph.constants - {*descent.hoisted.inside}
+        label = f"{body.path} without its owner" + (f", iteration {at}" if (at := descent.iteration) else "")
+        return self._stage("hoist", label, standing, self._hoisted(subject, standing, descent, carried), body)
+
+    def _stage(
+        self, kind: str, label: str, standing: Standing, subject: Subject, body: Body, among: Space | None = None
+    ) -> Stage:
+        space = among or subject.space
+        judge = standing.judge.stage(kind, subject)
+        origin = (*standing.origin, body.path)
+        return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
+
+    def _inside(self, descent: Descent, origin: str, *, fed: bool) -> BodySubject:
+        trips = trip_counts(descent.above, descent.body, self.record, self._folder())
+        found = BodySubject(descent, trips, self._folder(), origin=origin, fed=fed)
+        found.cut(found.space.whole)
+        return found
+
+    # ---- values
+
+    def _level(self, subject: Subgraph, standing: Standing) -> Level:
+        made = subject.cut(standing.trial)
+        samples, known = subject.samples(made), subject.judging(made)
+        record = (self.record, self._folder())
+        return level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
+
+    def _folder(self) -> Path:
+        """A folder that does not exist yet."""
+        self._made += 1
+        return self.folder / str(self._made)
+
+
+def _origin(subject: Subgraph, standing: Standing, descent: Descent) -> str:
+    """What an answer and a body of it are: recorded values come from there."""
+    return f"{context_digest(subject.identity())} {standing.trial.ranges} {descent.body.path}"
+
+
+def _never_ran(level: Level, body: Body) -> bool:
+    """Whether the reference ran this body for no sample: a branch of an If whose condition is known for all."""
+    if body.kind is not Kind.IF:
+        return False
+    name, samples = level.graph.protos[body.owner].input[0], range(len(level.recorded.values))
+    known = all(level.value(at, name) is not None for at in samples)
+    return known and not any(is_taken(level, body, at) for at in samples)
+
+
+def _tried(what: str, make: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
+    """Make something of a nested graph; None where that is impossible, which leaves the answer as it is.
+
+    What a runtime never looks at is often malformed, and no two malformed bodies are alike: none of them may take away
+    an answer that was found.
+    """
+    try:
+        return make(*args, **named)
+    except NoRoom:
+        raise
+    except (HoistError, CutError, WinnowError) as error:
+        log.info("%s is not looked into: %s", what, error)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:  # of values that are written, not of the body
+            raise
+        log.warning("%s is not looked into, its nested graph is malformed (%r)", what, error)
+    return None

@@ -1,0 +1,422 @@
+"""Proving the cause: experiments on the whole model, where its failure arises, and smaller answers of other words.
+
+The cause: does the failure of the whole model arise inside an answer?
+
+A set of nodes that fails alone is not yet the cause: rounding may exceed, on a tensor inside the model, a tolerance
+that was meant for the model's outputs. Experiments on the whole model, judged at its own outputs, tell:
+
+(a) with good values in place of what the set gives, the model passes: nothing else makes it fail;
+(b) with good values in place of what the set reads, it still fails as badly. All that what depends on the set reads
+    from elsewhere is good then, too, so that nothing upstream of the set or beside it has a share in the failure;
+(c) with good values for what the set reads *and* gives, what depends on it passes, or fails much more mildly: what (b)
+    shows does not arise downstream. It is asked where (a) does not hold, since the model may have another fault.
+
+(b) with (a) or (c) shows that the set makes the model fail by itself. Where they do not hold, the same question leads
+to the fault (see `locate_fault`), and the smallest part from there on that fails alone is the next answer. What is left
+of the failure with good values for a fault is looked at in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+
+from runner.checkers.exit_and_output import OTHER_SHAPE
+from runner.engine.cause import Cause, Tested
+from runner.engine.search_run import Inquiry
+from runner.engine.session import HandedOver, Session
+from runner.engine.session_question import Standing
+from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, WholeModel, unless_fed
+from runner.journal.kept_files import failure_of
+from runner.judgment import SHARE, CauseStatus, Whose
+from runner.model.graph.cut import depends_on
+from runner.model.graph.find_pattern import instances
+from runner.schema.checker import SameFailure
+from runner.text import listed
+from runner.verdict import CHECK, Signature
+from strategies.outcome import Answer, Outcome
+from strategies.search import Claim, Done, Step
+from strategies.search_space import Closure, Space
+from strategies.trial import Trial
+
+# Where the failure of the whole model arises: the last place from which on it is still to be seen.
+#
+# All that stands before a place in the model's order has good values, what comes after it is computed, and the whole
+# model is judged at its own outputs. The later the place, the less is computed, so the model fails up to one place and
+# passes from the next one on; halving finds it. What rounding does inside the model misleads no such question.
+
+
+def locate(made: Experiments, within: Collection[int]) -> int | None:
+    """Return the last element that makes the model fail with what depends on it, all else being good.
+
+    ``within``: elements that fail with what depends on them, and all else good. None: no single one does, or there was
+    no time for it.
+    """
+    order = sorted(set(within) - made.healed)
+    low, high = 0, len(order)
+    while high - low > 1:
+        if made.exhausted:
+            return None
+        middle = (low + high) // 2
+        if made.as_bad(made.from_on(order[middle:])):
+            low = middle
+        else:
+            high = middle
+    return order[low] if order and made.as_bad(made.from_on(order[low : low + 1])) else None
+
+
+def part_from(made: Experiments, place: int) -> Trial | None:
+    """Return the smallest part that fails alone among a place and what depends on it, nearest nodes first.
+
+    A fusion that is wrong is seen in the whole model from its first node on, and alone with all of it.
+    """
+    below = sorted(depends_on(made.model.graph, [place], made.healed) - {place})
+    passes, fails, size = -1, len(below), 0
+    while passes + 1 < fails and not made.exhausted:
+        if made.alone(Trial.of([place, *below[:size]])):
+            fails = size
+        else:
+            passes = size
+        size = min(max(1, 2 * passes), (passes + fails) // 2)
+    return made.following((place, *below[:fails]))
+
+
+# A smaller answer that only words speak against: another exit code, assertion or error of a runtime than the model's.
+#
+# Whether that is the failure under study the experiments on the whole model tell (see `prove_cause`), which has to
+# fail there in its own words. Where they hold, the part's words are the failure's too, and the search goes on inside.
+
+MOST = 6
+"""Experiments on sets that only words speak against."""
+
+
+def smaller_by_experiment(model: SessionModel, answer: Trial) -> tuple[Inquiry, Done] | None:
+    """Return a smaller answer that fails in other words, and is the cause by both experiments; None: there is none."""
+    session, asked, found = model.session, model.session.inquiry, None
+    studied, free = session.judge.studied, session.judge.subject.space.closure is Closure.FREE
+    if studied.rule is not SameFailure.kind or session.reliability.rates is not None or not free:
+        return None
+    experiments = Experiments(model, MOST)
+    while held := next(_held(model, experiments, asked, answer), None):
+        smaller, words = held
+        session.judge.also |= {words}
+        studied.others.pop(failure_of(words), None)
+        asked = session.inquire(tuple(smaller), "cause", step=model.search)
+        asked.note(smaller, Answer.YES)
+        done = asked.settle()
+        inside = done.trial is not None and (done.trial == smaller or _is_cause(experiments, done.trial))
+        found = asked, done if inside else replace(done, trial=smaller, claim=Claim.UNPROVEN)
+        answer = found[1].trial or smaller
+    return found
+
+
+def _held(model: SessionModel, made: Experiments, asked: Inquiry, answer: Trial) -> Iterator[tuple[Trial, Signature]]:
+    """Yield the sets inside an answer that fail in other words, and are the cause; the largest first."""
+    judge = model.session.judge
+    refused = {one for one, told in asked.search.asked if told is not Answer.YES and one}
+    for trial in sorted(refused, key=lambda one: (-len(one), one.ranges)):
+        words = judge.journal.get(trial, 0) if trial.elements < answer.elements and not made.exhausted else None
+        if not words or not words.signature:
+            continue
+        if _other_words(judge.counted(trial)[0].outcome, words.signature) and _is_cause(made, trial):
+            yield trial, words.signature
+
+
+def _other_words(told: Outcome, words: Signature) -> bool:
+    """Whether it fails in other words; of a check's exceptions its assertions are words, any other may be a mistake."""
+    if told is not Outcome.UNRESOLVED or words.raised is None or words.raised.about not in (CHECK, OTHER_SHAPE):
+        return told is Outcome.DIFFERENT
+    return bool(words.raised.where) and all(where.startswith("AssertionError") for where in words.raised.where)
+
+
+def _is_cause(made: Experiments, trial: Trial) -> bool:
+    return made.without(trial).heals and not made.exhausted and made.as_bad(made.only(trial))
+
+
+LEAST_QUESTIONS = 2
+"""The two experiments on the first answer are made in any case."""
+_AROUND_A_PLACE = 6
+"""Questions about a place that was found, besides those that halve the model: how far it reaches, the experiments."""
+ANOTHER = "the model fails with good values for these as well, so there is another fault: strategy.find=all"
+"""Said of a cause beside which another one was not found."""
+MILDER = "with good values for these the model fails much more mildly: rounding over your tolerance, or another fault"
+"""Said of a cause where what is left is less than a quarter of the failure."""
+SPREAD = "it fails without any fusion too, and which of these nodes is wrong was not shown"
+
+
+@dataclass(frozen=True)
+class Causes:
+    """How answers are shown to be the cause.
+
+    ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked,
+    or one that halves the model for a single node; as many as another place takes where an answer is not the cause.
+    ``wrong``: the places that the first look has found to be wrong, though what they read is right. ``overflow``: shows
+    it where no good value is known; None: nothing does.
+    """
+
+    search: Callable[[Space], Step]
+    most: int | None = None
+    wrong: tuple[tuple[int, ...], ...] = ()
+    overflow: Callable[[SessionModel, Cause, Standing], Cause] | None = None
+
+    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
+        """Find out whether the failure arises inside an answer; return the answer that stands then.
+
+        None: it is doubtful, and no smaller set is shown to be the answer.
+        """
+        model = SessionModel(session, self.search)
+        answer = first.standing.top_level(session.judge.subject) or first.main
+        if first.fails and (smaller := smaller_by_experiment(model, answer)):
+            first = session.finish(*smaller)
+        if first.doubtful:
+            return first, None
+        cause, other = self.cause_of(
+            model, first.standing.top_level(session.judge.subject) or first.main, first.standing
+        )
+        return session.finish(*other) if other else first, cause
+
+    def cause_of(
+        self, model: SessionModel, answer: Trial, standing: Standing | None = None
+    ) -> tuple[Cause, tuple[Inquiry, Done] | None]:
+        """Return what is known about the cause; and of the answer that stands then how it was found, if it is new."""
+        cause = Prover(model, model.session.inquiry.answered, self.most, self.wrong).prove(answer)
+        cause = self.overflow(model, cause, standing) if self.overflow and standing else cause
+        strongest = cause.answers[cause.main].answer
+        if misread := cause.misread(model.scale):
+            cause = replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=misread, whose=Whose.CHECK)
+        other = None if strongest == answer else model.found.get(strongest)
+        return unless_fed(model.session, cause, strongest), other
+
+
+class Prover:
+    """Finds out by experiments which of the answers of a reduction are the cause.
+
+    ``answered``: questions that the search asked; for ``most`` and ``wrong`` see `Causes`.
+    """
+
+    def __init__(
+        self, model: WholeModel, answered: int, most: int | None = None, wrong: tuple[tuple[int, ...], ...] = ()
+    ) -> None:
+        self._model, self._wrong = model, [frozenset(place) for place in wrong]
+        halving = len(model.space.order).bit_length() + 1
+        self._more = halving + _AROUND_A_PLACE if most is None else 0
+        asked = max(answered, halving) if most is None else most
+        self._made = Experiments(model, max(asked, LEAST_QUESTIONS))
+
+    def prove(self, answer: Trial) -> Cause:
+        """Return what is known about the cause, once an answer was found."""
+        if self._model.space.closure is Closure.ANCESTORS:
+            reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
+            return self._end(CauseStatus.UNTESTED, [Tested(answer)], reason=reason)
+        tested = [self._test(answer)]
+        if tested[0].unanswered:
+            return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
+        while not tested[-1].proven:
+            self._made.left += self._more
+            following = self._following(tested[-1])
+            if following is None or any(following == one.answer for one in tested):
+                harm = [one.harm(self._model.whole, self._model.scale) or 0.0 for one in tested]
+                strongest = [tested[at] for at in sorted(range(len(tested)), key=lambda at: (-harm[at], at))]
+                if repeated := next(filter(None, map(self._repeated, strongest)), None):
+                    tested = [*(one for one in tested if one.answer != repeated.answer), repeated]
+                    break
+                main = self._strongest(tested)
+                reasons = filter(None, (self._together(), self._made.used_up))
+                return self._end(
+                    CauseStatus.NOT_PROVEN, tested, main=main, reason="; ".join(reasons) or tested[main].doubt
+                )
+            tested.append(self._test(following))
+        exact = self._exactly(tested[-1])  # of one node there is nothing to ask
+        if exact is None:
+            return self._end(CauseStatus.NOT_PROVEN, tested, main=len(tested) - 1, reason=SPREAD)
+        tested[-1] = exact
+        return self._complete(tested)
+
+    # ---- one answer
+
+    def _test(self, answer: Trial) -> Tested:
+        """Make the experiments on an answer."""
+        made = self._made
+        made.both(answer)
+        outputs = made.without(answer)
+        found = Tested(answer, good_outputs=outputs)
+        if found.unanswered:
+            return found
+        inputs = made.only(answer)
+        found = replace(found, good_inputs=inputs)
+        if not made.as_bad(inputs):
+            return found
+        if found.heals and made.harmless(outputs, beside=inputs) and not made.slight(inputs):
+            return replace(found, proven=True)
+        # what stops a runtime does so wherever it stands, and no value carries it on
+        if not self._model.about_values and (repeated := self._repeated(found)):
+            return repeated
+        if made.exhausted:
+            return found
+        below = made.below(answer)
+        return replace(found, good_around=below, proven=made.harmless(below, beside=inputs))
+
+    def _exactly(self, fault: Tested) -> Tested | None:
+        """Return a fault of several nodes if a fusion explains it, or the one of them that is a fault by itself.
+
+        With fences around its nodes a wrong fusion is right. Where it still fails, what one node gives may be wrong by
+        less than a check minds inside the model, and the others carry it on; or each of them is a little wrong, and
+        then there is none. Only a measure tells these apart. A check that looks for nodes is misled by no value.
+        """
+        constant = self._model.graph.constants  # no fence stands between one and its reader
+        parts = [Trial.of([index]) for index in fault.answer if index not in constant]
+        measured = fault.good_inputs is not None and fault.good_inputs.measure is not None
+        if not self._model.about_values or len(parts) < 2:
+            return fault
+        apart = self._made.fenced(fault.answer, parts)
+        if apart.outcome is Outcome.DIFFERENT and not apart.heals:
+            return None
+        if not self._made.as_bad(apart):
+            return self._fused(fault, parts) if len(parts) > 2 else fault
+        if not measured and self._model.looks_at_nodes(fault.answer):
+            return fault
+        for part in parts if measured else ():
+            alone = self._made.fenced(part, [part])
+            if alone.outcome is Outcome.UNRESOLVED:
+                return _if_a_pair(fault)
+            if not self._made.exhausted and self._made.as_bad(alone):
+                return self._instead(fault, part)
+        return None
+
+    def _fused(self, fault: Tested, parts: list[Trial]) -> Tested | None:
+        """Return the nodes of a fault that are in a wrong fusion: its first ones, behind which a fence changes nothing.
+
+        What follows them is right, and only shows what they give.
+        """
+        low, high = 1, len(parts)
+        while high - low > 1 and not self._made.exhausted:
+            middle = (low + high) // 2
+            first = Trial(frozenset().union(*(one.elements for one in parts[:middle])))
+            if self._made.as_bad(self._made.fenced(fault.answer, [first])):
+                high = middle
+            else:
+                low = middle
+        rest = Trial(fault.answer.elements.difference(*(one.elements for one in parts[high:])))
+        return self._instead(fault, rest) if high < len(parts) else fault
+
+    def _instead(self, fault: Tested, nodes: Trial) -> Tested | None:
+        """Return some nodes of a fault in its place, if they are shown to be the cause; None: they are not."""
+        found = self._test(nodes)
+        return found if found.proven else _if_a_pair(fault) if found.unanswered else None
+
+    def _following(self, last: Tested) -> Trial | None:
+        """Return another answer: from the place that the experiments lead to, the smallest part that fails alone."""
+        nodes = last.answer.elements
+        downstream = last.good_around is not None and not last.proven
+        within = depends_on(self._model.graph, nodes) - nodes if downstream else self._made.everything
+        place = locate(self._made, within)
+        return part_from(self._made, place) if place is not None else None
+
+    # ---- several answers
+
+    def _complete(self, tested: list[Tested]) -> Cause:
+        """Return the cause, the last one tested, with the other faults that the model has besides."""
+        causes = [len(tested) - 1]
+        if repeated := self._repeated(tested[-1]):
+            tested[-1] = repeated
+        left = ANOTHER
+        while not (last := tested[causes[-1]]).heals:
+            if last.good_outputs is None or last.good_outputs.outcome is not Outcome.FAIL:
+                break
+            if not last.good_outputs.as_bad_as(self._model.whole, max(1, len(self._wrong)), self._model.scale):
+                left = MILDER
+                break
+            self._made.heal(last)
+            place = self._wrong_besides(tested)
+            if last.good_outputs and last.good_outputs.lacks_a_part_of(self._model.whole, self._model.scale):
+                self._made.left += self._more
+            # what depends on it was in doubt, and is good by now
+            known = next((at for at, one in enumerate(tested) if one.good_around and not one.proven), len(tested))
+            if known < len(tested):
+                following: Trial | None = tested[known].answer
+            else:
+                following = self._made.following(place) if place else self._following(last)
+            known = next((at for at, one in enumerate(tested) if one.answer == following), len(tested))
+            found = self._test(following) if following and not self._made.exhausted else None
+            if place and found and not found.proven:  # what is wrong there may be noise: the model is halved
+                following = self._following(found)
+                found = self._test(following) if following and not self._made.exhausted else None
+            if found is None or not found.proven:
+                break
+            tested[known:] = [found, *tested[known + 1 :]]
+            causes.append(known)
+        harm = {at: tested[at].harm(self._model.whole, self._model.scale) or 0.0 for at in causes}
+        main = max(causes, key=lambda at: (harm[at], -at))
+        healed = tested[causes[-1]].heals
+        status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
+        return self._end(status, tested, causes=tuple(causes), main=main, reason="" if healed else left)
+
+    def _wrong_besides(self, tested: list[Tested]) -> tuple[int, ...]:
+        """Return a place that the first look has found, and that is in no cause yet."""
+        known = frozenset[int]().union(*(one.answer.elements for one in tested if one.proven))
+        return next((tuple(sorted(place)) for place in self._wrong if place.isdisjoint(known)), ())
+
+    def _together(self) -> str:
+        """Say so where all places that the first look has found are the failure, and no single one is."""
+        every = Trial(frozenset[int]().union(*self._wrong))
+        if len(self._wrong) < 2 or self._made.exhausted or not self._made.without(every).heals:
+            return ""
+        names = listed([self._model.graph.names[index] for index in every])
+        healed = f"with good values in place of what {names} give, the model passes"
+        return f"{healed}; no single one of them is shown to be it"
+
+    def _repeated(self, fault: Tested) -> Tested | None:
+        """Return a fault with all places of its pattern, if these share the failure: good values for all heal it."""
+        if fault.heals or fault.good_inputs is None or (self._made.exhausted and not self._more):
+            return None
+        alike = instances(self._model.graph, fault.answer.elements, self._model.types())
+        places = tuple(place for place in alike if place <= self._made.everything)
+        wrong = frozenset[int]().union(*self._wrong)
+        if wrong and any(map(wrong.isdisjoint, places)):
+            return None  # what is wrong is known, and it is not this pattern wherever it stands
+        every = Trial(fault.answer.elements.union(*places))
+        shared = self._made.as_bad(fault.good_inputs, among=len(places))
+        if every in (fault.answer, self._model.space.whole) or not shared:
+            return None
+        outputs = self._made.without(every)
+        if not outputs.heals:
+            return None
+        if not fault.proven and self._made.slight(fault.good_inputs):  # another place may be enough by itself
+            others = (Trial(place) for place in places if place != fault.answer.elements and not self._made.exhausted)
+            fault = next((one for one in map(self._test, others) if one.proven), fault)
+        return replace(fault, instances=places, good_outputs=outputs, proven=True)
+
+    def _end(
+        self,
+        status: CauseStatus,
+        tested: list[Tested],
+        *,
+        causes: tuple[int, ...] = (),
+        main: int | None = None,
+        reason: str = "",
+    ) -> Cause:
+        if main is None:
+            main = causes[0] if causes else self._strongest(tested)
+        return Cause(status, self._model.whole, tuple(tested), causes, main, reason)
+
+    def _strongest(self, tested: list[Tested]) -> int:
+        """Return the answer that does most harm by itself (b); of about equals the one whose good outputs mend most.
+
+        The first where nothing is measured. One that passes with good inputs is not it, if there is another. Of one
+        that may do most harm, by what its good outputs mend, (b) is made where others have it.
+        """
+        known = self._model.whole, self._model.scale
+        while True:
+            left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
+            harms = {at: harm for at in left if (harm := tested[at].harm(*known)) is not None}
+            near = [at for at in harms if harms[at] >= (1 - SHARE) * max(harms.values())] or left[:1]
+            best = min(near, key=lambda at: (((one := tested[at].good_outputs) and one.level(*known)) or 0.0, at))
+            made = any(tested[at].good_inputs for at in left)
+            if tested[best].good_inputs or not made or self._model.spent():
+                return best
+            tested[best] = replace(tested[best], good_inputs=self._made.only(tested[best].answer))
+
+
+def _if_a_pair(fault: Tested) -> Tested | None:
+    """Return a fault of which no good value is known between its nodes, if one of two is named in vain at most."""
+    return fault if len(fault.answer) == 2 else None

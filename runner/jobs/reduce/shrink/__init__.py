@@ -1,1 +1,0 @@
-"""A smaller answer of the same nodes: simpler values, smaller shapes, simpler nodes."""

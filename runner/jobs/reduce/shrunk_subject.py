@@ -1,0 +1,301 @@
+"""Simplifying an answer of the same nodes: levels of its parts, as a subject.
+
+Subject `shrunk`: the elements are levels of parts of an answer (see `levels`); its nodes stay.
+
+What a candidate's outputs should be is what the reference makes of it. Where the reference ran the answer, it has to
+run the candidate too, and what was finite has to stay so: a failure that the new values bring about is another one.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from onnx import ModelProto, TypeProto
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.checkers.candidate_runs import Side
+from runner.engine.repeated_checks import SHRINKING
+from runner.engine.subject import Cutting, Kept, cut_candidate
+from runner.errors import NotTried
+from runner.journal.journal import context_digest
+from runner.model.files.candidate_store import Store
+from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.edits import copy_of
+from runner.model.values.recorded import TensorFile
+from runner.model.values.value_types import has_no_rank
+from runner.reference.recording import recorded_types
+from strategies.outcome import Answer
+from strategies.search import Ask, Claim, Done, Look, Search, Step, limited
+from strategies.search_space import Closure, Space
+from strategies.trial import Trial
+
+# Levels: how far each part of an answer is simplified, as a space of trials, and the search for the lowest ones.
+#
+# A part stands on one of its levels: 0 is the simplest, the top one is the part as it is. A part's level is how many
+# of its elements a trial keeps, each of which depends on the one below it.
+
+NODES = 0
+"""The element that stands for the nodes themselves; it always stays."""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """``tops``: the highest level of each part, at least 1. ``what``: the parts are, in the plural."""
+
+    tops: tuple[int, ...]
+    what: str = "parts"
+
+    @cached_property
+    def space(self) -> Space:
+        """The nodes, and for each part as many elements as its top level."""
+        parents: list[tuple[int, ...]] = [()]
+        for elements in self._elements:
+            parents += [(NODES,), *((element,) for element in elements[:-1])]
+        return Space(tuple(range(len(parents))), tuple(parents), Closure.ANCESTORS)
+
+    def trial(self, levels: Sequence[int]) -> Trial:
+        """Return the trial in which the parts stand on these levels."""
+        kept = (element for own, level in zip(self._elements, levels, strict=True) for element in own[:level])
+        return Trial.of([NODES, *kept])
+
+    def of(self, trial: Trial) -> tuple[int, ...]:
+        """Return the level of each part in a trial."""
+        return tuple(sum(element in trial for element in own) for own in self._elements)
+
+    def search(self, known: dict[Trial, Answer], most: int) -> Search:
+        """Return the search for low levels: of all parts at once, else of halves; ``most``: questions it asks."""
+
+        def best(asked: tuple[tuple[Trial, Answer], ...]) -> Step:
+            yes = [trial for trial, answer in asked if answer is Answer.YES]
+            return Done(yes[-1] if yes else self.space.whole, Claim.BUDGET)
+
+        # where all parts have two levels, level 1 is the answer itself
+        first = limited(self._together(int(max(self.tops, default=0) > 1)), most, lambda _, done: done or Look(best))
+        return Search(self.space, first, known)
+
+    @cached_property
+    def _elements(self) -> tuple[range, ...]:
+        starts = [NODES + 1]
+        for top in self.tops:
+            starts.append(starts[-1] + top)
+        return tuple(range(start, start + top) for start, top in zip(starts, self.tops, strict=False))
+
+    def _together(self, level: int) -> Step:
+        """Ask about all parts on level 1, which the failure is likelier to survive, then on level 0."""
+
+        def then(answer: Answer) -> Step:
+            if answer is Answer.YES and levels != self.tops:
+                return self._done(levels)
+            return self._together(0) if level else self._groups(self.tops, _halves(range(len(self.tops))))
+
+        levels = tuple(min(level, top) for top in self.tops)
+        return Ask(self.trial(levels), then, SHRINKING, f"{self.what}: all on level {level}", left=1 + level)
+
+    def _groups(self, levels: tuple[int, ...], waiting: tuple[Sequence[int], ...]) -> Step:
+        """Lower one group after the other; what cannot be lowered is halved."""
+        if not waiting:
+            return self._done(levels)
+        group, *rest = waiting
+        lowered = tuple(min(1, self.tops[part] - 1) if part in group else level for part, level in enumerate(levels))
+
+        def then(answer: Answer) -> Step:
+            if answer is Answer.YES:
+                return self._groups(lowered, tuple(rest))
+            if len(group) > 1:
+                return self._groups(levels, (*_halves(group), *rest))
+            return self._narrow(levels, group[0], lowered[group[0]], tuple(rest))
+
+        label = f"{self.what}: {len(group)} of {len(levels)} on level 1 at most"
+        return Ask(self.trial(lowered), then, SHRINKING, label, left=len(waiting))
+
+    def _narrow(self, levels: tuple[int, ...], part: int, no: int, waiting: tuple[Sequence[int], ...]) -> Step:
+        """Find the lowest level of one part above ``no``, which is too low."""
+        middle = (no + levels[part]) // 2
+        if middle == no:
+            return self._groups(levels, waiting)
+        lowered = (*levels[:part], middle, *levels[part + 1 :])
+
+        def then(answer: Answer) -> Step:
+            if answer is Answer.YES:
+                return self._narrow(lowered, part, no, waiting)
+            return self._narrow(levels, part, middle, waiting)
+
+        return Ask(self.trial(lowered), then, SHRINKING, f"{self.what}: one on level {middle}", left=len(waiting) + 1)
+
+    def _done(self, levels: tuple[int, ...]) -> Done:
+        return Done(self.trial(levels), Claim.SMALLEST_SEEN)
+
+
+def _halves(group: Sequence[int]) -> tuple[Sequence[int], ...]:
+    middle = (len(group) + 1) // 2
+    return tuple(half for half in (group[:middle], group[middle:]) if half)
+
+
+Feeds = tuple[Mapping[str, TensorFile], ...]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The answer as it is: its model, and what each sample feeds it and expects of it."""
+
+    model: ModelProto
+    samples: tuple[Sample, ...]
+
+
+class Simpler(Protocol):
+    """A way to simplify an answer."""
+
+    @property
+    def name(self) -> str:
+        """What it simplifies."""
+        ...
+
+    @property
+    def levels(self) -> Levels:
+        """The levels of its parts."""
+        ...
+
+    def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
+        """Return the model on these levels, a new one, and what it is fed. Raises CutError where there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShrunkCut(Cut):
+    """A cut with what it is fed."""
+
+    samples: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the reference made of a candidate. ``unfit``: why that is no question."""
+
+    samples: tuple[Sample, ...]
+    unfit: str = ""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Simplifies the cut of ``trial`` of another subject.
+
+    ``number``: of the pass. ``reference``: runs candidates. ``folder``: for values.
+    """
+
+    base: Cutting
+    trial: Trial
+    whole: Whole
+    simpler: Simpler
+    number: int
+    reference: Side
+    folder: Path
+    _made: dict[Trial, Ran] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
+
+    @cached_property
+    def space(self) -> Space:
+        """The levels of all parts."""
+        return self.simpler.levels.space
+
+    @property
+    def closure(self) -> Closure:
+        """Which inputs and outputs of the model stay."""
+        return self.base.closure
+
+    @property
+    def store(self) -> Store:
+        """The store of the weights."""
+        return self.base.store
+
+    def identity(self) -> dict[str, str]:
+        """Return what is simplified, and how."""
+        return {
+            "kind": "shrunk",
+            "what": self.simpler.name,
+            "of": context_digest(self.base.identity()),
+            "trial": self.trial.ranges,
+            "levels": json.dumps(self.simpler.levels.tops),
+        }
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes, as in the original."""
+        return self.base.names(self.trial)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of what is simplified: they stay."""
+        return self.base.kept(self.trial)
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the candidate whose parts stand on the levels of ``trial``."""
+        if not trial:
+            return self.base.make(trial, folder)
+        return cut_candidate(self, self.store, trial, folder, lambda made: self._made[trial].unfit)
+
+    def cut(self, trial: Trial) -> ShrunkCut:
+        """Return the model on the levels of ``trial``. Raises CutError where there is none."""
+        with self._lock:  # repeats of one candidate are made at once
+            model, feeds = self.simpler.apply(self.simpler.levels.of(trial))
+            if trial not in self._made:
+                whole = trial == self.space.whole
+                self._made[trial] = Ran(self.whole.samples) if whole else self._ran(trial, model, feeds)
+            samples = self._made[trial].samples
+        _declare(model, samples)
+        inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
+        fed = tuple(name for name in inputs if any(name in sample.feeds for sample in samples))
+        return ShrunkCut(model, fed, tuple(outputs), (), samples=samples)
+
+    def unfit(self, trial: Trial) -> str:
+        """Return why a candidate is no question; "" where it is one."""
+        try:
+            self.cut(trial)
+        except CutError as error:
+            return str(error)
+        return self._made[trial].unfit
+
+    def samples(self, made: Cut) -> tuple[Sample, ...]:
+        """Return what a cut is fed, and what the reference makes of that."""
+        assert isinstance(made, ShrunkCut)
+        return made.samples
+
+    def _ran(self, trial: Trial, model: ModelProto, feeds: Feeds) -> Ran:
+        """Run a candidate on the reference, if that ran the answer."""
+        before = self.whole.samples[: len(feeds)]
+        unjudged = tuple(Sample(fed) for fed in feeds)
+        if not any(sample.expected for sample in before):
+            return Ran(unjudged)
+        folder = self.folder / trial.key
+        path = self.store.write(copy_of(model), folder)
+        try:
+            ran = self.reference.run(path, feeds, folder)
+        except NotTried as error:
+            return Ran(unjudged, str(error))
+        finally:
+            path.unlink(missing_ok=True)
+        if not ran.outputs:
+            return Ran(unjudged, f"the reference does not run it: {ran.message or ran.invalid}")
+        for old, new in zip(before, ran.outputs, strict=True):
+            for name, value in old.expected.items():
+                if name not in new or (value.finite and not new[name].finite):
+                    return Ran(unjudged, f"the reference gives no finite {name!r}")
+        expected = [{name: new[name] for name in old.expected} for old, new in zip(before, ran.outputs, strict=True)]
+        return Ran(tuple(Sample(fed, good) for fed, good in zip(feeds, expected, strict=True)))
+
+
+def _declare(model: ModelProto, samples: tuple[Sample, ...]) -> None:
+    """Give outputs that are declared without a shape, or with another one, that which the reference saw."""
+    known = recorded_types([sample.expected for sample in samples])
+    for value in model.graph.output:
+        if value.name in known and (has_no_rank(value.type) or not _agree(value.type, known[value.name])):
+            value.type.CopyFrom(known[value.name])
+
+
+def _agree(declared: TypeProto, seen: TypeProto) -> bool:
+    """Whether no size that is declared is another one than was seen."""
+    mine, theirs = ([dim.dim_value for dim in one.tensor_type.shape.dim] for one in (declared, seen))
+    return len(mine) == len(theirs) and all(not a or not b or a == b for a, b in zip(mine, theirs, strict=True))

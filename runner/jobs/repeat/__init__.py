@@ -1,1 +1,0 @@
-"""The same check again and again."""

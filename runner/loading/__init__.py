@@ -1,1 +1,0 @@
-"""From a path to a loaded model."""

@@ -1,0 +1,418 @@
+"""Which tensor of the parent each tensor of a child is: by sequences, and by what a quantizer leaves.
+
+Which tensor of the parent each tensor of a converted, simplified, fused or quantized child is.
+
+Evidence, strongest first: the user's map, equal names, equal values, structure. A value decides against a name or the
+structure in one case only: where it is that of a tensor further *down* in the parent. Then the child's node does what
+several of the parent's did (a folded normalization, a fused activation). A value from further *up* is that of a node
+that does nothing where it should do something, and so perhaps the bug itself.
+
+Structure: a node is known by its weights, by who reads what it makes, by its operator and the partners of what it reads
+where only one node is left that does this, and at last by its place in the sequence of operators, which counts only
+where a neighbor agrees. Downstream of a wrong node no value agrees, and structure alone decides. The order of nodes
+that nothing else tells apart says nothing: converters write such nodes in any order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+
+from runner.model.graph.graph_index import Node
+from runner.reference.fingerprints import agree
+from runner.reference.tensor_pairs import (
+    PRODUCTS,
+    EqualValues,
+    FingerprintedGraph,
+    How,
+    Partner,
+    made_with,
+    operator,
+    with_same_weights,
+)
+
+# Where two sequences have the same items in the same order: their longest common block, then what lies beside it.
+#
+# Pattern matching as Ratcliff and Metzener do it (Dr. Dobb's Journal, July 1988), and as difflib does, which looks at
+# all pairs of equal items again for every block. Here these are runs from the start, which blocks found later make
+# shorter: longest first, so that the next run which is still whole is the next block of the part that it lies in.
+
+MOST_ALIKE = 5_000_000
+"""Pairs of equal items up to which sequences are aligned: the work grows with them."""
+_AT_ONCE = 4096
+
+Run = tuple[int, int, int]
+"""Length, negative, so that the longest goes first; the places where it starts in either sequence."""
+
+
+def aligned(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+    """Yield the places of equal items in their longest common blocks; nothing where that would take too long."""
+    # between two of these lies a part that blocks are still looked for in
+    blocks: list[Run] = [(0, 0, 0), (0, len(ours), len(theirs))]
+    waiting: list[Run] = []
+    for longest in chain(_runs(ours, theirs), [(0, 0, 0)]):
+        heapq.heappush(waiting, longest)
+        while waiting and waiting[0] <= longest:
+            run = heapq.heappop(waiting)
+            left = list(_left(run, blocks))
+            if left == [run]:
+                blocks.insert(bisect_right(blocks, run[1], key=_first), run)
+            else:
+                for part in left:
+                    heapq.heappush(waiting, part)
+    for size, first, second in blocks:
+        yield from ((first + at, second + at) for at in range(-size))
+
+
+def _first(run: Run) -> int:
+    return run[1]
+
+
+def _left(run: Run, blocks: Sequence[Run]) -> Iterator[Run]:
+    """Yield what of a run lies between the blocks, in both sequences."""
+    size, first, second = run
+    at = 0
+    while at < -size:
+        place = bisect_right(blocks, first + at, key=_first)
+        (before, one, other), (after, one_next, other_next) = blocks[place - 1], blocks[place]
+        start = max(at, one - before - first, other - before - second)
+        end = min(-size, one_next - first, other_next - second)
+        if start < end:
+            yield start - end, first + start, second + start
+        at = one_next - after - first
+
+
+def _runs(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Iterator[Run]:
+    """Yield the longest runs of equal items, longest first, of these those that start first."""
+    places: dict[Hashable, list[int]] = {}
+    for at, item in enumerate(theirs):
+        places.setdefault(item, []).append(at)
+    found = [(at, places[item]) for at, item in enumerate(ours) if item in places]
+    if not 0 < sum(len(others) for _, others in found) <= MOST_ALIKE:
+        return
+    first = np.repeat([at for at, _ in found], [len(others) for _, others in found])
+    pairs = first - np.fromiter(chain.from_iterable(others for _, others in found), np.int64, len(first))
+    # the diagonal before the place: pairs in a row on one diagonal become numbers in a row
+    pairs += len(theirs)
+    pairs <<= 32
+    pairs += first
+    del first
+    pairs.sort()
+    starts = np.flatnonzero(np.diff(pairs, prepend=pairs[0] - 2) != 1)
+    sizes, pairs = -np.diff(starts, append=len(pairs)), pairs[starts]
+    first = pairs & 0xFFFFFFFF
+    second = first - (pairs >> 32) + len(theirs)
+    order = np.lexsort((second, first, sizes))
+    for at in range(0, len(order), _AT_ONCE):
+        some = order[at : at + _AT_ONCE]
+        yield from zip(sizes[some].tolist(), first[some].tolist(), second[some].tolist(), strict=True)
+
+
+# What a quantizer leaves of the original: names of weights, and values that it cuts off where a node did before.
+
+QUANTIZED = "_quantized"
+"""What ONNX Runtime's quantizer adds to the name of a weight."""
+_LIMITING = frozenset({"Relu", "Clip"})
+
+
+def named_weights(child: FingerprintedGraph, parent: FingerprintedGraph) -> Iterator[tuple[str, str]]:
+    """Yield the tensors of a child that are dequantized weights, each with the parent's weight of that name."""
+    for node in child.graph.nodes:
+        if node.op_type == "DequantizeLinear" and node.inputs[0] in child.graph.initializers:
+            name = node.inputs[0].removesuffix(QUANTIZED)
+            if name in parent.graph.initializers:
+                yield node.outputs[0], name
+
+
+def limited(parent: FingerprintedGraph, partner: str, read: Collection[str]) -> str:
+    """Return what a tensor that was quantized and back is: ``partner``, or what a node after that limits it to.
+
+    A quantizer leaves out such a node, as what it quantizes is cut off there. ``read``: what the parent's nodes read in
+    its place.
+    """
+    node = parent.producer(next(iter(read))) if len(read) == 1 else None
+    limits = node is not None and node.op_type in _LIMITING and node.inputs[:1] == (partner,)
+    return node.outputs[0] if node and limits else partner
+
+
+MOST_ROUNDS = 50
+"""How often everything is looked at again; each time must have brought something."""
+_SYMMETRIC = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd"})
+_RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
+
+@dataclass
+class Matching:
+    """Finds partners.
+
+    ``pairs``: those found so far, by tensor of the child. ``alone``: tensors of the child that have no partner, by the
+    user's word. ``loose``: partners may differ in shape. ``named``: whether names mean anything.
+    """
+
+    child: FingerprintedGraph
+    parent: FingerprintedGraph
+    pairs: dict[str, Partner]
+    alone: frozenset[str] = frozenset()
+    loose: bool = False
+    named: bool = True
+    _anchored: dict[int, Node | None] = field(default_factory=dict)
+    _with_weights: dict[Hashable, Node | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._equal = EqualValues(self.parent)
+
+    def find(self) -> dict[str, Partner]:
+        """Return the partners of the child's tensors: those there were, revised, and what can be concluded."""
+        self._names()
+        for tensor, weight in named_weights(self.child, self.parent):
+            if tensor not in self.pairs and self._fits(tensor, weight):
+                self._pair(tensor, weight, How.name)
+        for _ in range(MOST_ROUNDS):
+            before = len(self.pairs)
+            self._equal.start({one.tensor for one in self.pairs.values()})
+            self._values()
+            self._anchors()
+            self._backward()
+            self._left_over()
+            self._reshapes()
+            if len(self.pairs) == before:
+                self._sequence()
+            if len(self.pairs) == before:
+                break
+        for tensor, root in self.child.roots.items():
+            known = self.pairs.get(root)
+            if known and tensor not in self.pairs and (known.reshaped or self._fits(tensor, known.tensor)):
+                partner = known.tensor
+                if tensor in self.child.dequantized:
+                    partner = limited(self.parent, partner, set(self._votes(root)))
+                self._pair(tensor, partner, How.position, reshaped=known.reshaped)
+        return self.pairs
+
+    def place_outputs(self) -> None:
+        """Make partners of outputs that have none, by their place, if there are as many on both sides."""
+        taken = {one.tensor for one in self.pairs.values()}
+        mine = [name for name in self.child.graph.outputs if name not in self.pairs]
+        left = [name for name in self.parent.graph.outputs if name not in taken]
+        for name, partner in zip(mine, left, strict=False):
+            if len(mine) == len(left) and self._fits(name, partner):
+                self._pair(name, partner, How.position)
+
+    # ---- evidence
+
+    def _names(self) -> None:
+        """Equal names are partners; a value further down decides against a name and what structure told before."""
+        for tensor in self.child.graph.producers:
+            known = self.pairs.get(tensor)
+            if self.named and known is None and tensor in self.parent.graph.producers and self._fits(tensor, tensor):
+                known = Partner(tensor, How.name)
+                self._pair(tensor, tensor, How.name)
+            revisable = known and known.how in (How.name, How.position) and not known.reshaped
+            if known and revisable and (better := self._by_value(tensor, known.tensor)):
+                self._pair(tensor, better, How.value)
+
+    def _values(self) -> None:
+        """Equal values are partners, unless that says of a node that it does nothing: this may be the bug."""
+        for node in self.child.graph.nodes:
+            if not self.child.hands_on(node):
+                for output in node.outputs:
+                    partner = self._by_value(output) if output not in self.pairs else None
+                    if partner and self.parent.root(partner) not in map(self._seen, node.inputs):
+                        self._pair(output, partner, How.value)
+
+    def _anchors(self) -> None:
+        """The same operator with the same weights, which no other has, is the same node."""
+        for node in self.child.graph.nodes:
+            partner = self._anchor(node) if node.outputs and node.outputs[0] not in self.pairs else None
+            if (
+                partner is None
+                or (made := made_with(self.parent, node, partner)) is None
+                or made.outputs[0] in self._equal.taken
+            ):
+                continue
+            for output, other in zip(node.outputs, made.outputs, strict=False):
+                if output not in self.pairs and self._fits(output, other):
+                    below = self._by_value(output, other)
+                    self._pair(output, below or other, How.value if below else How.position)
+            if node.outputs[0] not in self.pairs and self._fits_reshaped(node.outputs[0], made.outputs[0]):
+                self._pair(node.outputs[0], made.outputs[0], How.position, reshaped=True)
+
+    def _backward(self) -> None:
+        """What a node reads is what its partner reads at the same place."""
+        for node in reversed(self.child.graph.nodes):
+            for tensor in node.outputs:
+                held = self.child.constant(tensor)
+                if tensor not in self.pairs and (held is None or held.telling):
+                    votes = set(self._votes(tensor))
+                    vote = votes.pop() if len(votes) == 1 else None
+                    if vote and self._fits(tensor, vote):
+                        self._pair(tensor, vote, How.position)
+                    elif vote and self._is_factor(tensor) and self._fits_reshaped(tensor, vote):
+                        self._pair(tensor, vote, How.position, reshaped=True)
+
+    def _left_over(self) -> None:
+        """Of the nodes with one operator on the same tensors: the last without a partner, where there is one each."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for node in self.child.graph.nodes:
+            if node.outputs and node.outputs[0] not in self.pairs and (work := self._work(node)):
+                groups.setdefault(work, []).append(node.outputs[0])
+        for work, mine in groups.items():
+            left = [
+                one.outputs[0] for one in self.parent.by_work.get(work, ()) if one.outputs[0] not in self._equal.taken
+            ]
+            if len(mine) == len(left) == 1 and self._fits(mine[0], left[0]):
+                self._pair(mine[0], left[0], How.position)
+
+    def _reshapes(self) -> None:
+        """Where a converter put a tensor into another shape for a while, it is the same tensor."""
+        for node in self.child.graph.nodes:
+            if node.op_type not in _RESHAPING or node.domain:
+                continue
+            before, after = node.inputs[0], node.outputs[0]
+            for known, open_one in ((before, after), (after, before)):
+                partner = self.pairs.get(known)
+                if not partner or open_one in self.pairs or open_one not in self.child.graph.producers:
+                    continue
+                if self._fits(open_one, partner.tensor):
+                    self._pair(open_one, partner.tensor, How.position)
+                elif not self._is_reshape_of_both(node) and (
+                    open_one is after or len(self.child.graph.readers[before]) == 1
+                ):
+                    self._pair(open_one, partner.tensor, How.position, reshaped=True)
+
+    def _is_reshape_of_both(self, node: Node) -> bool:
+        """Whether the parent reshapes that tensor too: what comes of it then is a matter of its own."""
+        source, made = self._seen(node.inputs[0]), self._seen(node.outputs[0])
+        readers = self.parent.readers.get(source, ()) if source else ()
+        maker = self.parent.producer(made) if made else None
+        return any(one.op_type in _RESHAPING for one, _ in readers) or bool(maker and maker.op_type in _RESHAPING)
+
+    def _sequence(self) -> None:
+        """Align what is left by the sequence of operators and shapes; keep what a neighbor supports."""
+        mine, theirs = self.child.graph.nodes, self.parent.graph.nodes
+        known = {name: one.tensor for name, one in self.pairs.items()}
+        ours = [_token(self.child, node, known) for node in mine]
+        taken = {name: name for name in self._equal.taken}
+        others = [_token(self.parent, node, taken) for node in theirs]
+        tentative = []
+        for one, two in aligned(ours, others):
+            node, partner = mine[one], theirs[two]
+            anchor = self._anchor(node)
+            if anchor and made_with(self.parent, node, anchor) != partner:
+                continue
+            for output, other in zip(node.outputs, partner.outputs, strict=False):
+                if output not in self.pairs and output not in self.alone and self._fits(output, other):
+                    tentative.append(output)
+                    self.pairs[output] = Partner(other, How.position)
+        while unsupported := [name for name in tentative if name in self.pairs and not self._supported(name)]:
+            for name in unsupported:
+                del self.pairs[name]
+
+    # ---- what a node or a value says
+
+    def _by_value(self, tensor: str, known: str | None = None) -> str | None:
+        """Return the parent's tensor that has this value, if no other has; ``known``: it must lie below that one.
+
+        Of several that hold the same numbers it does not matter which: the one that the same operator makes.
+        """
+        held = self.child.prints.get(tensor)
+        if held is None or tensor in self.child.graph.data_independent or tensor in self.alone:
+            return None
+        if known is not None and ((theirs := self.parent.prints.get(known)) is None or agree(held, theirs)):
+            return None
+        node = self.child.producer(tensor)
+        kind = operator(node) if node else ""
+        if known is None:
+            return self._equal.find(tensor, held, kind)
+        return self._equal.find_below(known, tensor, held, kind)
+
+    def _anchor(self, node: Node) -> Node | None:
+        if node.index not in self._anchored:
+            mine = self.child.weights_of(node)
+            key = (node.domain, node.op_type, *(one.content for one in mine))
+            if key not in self._with_weights:
+                self._with_weights[key] = with_same_weights(node, mine, self.parent)
+            self._anchored[node.index] = self._with_weights[key]
+        return self._anchored[node.index]
+
+    def _is_factor(self, tensor: str) -> bool:
+        """Whether a tensor is only multiplied with matrices: then its rows are all that matters of its shape."""
+        return all(one.op_type in PRODUCTS and slot == 0 for one, slot in self.child.readers.get(tensor, ()))
+
+    def _votes(self, tensor: str) -> Iterable[str]:
+        """Return what the partners of a tensor's readers read in its place."""
+        for node, slot in self.child.readers.get(tensor, ()):
+            partner = self._partner_of(node) or self._anchor(node)
+            if partner is None or (len(partner.inputs) != len(node.inputs) and node.op_type not in PRODUCTS):
+                continue
+            if node.op_type in _SYMMETRIC and len(node.inputs) == 2:
+                other = self._seen(node.inputs[1 - slot])
+                left = [self.parent.root(name) for name in partner.inputs if self.parent.root(name) != other]
+                if other is not None and len(left) == 1:
+                    yield left[0]
+                    continue
+            if not self._crossed(node, partner):
+                yield from map(self.parent.root, partner.inputs[slot : slot + 1])
+
+    def _crossed(self, node: Node, partner: Node) -> bool:
+        """Whether the same operators make what both nodes read, in another order: then no place says anything."""
+        mine, theirs = (
+            [operator(maker) if (maker := one.producer(one.root(name))) else "" for name in reads]
+            for one, reads in ((self.child, node.inputs), (self.parent, partner.inputs))
+        )
+        return mine != theirs and sorted(mine) == sorted(theirs)
+
+    def _supported(self, tensor: str) -> bool:
+        """Whether a neighbor says what the sequence does: who reads the tensor, or what only its node does."""
+        partner = self.pairs[tensor].tensor
+        if partner in self._votes(tensor):
+            return True
+        node = self.child.producer(tensor)
+        work = self._work(node) if node else None
+        return bool(work) and [self.parent.producer(partner)] == self.parent.by_work.get(work or ())
+
+    def _work(self, node: Node) -> tuple[str, ...] | None:
+        """Return the operator of a node and the partners of what it reads; None: they are not all known."""
+        seen = [self._seen(name) or "" for name in self.child.reads(node)]
+        return (operator(node), *sorted(seen)) if seen and all(seen) else None
+
+    def _pair(self, tensor: str, partner: str, how: How, *, reshaped: bool = False) -> None:
+        if tensor not in self.alone:
+            self.pairs[tensor] = Partner(partner, how, reshaped)
+            self._equal.taken.add(partner)
+
+    def _seen(self, tensor: str) -> str | None:
+        """Return the first of the parent's tensors that are all the partner of this one."""
+        known = self.pairs.get(self.child.root(tensor)) or self.pairs.get(tensor)
+        return self.parent.root(known.tensor) if known else None
+
+    def _partner_of(self, node: Node) -> Node | None:
+        for output in node.outputs:
+            known = self.pairs.get(output)
+            other = self.parent.producer(known.tensor) if known else None
+            if other is not None and operator(other) == operator(node):
+                return other
+        return None
+
+    def _fits(self, tensor: str, partner: str) -> bool:
+        mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)
+        if tensor in self.child.graph.data_independent and partner in self.parent.graph.initializers:
+            mine, theirs = self.child.constant(tensor), self.parent.constant(partner)
+        if theirs is None or mine is None:
+            return theirs is not None
+        return mine.kind == theirs.kind if self.loose else mine.fits(theirs)
+
+    def _fits_reshaped(self, tensor: str, partner: str) -> bool:
+        mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)
+        return bool(mine and theirs and mine.holds_as_many(theirs))
+
+
+def _token(one: FingerprintedGraph, node: Node, paired: Mapping[str, str]) -> Hashable:
+    if node.outputs and node.outputs[0] in paired:
+        return "paired", paired[node.outputs[0]]
+    held = [one.prints.get(output) for output in node.outputs]
+    return operator(node), tuple(each.shapes if each else None for each in held)

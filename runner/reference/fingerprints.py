@@ -1,0 +1,339 @@
+"""Fingerprints of tensors, and an index of them.
+
+Fingerprints of tensors: a few elements at places that depend on the size alone, enough to know a tensor again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, ModelProto, TensorProto
+
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
+from runner.model.values import recorded, tensor_bytes
+from runner.model.values.recorded import NUMPY, TensorFile
+
+Array = np.ndarray[Any, Any]
+
+SAMPLED = 512
+"""Elements that are looked at, of each tensor and sample."""
+CLOSE = 0.02
+"""Part of the largest number by which two prints of one tensor may differ: half precision and 8 bits stay below."""
+MOST_ODD = 0.02
+"""Share of elements that may differ more: those that a quantization clips, or that are on the edge of a step."""
+TELLING = 8
+"""Different numbers that a print must hold to be told from others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """What a tensor held.
+
+    ``shapes``: one for each sample. ``kind``: as numpy's, but ``f`` for all reals and ``i`` for all integers.
+    ``numbers``: the elements looked at, float64, of all samples in a row; empty for strings.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    kind: str
+    numbers: Array
+
+    @cached_property
+    def telling(self) -> bool:
+        """Whether another tensor is not likely to have the same print by chance."""
+        return self.kind == "f" and len(np.unique(self.numbers)) >= TELLING
+
+    @cached_property
+    def content(self) -> bytes:
+        """A digest that only prints of the very same share."""
+        return hashlib.sha256(repr((self.kind, self.shapes)).encode() + self.numbers.tobytes()).digest()
+
+    @cached_property
+    def scale(self) -> float:
+        """The largest finite number."""
+        finite = np.abs(self.numbers[np.isfinite(self.numbers)])
+        return float(finite.max()) if finite.size else 0.0
+
+    @cached_property
+    def first(self) -> Fingerprint:
+        """The print of the first sample alone."""
+        if len(self.shapes) == 1:
+            return self
+        size = min(math.prod(self.shapes[0]), SAMPLED)
+        return Fingerprint(self.shapes[:1], self.kind, self.numbers[:size])
+
+    def fits(self, other: Fingerprint) -> bool:
+        """Whether the shapes and the kinds are the same."""
+        return self.kind == other.kind and self.shapes == other.shapes
+
+    def holds_as_many(self, other: Fingerprint) -> bool:
+        """Whether it is as many elements of the same kind, whatever their shape."""
+        sizes = [[math.prod(shape) for shape in one.shapes] for one in (self, other)]
+        return self.kind == other.kind and sizes[0] == sizes[1]
+
+
+def distance(mine: Fingerprint, theirs: Fingerprint) -> float:
+    """Return how far a print is from another of its shape, in parts of the other's largest number; inf: not at all.
+
+    The share MOST_ODD of the elements that differ most does not count. Elements that are not finite on either side
+    are left out, unless they are more than half.
+    """
+    a, b = mine.numbers, theirs.numbers
+    if a.shape != b.shape or not mine.fits(theirs):
+        return float("inf")
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not a.size or finite.sum() * 2 < a.size:
+        return 0.0 if a.size and np.array_equal(a, b, equal_nan=True) else float("inf")
+    errors = np.abs(a[finite] - b[finite])
+    place = errors.size - 1 - int(MOST_ODD * errors.size)
+    error = float(np.partition(errors, place)[place])
+    return error / theirs.scale if theirs.scale else (0.0 if error == 0 else float("inf"))
+
+
+def agree(mine: Fingerprint, theirs: Fingerprint) -> bool:
+    """Whether two prints can be of one tensor."""
+    return distance(mine, theirs) <= CLOSE
+
+
+def print_of(arrays: Sequence[Array]) -> Fingerprint:
+    """Return the fingerprint of a tensor, given what it holds in each sample."""
+    return Fingerprint(
+        tuple(tuple(one.shape) for one in arrays), _kind(arrays[0]), np.concatenate([_some(a) for a in arrays])
+    )
+
+
+def prints_of(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Fingerprint]:
+    """Return the fingerprints of those of ``names`` that are tensors in all samples."""
+    found = {}
+    for name in names:
+        files = [sample[name] for sample in samples if name in sample]
+        if files and len(files) == len(samples) and all(one.structure is None for one in files):
+            found[name] = print_of([recorded.read(one) for one in files])
+    return found
+
+
+@dataclass
+class Weights:
+    """The fingerprints of a model's initializers, made when they are asked for; files are not read whole."""
+
+    graph: Graph
+    store: Store
+    _known: dict[str, Fingerprint | None] = field(default_factory=dict, init=False)
+
+    def get(self, name: str) -> Fingerprint | None:
+        """Return the fingerprint of an initializer; None where it is none, is sparse or no number."""
+        if name not in self._known:
+            self._known[name] = self._print(name)
+        return self._known[name]
+
+    def array(self, name: str) -> Array | None:
+        """Return a dense initializer; None where there is none."""
+        tensor = self.graph.initializers.get(name)
+        if not isinstance(tensor, TensorProto):
+            return None
+        if tensor_bytes.is_external(tensor):
+            whole = ModelProto(graph=GraphProto(initializer=[tensor]))
+            self.store.inline(whole)
+            tensor = whole.graph.initializer[0]
+        found: Array = recorded.to_array(tensor)
+        return found
+
+    def _print(self, name: str) -> Fingerprint | None:
+        tensor = self.graph.initializers.get(name)
+        if isinstance(tensor, TensorProto) and tensor_bytes.is_external(tensor) and tensor.data_type in NUMPY:
+            _, offset, _ = tensor_bytes.reference(tensor)
+            kind = np.dtype(NUMPY[tensor.data_type]).newbyteorder("<")
+            mapped = np.memmap(self.store.weights, kind, "r", offset, tuple(tensor.dims))
+            return print_of([mapped])
+        array = self.array(name)
+        return None if array is None or array.dtype.kind in "OSU" else print_of([array])
+
+
+def _kind(array: Array) -> str:
+    if array.dtype.kind in "iu" or "int" in array.dtype.name:
+        return "i"
+    return "f" if array.dtype.kind in "fV" else "s" if array.dtype.kind in "OSU" else array.dtype.kind
+
+
+def _some(array: Array) -> Array:
+    if array.dtype.kind in "OSU":
+        return np.empty(0)
+    flat = array.reshape(-1)
+    if flat.size > SAMPLED:
+        flat = flat[np.random.Generator(np.random.PCG64(flat.size)).integers(0, flat.size, SAMPLED)]
+    with np.errstate(invalid="ignore"):
+        kept: Array = (
+            flat.astype(np.complex128).view(np.float64) if array.dtype.kind == "c" else flat.astype(np.float64)
+        )
+    return kept
+
+
+# An index of fingerprints: which tensors hold nearly what one does, without a look at all of them.
+
+PROBES, TREES, LEAF = 16, 3, 16
+"""Elements by which prints are told apart at first, the trees that these are shared out to, and prints in a leaf."""
+REACH = 2.0
+"""How much further off these may be: by the other's scale two fingerprints are closer than by one's own."""
+CLEARLY = 3.0
+"""How much further off another tensor must be, unless it holds the same as the nearest."""
+TWINS = 1e-6
+"""Parts of the scale within which two tensors of one model hold the same."""
+MOST_NEAR, MOST_LOOKED_AT = 64, 1024
+"""Tensors that may be as close as the nearest, by all probes and by those of one tree; of more, none can be told."""
+_FAR = 1e300
+"""Where numbers that are none lie in a tree."""
+
+
+class FingerprintIndex:
+    """The fingerprints of many tensors, to find those that agree with one.
+
+    Tensors that hold the very same are looked at once. A few elements, sorted, rule nearly all others out.
+    """
+
+    def __init__(self, prints: Mapping[str, Fingerprint]) -> None:
+        alike: dict[bytes, list[str]] = {}
+        for name, one in prints.items():
+            if one.telling:
+                alike.setdefault(one.content, []).append(name)
+        groups: dict[Any, list[tuple[str, ...]]] = {}
+        for names in alike.values():
+            one = prints[names[0]]
+            groups.setdefault((one.kind, one.shapes), []).append(tuple(sorted(names)))
+        self._prints = prints
+        self._groups = {key: _Group.of(many, prints) for key, many in groups.items()}
+
+    def near(self, held: Fingerprint) -> list[tuple[float, tuple[str, ...]]]:
+        """Return the tensors that hold what ``held`` does, with the distance of each, nearest first.
+
+        Those that hold the very same stand together. Others that are CLEARLY further off than the nearest are left out.
+        """
+        group = self._groups.get((held.kind, held.shapes))
+        if group is None or not held.telling:
+            return []
+        like = group.beside(held)
+        for _ in range(2):  # those within reach tell of a nearer one, if there is any
+            nearest = self._distance(held, group.names[group.nearest(held, like)])
+            reach = min(max(CLEARLY * nearest, TWINS), CLOSE)
+            like = group.within(held, reach)
+            if not like.size:
+                return []
+            if like.size > MOST_NEAR:  # few elements tell them apart, or none; all elements may
+                like = like[self._all_numbers_within(held, [group.names[at] for at in like], reach)]
+            if like.size <= MOST_NEAR:
+                found = sorted((self._distance(held, names), names) for names in map(group.names.__getitem__, like))
+                limit = min(max(CLEARLY * found[0][0], TWINS), CLOSE) if found else 0.0
+                return [one for one in found if one[0] <= limit]
+        return []
+
+    def _all_numbers_within(self, held: Fingerprint, like: list[tuple[str, ...]], near: float) -> Array:
+        """Return for each tensor whether it can be within ``near``; one with numbers that are not finite always can."""
+        theirs = np.stack([self._prints[names[0]].numbers for names in like])
+        scales = np.array([[self._prints[names[0]].scale] for names in like])
+        with np.errstate(invalid="ignore"):
+            far = np.abs(theirs - held.numbers) > 1.001 * near * scales
+        return np.asarray(~np.isfinite(theirs).all(axis=1) | (far.mean(axis=1) <= MOST_ODD))
+
+    def _distance(self, held: Fingerprint, names: tuple[str, ...]) -> float:
+        return distance(held, self._prints[names[0]])
+
+
+_Tree = Array | tuple[int, float, "_Tree", "_Tree"]
+"""Places of prints; or a probe, a number, and the trees of those in which the probe is at most, or at least, that."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Tensors of one shape. ``probes``: a row for each tensor.
+
+    ``trees``: each splits all tensors by probes of its own, so that few odd elements mislead one of them only (Bentley,
+    Multidimensional binary search trees used for associative searching, 1975).
+    """
+
+    names: list[tuple[str, ...]]
+    probes: Array
+    trees: list[_Tree]
+
+    @staticmethod
+    def of(names: list[tuple[str, ...]], prints: Mapping[str, Fingerprint]) -> _Group:
+        probes = np.stack([_probes_of(prints[alike[0]]) for alike in names])
+        finite, all_probes = np.where(np.isfinite(probes), probes, _FAR), np.arange(probes.shape[1])
+        every = np.arange(len(names))
+        return _Group(names, probes, [_tree(finite, every, all_probes[at::TREES]) for at in range(TREES)])
+
+    def beside(self, held: Fingerprint) -> Array:
+        """Return the places of the tensors in whose leaves ``held`` would lie."""
+        wanted = _probes_of(held).tolist()
+        return np.concatenate([_leaf(tree, wanted) for tree in self.trees])
+
+    def nearest(self, held: Fingerprint, places: Array) -> int:
+        """Return the place of the tensor whose probes are the closest, the furthest off of these left out."""
+        with np.errstate(invalid="ignore"):
+            off = np.abs(self.probes[places] - _probes_of(held))
+        off[np.isnan(off)] = 0
+        off.partition(off.shape[1] - 1 - PROBES // 4)
+        return int(places[np.argmin(off[:, -1 - PROBES // 4])])
+
+    def within(self, held: Fingerprint, near: float) -> Array:
+        """Return the places of the tensors of which few probes are off, and none of those that a tree splits by."""
+        wanted, reach = _probes_of(held), REACH * near * held.scale
+        finite = np.isfinite(wanted)  # any other number agrees with all
+        low, high = (np.where(finite, wanted + by * reach, by * np.inf).tolist() for by in (-1.001, 1.001))
+        found = [places for tree in self.trees if (places := _looked_at(tree, low, high)) is not None]
+        places = np.concatenate(found) if found else np.arange(0)
+        with np.errstate(invalid="ignore"):
+            off = np.abs(self.probes[places] - wanted) > reach
+        return np.unique(places[off.sum(axis=1) <= PROBES // 4])
+
+
+def _tree(probes: Array, places: Array, own: Array) -> _Tree:
+    if len(places) <= LEAF:
+        return places
+    some = probes[places]
+    probe = int(own[np.argmax(np.ptp(some[:, own], axis=0))])
+    half = len(places) // 2
+    order = np.argpartition(some[:, probe], half)
+    number = float(some[order[half], probe])
+    return probe, number, _tree(probes, places[order[:half]], own), _tree(probes, places[order[half:]], own)
+
+
+def _leaf(tree: _Tree, wanted: Sequence[float]) -> Array:
+    while isinstance(tree, tuple):
+        probe, number, below, above = tree
+        tree = below if wanted[probe] <= number else above
+    return tree
+
+
+def _looked_at(tree: _Tree, low: Sequence[float], high: Sequence[float]) -> Array | None:
+    """Return the places in all leaves that reach into a box; None: they are too many."""
+    waiting = [tree]
+    found: list[Array] = []
+    while waiting:
+        tree = waiting.pop()
+        if isinstance(tree, tuple):
+            probe, number, below, above = tree
+            if low[probe] <= number:
+                waiting.append(below)
+            if high[probe] >= number:
+                waiting.append(above)
+        elif len(found) * LEAF == MOST_LOOKED_AT:
+            return None
+        else:
+            found.append(tree)
+    return np.concatenate(found)
+
+
+def _probes_of(held: Fingerprint) -> Array:
+    return held.numbers[list(_probes(held.numbers.size))]
+
+
+@functools.cache
+def _probes(size: int) -> tuple[int, ...]:
+    """Return the places of the elements by which prints of this size are told apart at first."""
+    return tuple(np.unique(np.linspace(0, size - 1, PROBES).astype(int)).tolist())

@@ -1,0 +1,107 @@
+"""What a run reads of the user's files, by content: whether a job of a sweep, or a step of a triage, still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+
+from runner.checkers.command_template import Template
+from runner.errors import UsageError
+from runner.files import sha256_of, stamp
+from runner.schema.root import Settings
+from runner.schema.settings import PathUse, path_values
+
+# Which files beside a model hold its weights: a guess before it is loaded, whatever lies there.
+
+
+def weights_beside(path: Path) -> list[Path]:
+    """Return the files beside the model at ``path`` that hold its weights; none where it cannot be read."""
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return []
+        with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            # the key by which a tensor names its file: few models need onnx, and every start would wait for it
+            if content.find(b"location") < 0:
+                return []
+        from runner.model.files.parse_without_weights import parse  # noqa: PLC0415
+        from runner.model.files.weights import locations  # noqa: PLC0415
+
+        names = locations(parse(path))
+    except Exception:  # noqa: BLE001 - whatever lies there: loading says what is wrong with it
+        return []
+    plain = [name for name in sorted(names) if "\0" not in name and ".." not in Path(name).parts]
+    places = [path.parent / name for name in plain if not Path(name).is_absolute()]
+    # of a link to a model the weights may lie beside its target
+    return [place if place.exists() else path.resolve().parent / place.relative_to(path.parent) for place in places]
+
+
+#: what is read of a folder: names that end so
+_VALUES, _RECORDINGS = frozenset({".npz", ".npy", ".pb"}), frozenset({".json", ".log", ".txt"})
+#: before the path of a file that a command names
+_COMMAND = "checker.command: "
+
+
+def digests(settings: Settings) -> dict[str, str | None]:
+    """Return the SHA-256 of each file that the ``settings`` of a job name and a run reads, by absolute path.
+
+    A model's external data count, and what a folder of values or recordings holds. None: there is no such file, or it
+    cannot be read. Where code of the user's runs is an entry as well.
+    """
+    found: dict[str, str | None] = {}
+    for key, use, path in files_read(settings):
+        for file in _files(key, use, Path(path).absolute()):
+            found[f"{_COMMAND if key == 'checker.command' else ''}{file}"] = _digest(file)
+    if settings.checker.runs_own_code or settings.inputs.name == "python":
+        found["cwd"] = str(Path(settings.cwd or ".").absolute())
+    return found
+
+
+def unchanged(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> bool:
+    """Whether two `digests` agree. What a command names and was not there before is what it writes itself."""
+    more = now.keys() - before.keys()
+    return all(key.startswith(_COMMAND) for key in more) and all(now.get(key) == before[key] for key in before)
+
+
+def files_read(settings: Settings) -> Iterator[tuple[str, PathUse, str]]:
+    """Yield the files and folders that a run reads: keys, what they are for, and paths."""
+    yield from ((key, use, path) for key, use, path in path_values(settings) if PathUse.READ in use)
+    yield from (("checker.command", PathUse.READ, str(path)) for path in files_of_command(settings).values())
+
+
+def files_of_command(settings: Settings) -> Mapping[str, Path]:
+    """Return the files that the check's command names, by the words of the command."""
+    command = getattr(settings.checker, "command", None)
+    with suppress(UsageError):  # the checker says so
+        return Template(command, Path(settings.cwd or "."), {}).files() if command else {}
+    return {}
+
+
+def _files(key: str, use: PathUse, path: Path) -> Iterator[Path]:
+    """Yield the files that are read for ``path``; itself, where it is no folder."""
+    if PathUse.MODEL in use:
+        yield path
+        yield from weights_beside(path)
+    elif not path.is_dir():
+        yield path
+    elif PathUse.PROGRAM in use:  # a virtual environment
+        yield path / "bin" / "python"
+    else:
+        inputs = key in ("inputs.path", "reference.path")
+        patterns, kinds = (("*", "*/*"), _VALUES) if inputs else (("**/*",), _RECORDINGS)
+        yield from (file for pattern in patterns for file in path.glob(pattern) if file.suffix.lower() in kinds)
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return _read(path, stamp(path)) if path.is_file() else None  # a pipe would be waited for
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _read(path: Path, _stamp: tuple[int, ...] | None) -> str:
+    """Read a file once for all jobs and steps, as long as its stamp is the same."""
+    return sha256_of(path)

@@ -1,0 +1,465 @@
+"""A converted child and its parent: the user's map, good values by teacher forcing.
+
+A converted child and its parent: what the child's tensors should hold, as the parent tells.
+
+The parent and the child run once each, partners are looked for, and then every node of the child runs on good values
+(see ``teacher_forcing``): where its value tells of another partner, that one is taken, and they run again. A tensor
+without a partner gets the value that its node makes of good ones. That value can be trusted if a tensor with a partner
+which depends on it comes out right; if not, the culprit may be on either side of it, and there is no good value to cut
+at. Users may say more with reference.map.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from onnx import ModelProto, ValueInfoProto
+
+from runner.errors import UsageError
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
+from runner.model.values import recorded
+from runner.model.values.recorded import TensorFile
+from runner.reference.align import Matching
+from runner.reference.fingerprints import Array, Weights, agree, print_of, prints_of
+from runner.reference.good_values import good_value
+from runner.reference.recording import Recorded
+from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
+from runner.samples.declared_inputs import Declared, type_name
+
+# What is known of two related models before anything runs: the user's map, and how their inputs correspond.
+
+_REALS = ("float", "double", "bfloat")
+_CLOSEST = 3
+
+
+def read_map(given: Any, child: Graph, parent: Graph) -> dict[str, str | None]:
+    """Return ``reference.map``: the parent's tensor (None: it has none) by the child's.
+
+    ``given``: the mapping itself, the path of a JSON or YAML file with one, or None. Raises UsageError for a file that
+    holds none, and for names that are no tensors of the models.
+    """
+    if given is None:
+        return {}
+    key = "reference.map"
+    if isinstance(given, str):
+        key = f"reference.map={given}"
+        given = _read(given)
+    # aliases of aliases can stand for texts beyond all memory
+    if not isinstance(given, Mapping) or any(isinstance(one, (Mapping, list)) for one in given.values()):
+        raise UsageError(f"{key}: it must be a mapping {{tensor of the model: tensor of reference.model}}")
+    found = {str(mine): None if theirs is None else str(theirs) for mine, theirs in given.items()}
+    wrong = [
+        *_unknown(found, _tensors(child), "model"),
+        *_unknown([name for name in found.values() if name is not None], _tensors(parent), "reference.model"),
+    ]
+    if wrong:
+        raise UsageError(f"{key}: {'; '.join(wrong)}")
+    return found
+
+
+def matched_inputs(
+    mine: Mapping[str, Declared], theirs: Mapping[str, Declared], told: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return the child's input by the parent's: as the map says, by name, else by place.
+
+    Raises UsageError for an input of the parent that none of the child's can be, with all that there are.
+    """
+    found = {
+        partner: name for name, partner in told.items() if name in mine and partner is not None and partner in theirs
+    }
+    found |= {name: name for name in theirs if name in mine and name not in found and name not in found.values()}
+    free = [name for name in mine if name not in found.values() and name not in told]
+    left = [name for name in theirs if name not in found]
+    if len(left) != len(free) and left:  # the place says nothing: there must be one choice for each
+        choices = {name: [one for one in free if not unlike(mine[one], theirs[name])] for name in left}
+        if all(len(one) == 1 for one in choices.values()) and len({one[0] for one in choices.values()}) == len(left):
+            return found | {name: one[0] for name, one in choices.items()}
+        raise _no_partner(left, mine, theirs)
+    for name, partner in zip(left, free, strict=False):
+        if unlike(mine[partner], theirs[name]):
+            raise _no_partner([name], mine, theirs)
+        found[name] = partner
+    return found
+
+
+def unlike(mine: Declared, theirs: Declared) -> str:
+    """Why one input cannot be the other, "" if it can: both hold reals, or integers, and no fixed size differs."""
+    if _kind(mine) != _kind(theirs):
+        return "another type"
+    if mine.dims is None or theirs.dims is None:
+        return ""
+    if len(mine.dims) != len(theirs.dims):
+        return "another rank"
+    sizes = zip(mine.dims, theirs.dims, strict=True)
+    return "another shape" if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes) else ""
+
+
+def _no_partner(names: list[str], mine: Mapping[str, Declared], theirs: Mapping[str, Declared]) -> UsageError:
+    shown = ", ".join(str(theirs[name]) for name in names)
+    return UsageError(
+        f"reference.model: its input {shown} is none of the model's, which are "
+        f"{', '.join(map(str, mine.values())) or 'none'}. Say which is which: "
+        f"reference.map='{{input of the model: {names[0]}}}'"
+    )
+
+
+def _kind(one: Declared) -> Any:
+    if one.structure is not None:
+        return one.structure
+    name = type_name(one.dtype)
+    return "real" if name.startswith(_REALS) else "whole" if "int" in name else name
+
+
+def _read(path: str) -> Any:
+    place = Path(path).expanduser()
+    try:
+        return yaml.safe_load(place.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"reference.map={path}: it cannot be read ({error}). Give a JSON or YAML file") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none; one nested without end
+        said = " ".join(str(error).split())
+        raise UsageError(f"reference.map={path}: it is neither JSON nor YAML ({said})") from None
+
+
+def _tensors(graph: Graph) -> frozenset[str]:
+    return frozenset({*graph.producers, *graph.inputs, *graph.initializers})
+
+
+def _unknown(names: Collection[str], tensors: Collection[str], key: str) -> list[str]:
+    found = []
+    for name in names:
+        if name not in tensors:
+            close = get_close_matches(name, tensors, _CLOSEST)
+            found.append(f"{key} has no tensor {name!r}" + (f"; close: {', '.join(map(repr, close))}" if close else ""))
+    return found
+
+
+# A model of which every node is given good values: what it then makes says whether it is right, whatever is upstream.
+#
+# Tensors with a good value become inputs of the model, and what their nodes make gets another name. One run of that
+# model shows all nodes side by side (teacher forcing, after Williams and Zipser, 1989). What comes out right then
+# says, too, which tensors without a partner hold what can be trusted.
+
+
+@dataclass(frozen=True, eq=False)
+class Forced:
+    """``made``: what a tensor with a good value is called where its own node makes it, by its name."""
+
+    graph: Graph
+    made: dict[str, str]
+
+
+def forced(graph: Graph, given: Collection[str]) -> Forced:
+    """Return the model with the tensors ``given`` as inputs."""
+    model = ModelProto()
+    model.CopyFrom(graph.model)
+    mark = "/made"
+    taken = {*graph.producers, *graph.inputs, *graph.initializers}
+    while any(f"{name}{mark}" in taken for name in given):
+        mark += "_"
+    made = {name: f"{name}{mark}" for name in graph.producers if name in given}
+    for node in model.graph.node:
+        node.output[:] = [made.get(name, name) for name in node.output]
+    model.graph.input.extend(ValueInfoProto(name=name) for name in made)
+    kept = [value for value in model.graph.value_info if value.name not in made]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
+    outputs = [value for value in model.graph.output if value.name not in made]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    return Forced(Graph.of(model), made)
+
+
+def doubtful(graph: Graph, partnered: Collection[str], right: Collection[str]) -> tuple[str, ...]:
+    """Return the tensors without a partner on which something wrong depends and nothing that is right, in order.
+
+    ``partnered``: the tensors with a partner. ``right``: those of them that come out right on good values.
+    """
+    fine: set[str] = set()
+    bad: set[str] = set()
+    for node in reversed(graph.nodes):
+        for name in node.outputs:
+            if name in partnered:
+                continue
+            outs = [out for index in graph.readers.get(name, ()) for out in graph.nodes[index].outputs]
+            if any(out in right or out in fine for out in outs):
+                fine.add(name)
+            elif any(out in partnered or out in bad for out in outs):
+                bad.add(name)
+    return tuple(name for node in graph.nodes for name in node.outputs if name in bad)
+
+
+def restored(
+    graph: Graph,
+    name: str,
+    good: Sequence[Mapping[str, TensorFile]],
+    made: Sequence[Mapping[str, TensorFile]],
+    weights: Weights,
+) -> bool:
+    """Whether ``name`` is what a QuantizeLinear makes of a good value, which its scale and zero point give back.
+
+    False where that cannot be said: another operator, no good value before it, blocks of elements.
+    """
+    index = graph.producers.get(name)
+    if index is None or graph.nodes[index].op_type != "QuantizeLinear":
+        return False
+    proto = graph.protos[index]
+    scale = weights.array(proto.input[1])
+    zero = weights.array(proto.input[2]) if len(proto.input) > 2 and proto.input[2] else np.zeros(1)
+    axis = next((attribute.i for attribute in proto.attribute if attribute.name == "axis"), 1)
+    if scale is None or zero is None or any(attribute.name == "block_size" for attribute in proto.attribute):
+        return False
+    for before, after in zip(good, made, strict=True):
+        if proto.input[0] not in before or name not in after:
+            return False
+        source = recorded.read(before[proto.input[0]]).astype(np.float64)
+        steps = recorded.read(after[name]).astype(np.float64)
+        shape = [1] * steps.ndim
+        if scale.size > 1:
+            shape[axis] = scale.size
+        back = (steps - _along(zero, shape)) * _along(scale, shape)
+        if not agree(print_of([back]), print_of([source])):
+            return False
+    return True
+
+
+def _along(one: Array, shape: list[int]) -> Array:
+    wide = one.astype(np.float64)
+    return wide.reshape(shape) if wide.size > 1 else wide.reshape(())
+
+
+MOST_RUNS = 12
+"""How often the child's nodes run on good values: each time what they make may tell of further partners."""
+MOST_MISNAMED, LEAST_MISNAMED = 0.3, 4
+"""Share and number of partners by name that may be wrong on good values before no name counts any more."""
+
+Samples = tuple[Mapping[str, TensorFile], ...]
+Record = Callable[[Graph, Path, Sequence[Mapping[str, TensorFile]]], Recorded]
+"""Runs a graph of the child, all tensors shown; what it writes goes into the folder."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedModel:
+    """A model and what its tensors held when it ran as a whole."""
+
+    graph: Graph
+    store: Store
+    values: Samples
+
+
+@dataclass(frozen=True)
+class ParentValues:
+    """What the parent tells of the child.
+
+    ``values``: good values by tensor, one mapping a sample. ``partners``: the tensors that have one. ``unfit``: why a
+    value must not be fed, by tensor. ``alone``: what nodes make that has no partner. ``wrong``: nodes of
+    the child that are not right on good values, in the reference's runtime.
+    """
+
+    values: Samples
+    partners: Mapping[str, Partner]
+    unfit: Mapping[str, str]
+    alone: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+    def counted(self) -> dict[str, int]:
+        """Return how many tensors found their partner by what; those without one under ``none``."""
+        counts = Counter(one.how.value for one in self.partners.values())
+        return {**{how.value: counts[how.value] for how in How}, "none": len(self.alone)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Forced:
+    """One run of the child on good values.
+
+    ``good``: these. ``unfit``: those of them that must not be fed. ``made``: what each node makes of them.
+    """
+
+    good: Samples
+    unfit: Mapping[str, str]
+    made: Samples
+
+
+@dataclass
+class Lineage:
+    """Works out what a child's tensors should hold.
+
+    ``told``: the user's map. ``inputs``: the child's input by the parent's. ``passes``: whether a value passes the
+    check against a good one.
+    """
+
+    child: RecordedModel
+    parent: RecordedModel
+    told: Mapping[str, str | None]
+    inputs: Mapping[str, str]
+    record: Record
+    passes: Callable[[TensorFile, TensorFile], bool]
+    folder: Path
+    _runs: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        mine, theirs = self.child.graph, self.parent.graph
+        held = prints_of(self.parent.values, [*theirs.inputs, *theirs.producers])
+        self._elder = FingerprintedGraph(theirs, held, Weights(theirs, self.parent.store))
+        free = prints_of(self.child.values, [*mine.inputs, *mine.producers])
+        self._younger = FingerprintedGraph(mine, free, Weights(mine, self.child.store))
+        self._loose = reshaped(self._younger, self._elder)
+        self._named = True
+
+    def descend(self) -> ParentValues:
+        """Find partners and good values. Raises UsageError if no output of the child has a partner."""
+        partners = self._first()
+        known = {one.how for name, one in partners.items() if name in self.child.graph.producers}
+        if not any(name in partners for name in self.child.graph.outputs) or (self._loose and known == {How.position}):
+            raise self._strangers()
+        run = self._force(partners)
+        if self._misnamed(partners, run):
+            self._named = False
+            partners = self._first()
+            run = self._force(partners)
+        for _ in range(MOST_RUNS):
+            revised = self._matching(self._now(run), partners).find()
+            if _told(revised) == _told(partners):
+                break
+            partners = revised
+            run = self._force(partners)
+        return self._descent(partners, run)
+
+    # ---- partners
+
+    def _first(self) -> dict[str, Partner]:
+        """Return the partners that the map, names, structure and one run of each model tell."""
+        known = {name: Partner(partner, How.map) for name, partner in self.told.items() if partner is not None}
+        for partner, name in self.inputs.items():
+            known.setdefault(name, Partner(partner, How.name if name == partner else How.position))
+        first = self._matching(self._younger, known)
+        first.find()
+        first.place_outputs()
+        return dict(first.find())
+
+    def _misnamed(self, partners: Mapping[str, Partner], run: _Forced) -> bool:
+        """Whether names mislead: numbers, say, that an exporter gave anew. A culprit makes no such difference."""
+        now = self._now(run)
+        named = {name: one for name, one in partners.items() if one.how is How.name and name in run.made[0]}
+        wrong = sum(not self._alike(now, name, one) for name, one in named.items())
+        return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * len(named)
+
+    def _matching(self, child: FingerprintedGraph, partners: Mapping[str, Partner]) -> Matching:
+        alone = frozenset(name for name, partner in self.told.items() if partner is None)
+        return Matching(child, self._elder, dict(partners), alone, self._loose, named=self._named)
+
+    def _now(self, run: _Forced) -> FingerprintedGraph:
+        """Return the child as it runs on good values."""
+        prints = {**self._younger.prints, **prints_of(run.made, self.child.graph.producers)}
+        return FingerprintedGraph(self.child.graph, prints, self._younger.weights)
+
+    def _alike(self, now: FingerprintedGraph, name: str, partner: Partner) -> bool:
+        mine, theirs = now.prints.get(name), self._elder.prints.get(partner.tensor)
+        if mine is None or theirs is None:
+            return False
+        return agree(replace(mine, shapes=theirs.shapes) if partner.reshaped else mine, theirs)
+
+    # ---- values
+
+    def _force(self, partners: Mapping[str, Partner]) -> _Forced:
+        """Run the child on the values of the partners."""
+        graph, folder = self.child.graph, self._folder("forced")
+        unfit: dict[str, str] = {}
+        samples = []
+        for at, ran in enumerate(self.child.values):
+            sample = {name: value for name, value in ran.items() if name in graph.inputs}
+            for place, (name, partner) in enumerate(partners.items()):
+                value = self._value(partner.tensor, at, folder) if name in graph.producers else None
+                own = ran.get(name)
+                if value is not None and (not partner.reshaped or own is not None):
+                    dtype, path = self._dtype(name, value), folder / f"{at}_{place}.pb"
+                    one = good_value(value, name, dtype, own, path, reshaped=partner.reshaped)
+                    sample[name] = one.file
+                    unfit |= {name: one.unfit} if one.unfit else {}
+            samples.append(sample)
+        good = tuple(samples)
+        one_of_each = forced(graph, self._everywhere(good))
+        found = self.record(one_of_each.graph, folder / "run", good).values
+        names = {name: one_of_each.made.get(name, name) for name in graph.producers}
+        made = tuple({name: sample[own] for name, own in names.items() if own in sample} for sample in found)
+        return _Forced(good, unfit, made)
+
+    def _value(self, name: str, at: int, folder: Path) -> TensorFile | None:
+        """Return what a tensor of the parent holds in a sample; a weight is written into ``folder``."""
+        if name in self.parent.values[at]:
+            return self.parent.values[at][name]
+        array = self._elder.weights.array(name)
+        self._runs += 1
+        return None if array is None else recorded.write(array, name, folder / f"weight{self._runs}.pb")
+
+    def _dtype(self, name: str, theirs: TensorFile) -> int:
+        """Return the child's type of a tensor: as it ran, as it is declared, or as the parent has it."""
+        for sample in self.child.values:
+            if name in sample:
+                return sample[name].dtype
+        declared = self.child.graph.value_types.get(name)
+        known = declared.tensor_type.elem_type if declared is not None else 0
+        return known or theirs.dtype
+
+    def _descent(self, partners: Mapping[str, Partner], run: _Forced) -> ParentValues:
+        graph = self.child.graph
+        held = {name: one for name, one in partners.items() if name in self._everywhere(run.good)}
+        right = self._right(held, run)
+        doubts = {
+            name
+            for name in doubtful(graph, held, right)
+            if not restored(graph, name, run.good, run.made, self._younger.weights)
+        }
+        reasons = dict(run.unfit)
+        for name in graph.producers:
+            if name in held:
+                continue
+            if any(name not in sample for sample in run.made):
+                reasons[name] = f"there is no good value for {name!r}: it has no partner in reference.model"
+            elif name in doubts:
+                reasons[name] = f"what {name!r} should be is not known: it has no partner, and what follows is wrong"
+        both = tuple({**made, **good} for made, good in zip(run.made, run.good, strict=True))
+        wrong = tuple(
+            node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)
+        )
+        return ParentValues(both, held, reasons, tuple(name for name in graph.producers if name not in held), wrong)
+
+    def _right(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
+        """Return the tensors that come out right on good values, in all samples."""
+        return frozenset(
+            name
+            for name in partners
+            if name not in self.child.graph.producers
+            or all(
+                name in made and name in good and self.passes(made[name], good[name])
+                for made, good in zip(run.made, run.good, strict=True)
+            )
+        )
+
+    def _everywhere(self, samples: Samples) -> frozenset[str]:
+        return frozenset(samples[0]).intersection(*samples[1:]) if samples else frozenset()
+
+    def _folder(self, stem: str) -> Path:
+        self._runs += 1
+        folder = self.folder / f"{stem}{self._runs}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def _strangers(self) -> UsageError:
+        return UsageError(
+            f"reference.model: none of the model's outputs ({', '.join(self.child.graph.outputs)}) has a partner among "
+            f"its tensors; its outputs are {', '.join(self.parent.graph.outputs)}. If they are related, say how: "
+            "reference.map='{output of the model: tensor of reference.model}'"
+        )
+
+
+def _told(partners: Mapping[str, Partner]) -> dict[str, str]:
+    return {name: one.tensor for name, one in partners.items()}

@@ -1,1 +1,0 @@
-"""A converted model and its parent: which tensor is which."""

@@ -1,0 +1,412 @@
+"""From a model file to all that cutting it needs: sanitized or not, with inputs as its profiles move.
+
+From a model file to everything that cutting it needs: weights stored once, graph, inputs, recorded values, types.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from runner.backends.run_model import SEED
+from runner.candidate import Sample
+from runner.checkers.tolerances import check_outputs
+from runner.disk_space import recording_limits
+from runner.errors import NotApplicable, UsageError, WinnowError
+from runner.journal.kept_files import confirm_source, leave_affordable, leave_kept
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
+from runner.model.passes.infer_shapes import read_types
+from runner.model.values import recorded
+from runner.model.values.recorded import TensorFile
+from runner.reference.body_values import Level, loop_types
+from runner.reference.expected_outputs import expected_outputs, with_expected
+from runner.reference.models import ingest, needs_values, recorder, recording_backend
+from runner.reference.recording import Recorded, Recorder
+from runner.samples.declared_inputs import Declared, declared, refuse_unknown, samples, tensor
+from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
+from runner.schema.inputs import InputsSettings, RandomInputs
+from runner.schema.root import Settings, ShapeInference
+from runner.text import listed, program_name
+from runner.workers.pool import Pool, operate
+
+if TYPE_CHECKING:
+    from runner.reference.parent import Inherited
+
+# Inputs as the profiles of a TensorRT target say that they move: the shapes to optimize for first, then both ends.
+
+_PROFILES, _VALUES = "target.profiles", "target.shape_values"
+
+
+def profiled_samples(
+    settings: Settings, graph: Graph, pool: Pool, folder: Path
+) -> tuple[tuple[dict[str, TensorFile], ...], list[str]]:
+    """Return the samples for a model's inputs, and warnings about those that lie outside the profiles.
+
+    Random ones are drawn for the shapes (and hold the shape values) to optimize for, and once more for the least and
+    the largest ones: tensors at cuts then move as they would. Raises what `samples` does, and UsageError for profiles
+    that do not fit the model.
+    """
+    inputs, target = settings.inputs, settings.target
+    if not isinstance(target, TensorRtBackend) or not (target.profiles or target.shape_values):
+        return samples(inputs, graph, pool, folder), []
+    known = declared(graph)
+    refuse_unknown(_PROFILES, target.profiles, known)
+    refuse_unknown(_VALUES, target.shape_values, known)
+    for name, ranges in target.profiles.items():
+        for end in ("min", "opt", "max"):
+            if why := known[name].mismatch(known[name].dtype, _end(f"{_PROFILES}.{name}", ranges, end)):
+                raise UsageError(f"{_PROFILES}.{name}={ranges}: {end} {why}")
+    found: tuple[dict[str, TensorFile], ...] = ()
+    for number, (asked, held) in enumerate(_asked(inputs, target)):
+        drawn = samples(asked, graph, pool, folder / f"end_{number}" if number else folder)
+        found += tuple(_holding(sample, held, known) for sample in drawn)
+    return found, [*_outside(target, found)]
+
+
+def _asked(inputs: InputsSettings, target: TensorRtBackend) -> Iterator[tuple[InputsSettings, dict[str, list[int]]]]:
+    """Yield what is to be drawn, and the values that inputs then hold."""
+    if not isinstance(inputs, RandomInputs):
+        yield inputs, {}
+        return
+    for end in ("opt", "min", "max"):
+        shapes = {name: _end(f"{_PROFILES}.{name}", one, end) for name, one in target.profiles.items()}
+        held = {name: _end(f"{_VALUES}.{name}", one, end) for name, one in target.shape_values.items()}
+        if end == "opt":
+            # the shapes that are given are the user's choice of a first sample
+            yield replace(inputs, shapes={**shapes, **inputs.shapes}), held
+        else:
+            yield replace(inputs, shapes={**inputs.shapes, **shapes}, samples=1), held
+
+
+def _end(key: str, ranges: Any, end: str) -> list[int]:
+    """Return one end of a range: a mapping's entry, or the one list that holds for all."""
+    chosen = ranges.get(end) if isinstance(ranges, Mapping) else ranges
+    if isinstance(chosen, list) and len(chosen) == 3 and all(isinstance(one, list) for one in chosen):
+        chosen = chosen[("min", "opt", "max").index(end)]
+    if not isinstance(chosen, list) or not all(isinstance(size, int) and not isinstance(size, bool) for size in chosen):
+        raise UsageError(
+            f"{key}={ranges}: give whole numbers, for all at once, [1, 3], or {{min: [1, 3], opt: [4, 3], "
+            "max: [8, 3]}, with min <= opt <= max"
+        )
+    if key.startswith(_PROFILES) and any(size < 0 for size in chosen):
+        raise UsageError(f"{key}={ranges}: a shape has no negative size")
+    return chosen
+
+
+def _holding(
+    sample: dict[str, TensorFile], held: Mapping[str, Sequence[int]], known: Mapping[str, Declared]
+) -> dict[str, TensorFile]:
+    """Return a sample in which inputs hold these values."""
+    for name, numbers in held.items():
+        old = sample[name]
+        size = int(np.prod(old.shape, dtype=np.int64))
+        if size != len(numbers) and len(old.shape) != 1:
+            raise UsageError(
+                f"{_VALUES}.{name}={list(numbers)}: the input {known[name]} holds {size} values, not {len(numbers)}"
+            )
+        shape = (len(numbers),) if len(old.shape) == 1 else old.shape
+        if why := known[name].mismatch(known[name].dtype, shape):
+            raise UsageError(f"{_VALUES}.{name}={list(numbers)}: {name!r} then {why}")
+        array = tensor(np.asarray(numbers).reshape(shape), name, known[name].dtype)
+        sample[name] = recorded.write(array, name, old.path)
+    return sample
+
+
+def _outside(target: TensorRtBackend, found: Sequence[Mapping[str, TensorFile]]) -> Iterator[str]:
+    for name, ranges in target.profiles.items():
+        low, high = (_end(f"{_PROFILES}.{name}", ranges, end) for end in ("min", "max"))
+        for number, sample in enumerate(found):
+            shape = sample[name].shape if name in sample else ()
+            if len(shape) == len(low) and any(not a <= size <= b for a, size, b in zip(low, shape, high, strict=True)):
+                yield (
+                    f"sample {number} of the input {name} is {list(shape)}, outside {_PROFILES}.{name} "
+                    f"({low} to {high}): an engine built for it does not take this sample"
+                )
+
+
+# The model as a run takes it: the user's own file, or what `sanitize` makes of it.
+
+FOLDER = "sanitized"
+STEPS = ("fold", "shapes", "cleanup")
+
+
+def own_file_only(settings: Settings, does: str = "checks") -> None:
+    """Raise UsageError where anything is to be sanitized: the strategy ``does`` something to the user's own file."""
+    if any(getattr(settings.sanitize, name) for name in STEPS):
+        raise UsageError(
+            f"sanitize: strategy={settings.strategy.name} {does} your own file as it is. Sanitize the file before, or "
+            "leave sanitize out"
+        )
+
+
+def sanitized(settings: Settings, path: Path, pool: Pool, folder: Path) -> tuple[Path, tuple[str, ...]]:
+    """Return the path to read the model from and what was done to it; both as they were if nothing is switched on.
+
+    The sanitized model lies in ``folder``/sanitized until ``remove`` is called. Raises UsageError for a file that is
+    wrong and for a step that fails; nothing is left behind then.
+    """
+    chosen = settings.sanitize
+    on = [name for name in STEPS if getattr(chosen, name)]
+    remove(folder)
+    if not on:
+        return path, ()
+    if not path.is_file():
+        raise UsageError(f"model={path}: no such file")
+    args = {
+        "model": str(path),
+        "out": str(folder / FOLDER),
+        "fold": chosen.fold,
+        "fold_limit": None if chosen.fold_limit_mb is None else int(chosen.fold_limit_mb * 2**20),
+        "shapes": {name: list(dims) for name, dims in settings.inputs.shapes.items()} if chosen.shapes else None,
+        "cleanup": chosen.cleanup,
+    }
+    keys = " ".join(f"sanitize.{name}=true" for name in on)
+    try:
+        reply = operate(pool, settings, "sanitize", args, f"{keys}: model={path}: it")
+    except WinnowError:
+        remove(folder)
+        raise
+    if reply.value is not None:
+        return Path(reply.value["path"]), (*reply.value["warnings"], *reply.value["done"])
+    remove(folder)
+    assert reply.failure
+    if reply.failure.type == "SanitizeError":
+        raise UsageError(f"{reply.failure.message}; model={path}")
+    raise UsageError(f"model={path}: {reply.failure.message}")
+
+
+def remove(folder: Path) -> None:
+    """Remove the sanitized model: once it is read, the run has a copy of its own."""
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+
+
+log = logging.getLogger(__name__)
+
+RANDOM_INPUTS = "the inputs are random; a failure that needs real data wants inputs=files inputs.path=..."
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that is ready to be cut.
+
+    ``sha256``: of the file and its external data. ``path``: the user's own file (of a link the target, where its
+    weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a
+    parent of its own (reference.model) tells, if it has one. ``samples``: of the model where nothing was recorded, as
+    it stays whole. ``expected``: its outputs for each sample, where files hold them.
+    """
+
+    path: Path
+    sha256: str
+    graph: Graph
+    store: Store
+    recorded: Recorded
+    types: Mapping[str, onnx.TypeProto]
+    warnings: tuple[str, ...]
+    studied: Path
+    inherited: Inherited | None = None
+    samples: tuple[Sample, ...] = ()
+    expected: tuple[Mapping[str, TensorFile], ...] = ()
+
+
+def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, feeds: bool = True) -> Loaded:
+    """Read the model of ``settings`` and record its values on the reference.
+
+    ``feeds``: whether checks are fed with these values. Raises UsageError for files that are wrong.
+    """
+    if settings.model is None:
+        raise UsageError(f"model=null: which model? Give its path: {program_name()} model=path/to/model.onnx")
+    path = Path(settings.model).expanduser().absolute()
+    for stale in ("values", "inputs"):  # what an interrupted run left half-made
+        shutil.rmtree(folder / stale, ignore_errors=True)
+    store = Store(folder / "store")
+    leave_kept(store.folder)
+    cleaned, said = sanitized(settings, path, pool, folder)
+    facts = ingest("model", cleaned, store, settings, pool)
+    confirm_source(store, facts["sha256"])
+    if facts["behind_link"]:
+        cleaned = path.resolve() if cleaned == path else cleaned
+        path = path.resolve()
+    warnings = [*said, *facts["warnings"]]
+    graph = Graph.load(store.structure)
+    if not settings.target.model:
+        check_outputs(settings.checker, graph.outputs)
+    values, unusable = _samples(settings, graph, pool, folder)
+    warnings += unusable
+    expected = expected_outputs(settings, graph, len(values), folder / "inputs")
+    recorded, inherited = Recorded(values), None
+    if record and settings.cut.records and values:
+        if settings.reference.model:
+            from runner.reference.parent import inherit  # noqa: PLC0415 - few models have one
+
+            inherited = inherit(settings, graph, store, values, pool, folder / "values")
+            recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
+        else:
+            source = recording_backend(settings)
+            limits = recording_limits(settings.cut, folder, hold=not feeds)
+            recorded = recorder(settings, source, graph, store, pool, folder / "values", limits).record(values)
+    elif record and settings.reference.model:
+        raise needs_values(settings)
+    samples: tuple[Sample, ...] = ()
+    if record:
+        recorded = with_expected(settings, graph, recorded, expected)
+    else:
+        samples = _whole(settings, graph, pool, values, folder / "values" / "parent")
+        samples = tuple(replace(one, expected=good) for one, good in zip(samples, expected)) or samples  # noqa: B905
+    warnings += _doubts(settings, graph, recorded, facts["seeded"])
+    types = inferred_types(settings, graph, store, recorded, pool, warnings) if record else {}
+    if recorded.unrunnable and recorded.values:
+
+        def again(other: Graph, place: Path) -> Recorder:
+            return recorder(settings, recording_backend(settings), other, store, pool, place)
+
+        types |= loop_types(Level(graph, store, recorded, types), again, folder / "values" / "loops")
+    for warning in warnings:
+        log.warning("%s", warning)
+    told = facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited, samples, expected
+    return Loaded(path, *told)
+
+
+def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
+    """Return what every tensor holds when the target runs the whole model with all of them as outputs."""
+    inputs = [
+        {name: sample[name] for name in loaded.graph.inputs if name in sample} for sample in loaded.recorded.values
+    ]
+    shutil.rmtree(folder / "target", ignore_errors=True)
+    # nobody reads these values, but whether they are finite
+    limits = replace(recording_limits(settings.cut, folder), disk=0, lazy=True)
+    running = recorder(settings, settings.target, loaded.graph, loaded.store, pool, folder / "target", limits)
+    return running.record(inputs).values
+
+
+def _samples(
+    settings: Settings, graph: Graph, pool: Pool, folder: Path
+) -> tuple[tuple[Mapping[str, TensorFile], ...], list[str]]:
+    try:
+        return profiled_samples(settings, graph, pool, folder / "inputs")
+    except NotApplicable as error:
+        return (), [f"no values for the model's inputs, so none are recorded: {error}"]
+
+
+def _whole(
+    settings: Settings, graph: Graph, pool: Pool, values: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> tuple[Sample, ...]:
+    if not settings.reference.model:
+        return tuple(Sample(sample) for sample in values)
+    from runner.reference.parent import whole_samples  # noqa: PLC0415 - few models have one
+
+    return whole_samples(settings, graph, pool, values, folder)
+
+
+def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequence[str]) -> list[str]:
+    """What a user should know before trusting a reduction of this model."""
+    found = []
+    if recorded.unrunnable:
+        found.append(
+            f"the reference cannot run {listed(recorded.unrunnable, 1)} ({recorded.reason}): "
+            "what depends on it is not recorded"
+        )
+    if recorded.off > 1:
+        found.append(f"a run of the reference does not give the expected outputs either ({recorded.off_by})")
+    if recorded.out_of_time:
+        found.append(
+            f"recording took more than inputs.timeout={settings.inputs.timeout:g} s: "
+            "what was not reached gets inferred shapes and seeded values"
+        )
+    if recorded.rounds:
+        found.append(
+            "the reference could not run the whole model at once: where the parts meet that it was run in, values of "
+            "low precision are rounded, so they may differ a little from those of the whole"
+        )
+    if recorded.on_demand:
+        found.append(
+            "the recorded values are not all kept: one that is asked for is computed again by the reference "
+            "(cut.record=all keeps all, cut.disk=SIZE more of them)"
+        )
+    open_inputs = [
+        name
+        for name in graph.inputs
+        if name in graph.value_types
+        and any(not dim.dim_value for dim in graph.value_types[name].tensor_type.shape.dim)
+        and name not in settings.inputs.shapes
+        and name not in getattr(settings.target, "profiles", {})
+    ]
+    if open_inputs and isinstance(settings.inputs, RandomInputs):
+        found.append(
+            f"dynamic input shapes ({', '.join(open_inputs)}) were chosen by us; "
+            "give the ones that fail: inputs.shapes='{name: [1, 3, 224, 224]}'"
+        )
+    if seeded:
+        found.append(
+            f"the model itself draws random numbers ({listed(seeded, 1)}); candidates draw the same in each run, by "
+            f"the attribute seed, and the file itself after onnxruntime.set_seed({SEED}): a check of your own has to "
+            "call it before it makes a session"
+        )
+    if graph.drawing:
+        found.append(
+            f"the model itself draws random numbers ({listed(graph.drawing, 1)}), so no two runs of it are alike; "
+            "candidates without these nodes get what was drawn once"
+        )
+    if hides_rounding(settings, {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}):
+        found.append(
+            "ONNX Runtime's CPU provider computes float16 and bfloat16 in float32, so overflows and lost digits may "
+            "not show; target.rounding=on rounds after every operator, as a GPU does"
+        )
+    if isinstance(settings.inputs, RandomInputs):
+        found.append(RANDOM_INPUTS)
+    return found
+
+
+def hides_rounding(settings: Settings, types: Collection[int]) -> bool:
+    """Whether values of low precision are looked at where they are not computed in it. ``types``: of the weights."""
+    target = settings.target
+    if not settings.checker.looks_at_values or not isinstance(target, OnnxRuntimeBackend):
+        return False
+    stored = not {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}.isdisjoint(types)
+    shown = target.rounding in (Rounding.on, Rounding.strict)
+    return stored and not shown and target.providers == ["CPUExecutionProvider"]
+
+
+def inferred_types(
+    settings: Settings, graph: Graph, store: Store, recorded: Recorded, pool: Pool, warnings: list[str]
+) -> dict[str, onnx.TypeProto]:
+    """Return what shape inference knows, if recording left anything open."""
+    mode = settings.cut.shapes
+    known = set(recorded.values[0]) if recorded.values else set()
+    tensors = {name for node in graph.nodes for name in node.outputs}
+    if mode is ShapeInference.off or not tensors - known:
+        return {}
+    out = store.folder / "inferred.onnx"
+    reply = pool.call(
+        "infer_shapes",
+        {"model": str(store.structure), "mode": mode.value, "shapes": dict(settings.inputs.shapes), "out": str(out)},
+        timeout=settings.workers.timeout,
+        memory_mb=settings.workers.memory_mb,
+    )
+    if reply.value is None:
+        why = reply.failure.message if reply.failure else reply.death
+        warnings.append(f"cut.shapes={mode.value} failed: {why}")
+        return {}
+    if reply.value["warning"]:
+        warnings.append(reply.value["warning"])
+    return read_types(out)
+
+
+def clean_up(folder: Path, artifacts: Path, budget_mb: int) -> None:
+    """Remove what only the run itself needed; large candidates that were kept stay with their weights, in a budget."""
+    remove(folder)
+    for name in ("inputs", "values", "target"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    store = folder / "store"
+    if store.is_dir() and not store.is_symlink():
+        leave_affordable(Store(store), artifacts, budget_mb)
+    for empty in (store, *(folder / "checks").glob("*")):
+        if empty.is_dir() and not any(empty.iterdir()):
+            empty.rmdir()

@@ -1,0 +1,256 @@
+"""The parent of a converted model, `reference.model`: read, run, and asked what the child's tensors should hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner.candidate import Sample
+from runner.checkers.compare_values import compare
+from runner.checkers.tolerances import Rules, rules_of
+from runner.errors import UsageError
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
+from runner.model.nested.bodies import HoistError, kind_of
+from runner.model.nested.hoist import hoist
+from runner.model.values.recorded import TensorFile
+from runner.reference.body_values import Level, in_place, ordered_bodies
+from runner.reference.good_values import UnfitError, cast
+from runner.reference.lineage import Lineage, ParentValues, RecordedModel, matched_inputs, read_map
+from runner.reference.models import ingest, recorder, recording_backend
+from runner.reference.recording import Recorded
+from runner.samples.declared_inputs import Declared, declared
+from runner.schema.backend import BackendSettings, map_of
+from runner.schema.root import Settings
+from runner.text import listed
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """What a parent leaves to its child.
+
+    ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``matched``:
+    how many tensors were matched by map, name, value, position, and how many have no partner (``none``). ``origins``:
+    the name of the parent's node that makes what a node of the child makes, by its name. ``parent``: as it ran.
+    """
+
+    recorded: Recorded
+    digest: str
+    matched: Mapping[str, int]
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+    parent: RecordedModel
+
+
+def inherit(
+    settings: Settings,
+    graph: Graph,
+    store: Store,
+    samples: Sequence[Mapping[str, TensorFile]],
+    pool: Pool,
+    folder: Path,
+    parent: tuple[Graph, Store] | None = None,
+) -> Inherited:
+    """Run both models of a child and its parent and return what the child's tensors should hold, for each sample.
+
+    ``graph``, ``store``: the child. ``samples``: values of its inputs. ``parent``: None: it is read. Raises UsageError
+    where the two have nothing to do with each other, and for what is wrong with the parent or the map.
+    """
+    if parent is None:
+        path, theirs = Path(settings.reference.model or "").expanduser().absolute(), Store(folder / "store")
+        sha256 = ingest("reference.model", path, theirs, settings, pool)["sha256"]
+        other = Graph.load(theirs.structure)
+    else:
+        (other, theirs), sha256 = parent, ""
+    told = read_map(map_of(settings.reference), graph, other)
+    types = declared(other)
+    inputs = matched_inputs(declared(graph), types, told)
+    feeds = _fed(settings, types, inputs, samples, folder)
+    ran = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
+    elder = RecordedModel(other, theirs, ran.values)
+    child = _run(settings, graph, store, pool, folder / "child", samples)
+    rules = rules_of(settings.checker)
+    lineage = Lineage(
+        RecordedModel(graph, store, child.values),
+        elder,
+        told,
+        inputs,
+        lambda one, place, values: _run(settings, one, store, pool, place, values),
+        lambda mine, good: not any(compare(mine, good, one).fails() for one in rules.of_output(good.name)),
+        folder,
+    )
+    found = lineage.descend()
+    recorded = replace(
+        ran,
+        values=found.values,
+        partners=frozenset(found.partners),
+        unfit=found.unfit,
+        wrong=found.wrong,
+        error=_error(graph.outputs, child, found, rules),
+        seconds=ran.seconds + child.seconds,
+    )
+    said, origins = _said(graph, found), _origins(graph, other, found)
+    return Inherited(recorded, _digest(sha256, found), found.counted(), origins, said, elder)
+
+
+def inherit_inside(
+    settings: Settings, above: Inherited, owner: str, graph: Graph, store: Store, pool: Pool, folder: Path
+) -> Inherited:
+    """Return what a parent tells of a child in which a body stands in its owner's place: the same body stands so in it.
+
+    ``above``: what it tells of the child as it was. ``owner``: the child's. Raises HoistError where that is not known.
+    """
+    elder = above.parent
+    level = Level(elder.graph, elder.store, Recorded(elder.values), {})
+    owners = [node.index for node in elder.graph.nodes if node.name == above.origins.get(owner)]
+    inner = [body for body in ordered_bodies(level, owners) if in_place(level, body)]
+    if not owners or (kind_of(elder.graph, owners[0]) is not None and not inner):
+        raise HoistError(f"what is inside {owner} is not known: reference.model has no partner for it")
+    other = Graph.of(hoist(elder.graph, inner[0], types=level.all_types).model) if inner else elder.graph
+    samples = [{name: one[name] for name in graph.inputs if name in one} for one in above.recorded.values]
+    folder.mkdir(parents=True)
+    return inherit(settings, graph, store, samples, pool, folder, (other, elder.store))
+
+
+def whole_samples(
+    settings: Settings, graph: Graph, pool: Pool, samples: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> tuple[Sample, ...]:
+    """Return samples for a model that stays whole, with what a parent of its own is fed in their place.
+
+    Raises UsageError where the two have nothing to do with each other, unless the check runs code of the user's: that
+    may need no reference.
+    """
+    given, parent = settings.model, settings.reference.model
+    alone = tuple(Sample(sample) for sample in samples)
+    if not samples or settings.target.model or not given or not parent or same_file(given, parent):
+        return alone
+    try:
+        store = Store(folder / "store")
+        ingest("reference.model", Path(parent).expanduser().absolute(), store, settings, pool)
+        other = Graph.load(store.structure)
+        types = declared(other)
+        inputs = matched_inputs(declared(graph), types, read_map(map_of(settings.reference), graph, other))
+        feeds = _fed(settings, types, inputs, samples, folder)
+    except UsageError as error:
+        if not settings.checker.runs_own_code:
+            raise
+        log.info("reference.model: %s", error)
+        return alone
+    finally:
+        shutil.rmtree(folder / "store", ignore_errors=True)
+    return tuple(replace(one, reference=fed) for one, fed in zip(alone, feeds, strict=True))
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two paths, as the user wrote them, are those of one file."""
+    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+
+
+def _fed(
+    settings: Settings,
+    types: Mapping[str, Declared],
+    inputs: Mapping[str, str],
+    samples: Sequence[Mapping[str, TensorFile]],
+    folder: Path,
+) -> list[Mapping[str, TensorFile]]:
+    """Return for each sample what the parent is fed. ``types``: of its inputs; ``inputs``: the child's by these."""
+    dtypes = {name: one.dtype for name, one in types.items()}
+    feeds: list[Mapping[str, TensorFile]] = []
+    for number, sample in enumerate(samples):
+        named = {name: sample[mine] for name, mine in inputs.items()}
+        try:
+            feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
+        except UnfitError as error:
+            raise UsageError(
+                f"reference.model={settings.reference.model}: its input {error}, so it cannot run on the model's "
+                "inputs. Give such that both models can hold: inputs.ranges='{name: [least, largest]}' or inputs=files"
+            ) from None
+    return feeds
+
+
+def _run(
+    settings: Settings,
+    graph: Graph,
+    store: Store,
+    pool: Pool,
+    folder: Path,
+    samples: Sequence[Mapping[str, TensorFile]],
+) -> Recorded:
+    """Run a graph of the child's, on the reference if it is at home in the same installation, else on the target.
+
+    What the one cannot run is given to the other.
+    """
+    sides: list[BackendSettings] = [recording_backend(settings), settings.target]
+    if not settings.target.holds_inner_values:
+        sides.pop()
+    elif settings.reference.python != settings.target.python:
+        sides.reverse()
+    first = recorder(settings, sides[0], graph, store, pool, folder / "first").record(samples)
+    if not first.unrunnable or sides[0].to_json() == sides[-1].to_json():
+        return first
+    left = [node.index for node in graph.nodes if any(not set(node.outputs) <= one.keys() for one in first.values)]
+    second = recorder(settings, sides[-1], graph, store, pool, folder / "second").record(first.values, left)
+    return replace(second, seconds=first.seconds + second.seconds)
+
+
+def _error(outputs: Sequence[str], child: Recorded, found: ParentValues, rules: Rules) -> float:
+    """Return how wrong the worst output of a child is where all its tensors are shown, in tolerances."""
+    differences = (
+        compare(mine[name], good[name], rule)
+        for mine, good in zip(child.values, found.values, strict=True)
+        for name in outputs
+        if name in found.partners and name in mine and name in good
+        for rule in rules.of_output(name)
+    )
+    return max((math.inf if one.kind not in ("", "mismatch") else one.rank()[1] for one in differences), default=0.0)
+
+
+def _digest(sha256: str, found: ParentValues) -> str:
+    pairs = sorted((name, one.tensor) for name, one in found.partners.items())
+    return hashlib.sha256(json.dumps([sha256, pairs]).encode()).hexdigest()
+
+
+def _origins(graph: Graph, other: Graph, found: ParentValues) -> dict[str, str]:
+    """Return the parent's node by the child's that makes the same."""
+    makers = {
+        node.name: other.producers.get(found.partners[name].tensor)
+        for node in reversed(graph.nodes)
+        for name in reversed(node.outputs)
+        if name in found.partners
+    }
+    return {name: other.nodes[index].name for name, index in makers.items() if index is not None}
+
+
+def _said(graph: Graph, found: ParentValues) -> tuple[str, ...]:
+    """Say how the tensors were matched: in the log, and as a warning where it is not simply by name."""
+    counts = found.counted()
+    total = sum(counts.values())
+    parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
+    text = f"reference.model: of {total} tensors of the model {', '.join(parts) or 'none'} matched"
+    if found.alone:
+        text += f"; {len(found.alone)} have no partner ({listed(found.alone)}) and are not judged"
+    if found.wrong:
+        log.info(
+            "on good values, with the reference's runtime, %d nodes are not right: %s",
+            len(found.wrong),
+            listed(found.wrong),
+        )
+    said = []
+    if found.alone or counts["value"] or counts["position"]:
+        said.append(text)
+    else:
+        log.info("%s", text)
+    if unfit := [name for name in found.unfit if name in graph.producers]:
+        said.append(f"there is no good value to cut at {listed(unfit)}: {found.unfit[unfit[0]]}")
+    if missing := [name for name in graph.outputs if name not in found.partners]:
+        said.append(f"reference.model has no partner for the outputs {listed(missing)}: they are not judged")
+    return tuple(said)

@@ -1,0 +1,267 @@
+"""Pairs of tensors of two related models, and how their matching sees each of these: by structure, not by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property, partial
+
+from runner.model.graph.graph_index import Graph, Node
+from runner.reference.fingerprints import CLEARLY, TWINS, Fingerprint, FingerprintIndex, Weights, agree, distance
+
+# what goes in comes out: the tensor before and the one after are the same for a matching
+_HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
+PRODUCTS = frozenset({"MatMul", "Gemm"})
+"""One product with a matrix, however it is written."""
+_QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+
+
+class How(str, Enum):
+    """What told the partner of a tensor."""
+
+    map = "map"
+    name = "name"
+    value = "value"
+    position = "position"
+
+
+@dataclass(frozen=True)
+class Partner:
+    """A tensor of the parent, and what told it. ``reshaped``: the child has its elements in another shape."""
+
+    tensor: str
+    how: How
+    reshaped: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class FingerprintedGraph:
+    """A model, what its tensors hold (``prints``, as far as it is known), and its weights."""
+
+    graph: Graph
+    prints: Mapping[str, Fingerprint]
+    weights: Weights
+
+    @cached_property
+    def roots(self) -> Mapping[str, str]:
+        """For each tensor that is another one handed on (cast, quantized and back), the first of these."""
+        found: dict[str, str] = {}
+        for node in self.graph.nodes:
+            if self.hands_on(node):
+                source = node.inputs[0]
+                if node.op_type == _DEQUANTIZE:
+                    source = self.graph.nodes[self.graph.producers[source]].inputs[0]
+                found[node.outputs[0]] = found.get(source, source)
+        return found
+
+    @cached_property
+    def dequantized(self) -> frozenset[str]:
+        """The tensors that are others quantized and back."""
+        return frozenset(
+            name for name in self.roots if self.graph.nodes[self.graph.producers[name]].op_type == _DEQUANTIZE
+        )
+
+    def root(self, tensor: str) -> str:
+        """Return the first of the tensors that are all this one."""
+        return self.roots.get(tensor, tensor)
+
+    def hands_on(self, node: Node) -> bool:
+        """Whether the first output of a node is its first input, but for rounding."""
+        if node.op_type in ("Cast", "CastLike"):
+            ends = [self.prints[name] for name in (node.inputs[0], *node.outputs) if name in self.prints]
+            return all(one.kind == "f" for one in ends)
+        if node.op_type in _HANDED_ON:
+            return True
+        maker = self.producer(node.inputs[0]) if node.op_type == _DEQUANTIZE else None
+        return maker is not None and maker.op_type == _QUANTIZE
+
+    def reads(self, node: Node) -> tuple[str, ...]:
+        """Return the tensors that a node reads, those left out that no data reaches unless all are such."""
+        known = tuple(self.root(name) for name in node.inputs if name not in self.graph.data_independent)
+        return known or tuple(self.root(name) for name in node.inputs if name in self.graph.producers)
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[tuple[Node, int], ...]]:
+        """For each root, who reads it (or what hands it on), and as the how-manieth of what it reads."""
+        found: dict[str, list[tuple[Node, int]]] = {}
+        for node in self.graph.nodes:
+            if not self.hands_on(node):
+                for slot, name in enumerate(node.inputs):
+                    found.setdefault(self.root(name), []).append((node, slot))
+        return {name: tuple(readers) for name, readers in found.items()}
+
+    @cached_property
+    def by_work(self) -> Mapping[tuple[str, ...], list[Node]]:
+        """The nodes by their operator and what they read, in whatever order."""
+        found: dict[tuple[str, ...], list[Node]] = {}
+        for node in self.graph.nodes:
+            if node.outputs and not self.hands_on(node):
+                found.setdefault((operator(node), *sorted(self.reads(node))), []).append(node)
+        return found
+
+    def producer(self, tensor: str) -> Node | None:
+        """Return the node that makes a tensor."""
+        index = self.graph.producers.get(tensor)
+        return None if index is None else self.graph.nodes[index]
+
+    def depends(self, tensor: str, other: str) -> bool:
+        """Whether one tensor depends on another."""
+        first = self.graph.producers.get(other, -1)
+        seen: set[int] = set()
+        waiting = [self.graph.producers.get(tensor, -1)]
+        while waiting:
+            index = waiting.pop()
+            # nodes stand in an executable order: none at or before the other one's depends on it
+            if index > first and index not in seen:
+                seen.add(index)
+                if other in self.graph.nodes[index].inputs:
+                    return True
+                waiting += self.graph.parents[index]
+        return False
+
+    # ---- what tensors hold
+
+    @cached_property
+    def by_value(self) -> FingerprintIndex:
+        """The tensors that nodes make, to be found by what they hold."""
+        return FingerprintIndex({name: self.prints[name] for name in self.graph.producers if name in self.prints})
+
+    def constant(self, name: str) -> Fingerprint | None:
+        """Return what a tensor holds that no data reaches."""
+        if name in self.graph.initializers:
+            return self.weights.get(name)
+        held = self.prints.get(name)
+        return held.first if held and name in self.graph.data_independent else None
+
+    def weights_of(self, node: Node) -> list[Fingerprint]:
+        """Return what a node reads that no data reaches, as far as it can be told from others."""
+        held = [self.constant(name) for name in node.inputs if name in self.graph.data_independent]
+        return [one for one in held if one is not None and one.telling]
+
+    @cached_property
+    def _constants(self) -> FingerprintIndex:
+        names = {name for node in self.graph.nodes for name in node.inputs if name in self.graph.data_independent}
+        return FingerprintIndex({name: one for name in sorted(names) if (one := self.constant(name))})
+
+    def reading(self, held: Fingerprint) -> list[tuple[Node, str]]:
+        """Return the nodes that read such a constant, and what it is called."""
+        return [
+            (self.graph.nodes[index], name)
+            for _, names in self._constants.near(held)
+            for name in names
+            for index in self.graph.readers.get(name, ())
+        ]
+
+
+@dataclass
+class EqualValues:
+    """The parent's tensors by what they hold.
+
+    Of several that hold the same numbers it does not matter which is taken: one that the same operator makes, and that
+    is no tensor's partner. ``taken``: partners; it grows only, but for ``start``.
+    """
+
+    parent: FingerprintedGraph
+    taken: set[str] = field(default_factory=set)
+    _near: dict[str, list[tuple[float, tuple[str, ...]]]] = field(default_factory=dict)
+    _rivals: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+    _ranked: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _passed: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def start(self, taken: set[str]) -> None:
+        """Forget which tensors were partners."""
+        self.taken = taken
+        self._passed.clear()
+
+    def find(self, tensor: str, held: Fingerprint, kind: str) -> str | None:
+        """Return what holds what a tensor of the child does; ``kind``: the operator that makes that."""
+        if tensor not in self._rivals:
+            self._rivals[tensor] = self._nearest(tensor, held)
+        found = [self._foremost(names, kind) for names in self._rivals[tensor]]
+        return min(found, key=partial(self._preference, kind), default=None)
+
+    def find_below(self, known: str, tensor: str, held: Fingerprint, kind: str) -> str | None:
+        """Return what holds this and depends on the parent's tensor ``known``."""
+        found = [one for names in self._nearest(tensor, held, known) for one in names]
+        return min(found, key=partial(self._preference, kind), default=None)
+
+    def _nearest(self, tensor: str, held: Fingerprint, known: str | None = None) -> list[tuple[str, ...]]:
+        if tensor not in self._near:
+            self._near[tensor] = self.parent.by_value.near(held)
+        prints, rivals, limit = self.parent.prints, list[tuple[str, ...]](), TWINS
+        for far, alike in self._near[tensor]:
+            if rivals and far > limit:
+                break
+            names = alike if known is None else tuple(one for one in alike if self.parent.depends(one, known))
+            if not rivals:
+                limit = max(CLEARLY * far, TWINS)
+            elif names and distance(prints[names[0]], prints[rivals[0][0]]) > TWINS:
+                return []
+            rivals += [names] if names else []
+        return rivals
+
+    def _foremost(self, names: tuple[str, ...], kind: str) -> str:
+        if len(names) == 1:
+            return names[0]
+        key = names[0], kind
+        if key not in self._ranked:
+            made = {name: self.parent.producer(name) for name in names}
+            same = [name for name, node in made.items() if node and operator(node) == kind]
+            self._ranked[key] = sorted(same or names, key=self.parent.graph.producers.__getitem__)
+        ranked, at = self._ranked[key], self._passed.get(key, 0)
+        while at < len(ranked) and ranked[at] in self.taken:
+            at += 1
+        self._passed[key] = at  # nobody goes this way twice
+        return ranked[at] if at < len(ranked) else ranked[0]
+
+    def _preference(self, kind: str, name: str) -> tuple[bool, bool, int]:
+        node = self.parent.producer(name)
+        return not node or operator(node) != kind, name in self.taken, node.index if node else -1
+
+
+def operator(node: Node) -> str:
+    """Return the operator with its domain; that of a quantized one is the real one's."""
+    name = node.op_type
+    if node.domain in ("", "com.microsoft") and name.startswith("QLinear"):
+        return name.removeprefix("QLinear")
+    return f"{node.domain}:{name}" if node.domain else name
+
+
+def with_same_weights(node: Node, mine: list[Fingerprint], parent: FingerprintedGraph) -> Node | None:
+    """Return the one node of the parent with the operator of a child's and the weights ``mine``; None: there is none.
+
+    A product with a matrix may be written in another way.
+    """
+    reading = dict(parent.reading(mine[0])) if mine else {}
+    alike = [one for one in reading if operator(one) == operator(node) and _agree(mine, parent.weights_of(one))]
+    if not alike and node.op_type in PRODUCTS:
+        alike = [one for one, name in reading.items() if one.op_type in PRODUCTS and name in one.inputs[1:2]]
+    return alike[0] if len(alike) == 1 else None
+
+
+def made_with(parent: FingerprintedGraph, node: Node, partner: Node) -> Node | None:
+    """Return what makes in the parent what a node of the child does, where ``partner`` has its weights.
+
+    That is ``partner``; or the addition after it, where only the child's product has a bias.
+    """
+    if len(node.inputs) == len(partner.inputs) or node.op_type not in PRODUCTS:
+        return partner
+    readers = parent.readers.get(partner.outputs[0], ())
+    found = [one for one, _ in readers if len(readers) == 1 and one.op_type == "Add" and len(node.inputs) > 2]
+    return found[0] if found else None
+
+
+def _agree(mine: list[Fingerprint], theirs: list[Fingerprint]) -> bool:
+    return len(mine) == len(theirs) and all(agree(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def reshaped(child: FingerprintedGraph, parent: FingerprintedGraph) -> bool:
+    """Whether the child's outputs have other shapes than the parent's: then no shape says what belongs together."""
+    mine, theirs = child.graph.outputs, parent.graph.outputs
+    named = [(name, name) for name in mine if name in theirs]
+    for name, partner in named or (zip(mine, theirs, strict=True) if len(mine) == len(theirs) == 1 else ()):
+        one, other = child.prints.get(name), parent.prints.get(partner)
+        if one and other and one.kind == other.kind and one.shapes != other.shapes:
+            return True
+    return False

@@ -1,0 +1,392 @@
+"""Sections of a report that a kind of run adds: layers, passes, releases, workarounds, inspection, bugs.
+
+The section of a report that says which tensors are wrong, and which of them first.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from runner.report.markup import block, bullets, code, section, some, table
+from runner.report.markup import text as as_text
+from runner.text import counted, one_line
+
+_MARKING = {
+    "same": "Marked as outputs or not: the model's own outputs are the same.",
+    "hides": "Marking tensors as outputs makes the failure go away; what is told was seen with marks that do not.",
+    "changes": "Marking tensors as outputs changes the model's own outputs by more than the check allows.",
+    "breaks": "Marking tensors as outputs makes the model fail, which passes without; what is told may be their doing.",
+}
+
+_LEFT = {
+    "hidden": "Their mark alone hides the failure",
+    "unanswered": "With their mark there is no answer",
+    "not_asked": "Not asked about",
+}
+NON_FINITE = ("nan", "inf")
+NOT_FINITE = "not finite"
+"""The kind of a tensor that overflows on the reference as well."""
+NOT_COMPARED = "nothing compared"
+"""What stands for the error of a tensor without elements, or all of whose elements were left out."""
+_KINDS = {"nan": "NaN", "inf": "Inf", "shape": "another shape", NOT_FINITE: "NaN or Inf"}
+
+
+def layers_section(layers: Mapping[str, Any] | None, *, failing: bool = True) -> str:
+    """Return the section; "" where tensors were not compared. ``failing``: whether the model as it is fails."""
+    if not layers:
+        return ""
+    first, largest, said = layers["first_bad"], layers["largest_own"], []
+    if first:
+        said += [] if failing else ["The model as it is does not fail by this check."]
+        said += [f"First wrong tensor: {_made(first)}, {size_of(first, 'error')}.", _MARKING[layers["marking"]]]
+        said += [] if first["own"] is None else [f"Its own error: {size_of(first, 'own')}."]
+    if largest:
+        said.append(f"Largest error of its own: {ending_in(largest)}{_made(largest)}, {size_of(largest, 'own')}.")
+    if layers.get("own_unknown"):
+        said.append(f"The own errors are not known: {as_text(layers['own_unknown'])}.")
+    said += [f"{word}: {some(layers[key])}." for key, word in _LEFT.items() if layers.get(key)]
+    if layers["suspects"]:
+        said.append(f"What to extract next: {some(layers['suspects'])}.")
+    files = ", ".join(map(code, layers["files"]))
+    said.append(f"{counted(layers['tensors'], 'tensor')} in {counted(layers['runs'], 'run')}; all of them: {files}.")
+    parts = [bullets(said)]
+    if layers["worst"]:
+        parts += ["The worst tensors:", tensors_table(layers["worst"])]
+    return section("Layer by layer", "\n\n".join(parts)) + "\n\n" + outputs_section(layers["outputs"])
+
+
+def _made(found: Mapping[str, Any]) -> str:
+    return f"{code(found['tensor'])} by {code(found['node'])}"
+
+
+def ending_in(found: Mapping[str, Any]) -> str:
+    """Return what a node is the end of, where a part has too many nodes to name them."""
+    return "" if found.get("nodes", True) else "a part that ends in "
+
+
+def kind_of(row: Mapping[str, Any]) -> str:
+    """Return how a tensor is wrong: where nothing but NaN or Inf differs, on whatever side, these."""
+    differing = [key for key in NON_FINITE if len(set(row.get(key) or ())) > 1]
+    return differing[0] if differing and not row["error"] else row["kind"] or NOT_FINITE
+
+
+def size_of(found: Mapping[str, Any], key: str) -> str:
+    """Return an error in words; the size of one that is no matter of size says nothing."""
+    return _KINDS.get(found["kind"]) or f"{found[key]:.3g} of its range"
+
+
+def outputs_section(rows: Sequence[Mapping[str, Any]], form: str = "") -> str:
+    """Return the section on the model's outputs; "" where none were compared. ``form``: what was made of it, if any."""
+    return section(f"The model's outputs{f', {as_text(form)}' if form else ''}", tensors_table(rows))
+
+
+def tensors_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a row for each tensor."""
+    top = any("top1" in row for row in rows)
+    head: tuple[str, ...] = (
+        "tensor",
+        "error",
+        "allowed",
+        "max",
+        "mean",
+        "p99",
+        "SQNR dB",
+        "PSNR dB",
+        "cosine",
+        "NaN",
+        "Inf",
+        "range",
+    )
+    head += ("own",) if any("own" in row for row in rows) else ()
+    head += ("top-1", "top-5") if top else ()
+    return table(head, [_cells(row, head) for row in rows], names=1)
+
+
+def _cells(row: Mapping[str, Any], head: Sequence[str]) -> list[str]:
+    kind = _KINDS.get(kind_of(row)) if row["bad"] else None if row.get("compared", True) else NOT_COMPARED
+    nothing = None in (row.get("range") or ())  # no elements that are finite on both sides
+    cells = [row["tensor"], *([kind, ""] if kind else [_number(row.get(key)) for key in ("error", "limit")])]
+    cells += ["" if nothing else _number(row.get(key)) for key in ("max", "mean", "p99", "sqnr", "psnr", "cosine")]
+    cells += [_sides(row.get(key), str) for key in ("nan", "inf")]
+    cells.append(_sides(row.get("range"), _range))
+    cells += [_number(row.get("own"))] if "own" in head else []
+    return cells + ([_number(row.get(key)) for key in ("top1", "top5")] if "top-1" in head else [])
+
+
+def _sides(pair: Sequence[Any] | None, shown: Any) -> str:
+    """Return what the target has, and the reference's behind it where that is another."""
+    if not pair:
+        return ""
+    mine, theirs = map(shown, pair)
+    return mine if mine == theirs else f"{mine} ({theirs})"
+
+
+def _range(ends: Sequence[float] | None) -> str:
+    return "none" if ends is None else f"{ends[0]:.3g} to {ends[1]:.3g}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else ""
+
+
+# The section of a report that says which optimizations a failure needs, and how they are turned off.
+
+_OF_A_SESSION = frozenset({"disabled_optimizers", "session_options", "config_entries"})
+OFF_ALONE: Mapping[str, str] = {
+    "fail": "the whole model still fails; another one does its part",
+    "different": "the whole model fails otherwise",
+    "unresolved": "not known",
+    "pass": "not sure",  # a flaky check has passed too few times
+}
+
+
+def passes_section(passes: Mapping[str, Any] | None, minimality: str | None) -> str:
+    """Return the section; "" where no passes were searched. ``minimality``: whether each is shown to be needed."""
+    if not passes:
+        return ""
+    needed = ", ".join(map(code, passes["needed"]))
+    heals = [f"Off, with all others on, the whole model passes: {', '.join(map(code, one))}" for one in passes["heals"]]
+    healed = {one[0] for one in passes["heals"] if len(one) == 1}
+    others = [
+        f"{code(name)} alone off, with all others on: {OFF_ALONE.get(outcome, outcome)}"
+        for name, outcome in passes["alone_off"].items()
+        if name not in healed
+    ]
+    shown = "Needed for the failure" if minimality == "1-minimal" else "Enough for the failure; not all may be needed"
+    parts = [bullets([f"{shown}, with the rest of {passes['asked']} off: {needed}", *heals, *others])]
+    if session := session_code(passes["settings"]):
+        parts += ["The first of these, off in a program of your own:", block(session, "python")]
+    if passes["overrides"]:
+        parts += ["The same for Winnow:", block(shlex.join(passes["overrides"]), "sh")]
+    return section("What has to be on", "\n\n".join(parts))
+
+
+def session_code(settings: Mapping[str, Any]) -> str:
+    """Return Python that makes a session of ONNX Runtime with these settings; "" where they are another runtime's."""
+    if not settings or not {*settings} <= _OF_A_SESSION:
+        return ""
+    lines = ["options = onnxruntime.SessionOptions()"]
+    lines += [f"options.{name} = {value}" for name, value in settings.get("session_options", {}).items()]
+    entries = settings.get("config_entries", {}).items()
+    lines += [f"options.add_session_config_entry({name!r}, {value!r})" for name, value in entries]
+    disabled = settings.get("disabled_optimizers")
+    more = f", disabled_optimizers={disabled!r}" if disabled else ""
+    return "\n".join([*lines, f"session = onnxruntime.InferenceSession(path, options{more})"])
+
+
+# The section of a report that says in which releases of a package the failure is there.
+
+
+def releases_section(releases: Mapping[str, Any] | None) -> str:
+    """Return the section; "" where no releases were asked."""
+    if not releases:
+        return ""
+    rows = [(one["version"], one["outcome"], one["reason"]) for one in releases["asked"]]
+    parts = [table((str(releases["package"]), "", ""), rows)]
+    if releases["not_asked"]:
+        parts.append(as_text(f"Not asked: {', '.join(releases['not_asked'])}."))
+    if good := releases["good_after"] or releases["good_before"]:
+        parts += [
+            "A release without it:",
+            block(shlex.join(["pip", "install", f"{releases['package']}=={good}"]), "sh"),
+        ]
+    return section("Releases", "\n\n".join(parts))
+
+
+# The section of a report that says what keeps a failure away, how that was shown, and what it costs.
+
+
+def workarounds_section(workarounds: Sequence[Mapping[str, Any]]) -> str:
+    """Return the section; "" where nothing was tried."""
+    if not workarounds:
+        return ""
+    head = ("kind", "what", "passes", "inputs", "time", "why not")
+    parts = [table(head, [_row(one) for one in workarounds])]
+    for one in workarounds:
+        if not one["passes"]:
+            continue
+        parts.append(as_text(f"{one['kind']}, {one['what']}:"))
+        if one["code"]:
+            parts.append(block(one["code"], "sh" if one["kind"] == "release" else "python"))
+        if one["overrides"]:
+            parts += ["For Winnow:", block(shlex.join(one["overrides"]), "sh")]
+    return section("Workarounds", "\n\n".join(parts))
+
+
+def shown(one: Mapping[str, Any]) -> str:
+    """Return how a workaround was shown to help, where, and what it costs, as far as a clock can tell."""
+    samples, ratio = one["samples"], (one.get("latency") or {}).get("ratio")
+    where = f" {one['where']}" if one.get("where") else ""
+    slower = "as fast as without" if ratio and 0.9 < ratio < 1.1 else f"{ratio or 0:.1f} times as long as without"
+    cost = f", {slower}" if ratio else ""
+    return f"{samples['passed']} of {samples['of']} {samples['kind']} inputs pass{where}{cost}"
+
+
+def left_out(workarounds: Iterable[Mapping[str, Any]]) -> str:
+    """Return why some could not be tried, the first reason and whether there are more; "" where all were."""
+    reasons = list(dict.fromkeys(one_line(one.get("why_not")) for one in workarounds if not was_tried(one)))
+    return f"{reasons[0]}{' (others for other reasons: REPORT.md)' * (len(reasons) > 1)}" if reasons else ""
+
+
+def was_tried(one: Mapping[str, Any]) -> bool:
+    """Whether a workaround could be tried; a result of an earlier version does not say, and counts as tried."""
+    return one.get("tried") is not False
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    samples, latency = one["samples"], one["latency"]
+    where = f" {one['where']}" if one.get("where") else ""
+    inputs = f"{samples['passed']} of {samples['of']} {samples['kind']}{where}" if one["passes"] else ""
+    answer = "yes" if one["passes"] else "no" if was_tried(one) else "could not be tried"
+    return (one["kind"], one["what"], answer, inputs, _time(latency), one["why_not"])
+
+
+def _time(latency: Mapping[str, Any] | None) -> str:
+    if not latency:
+        return ""
+    if latency["before_ms"] is None:
+        return f"{latency['after_ms']:g} ms (it does not run without)"
+    return f"{latency['before_ms']:g} ms, with it {latency['after_ms']:g} ms (times {latency['ratio']:g})"
+
+
+# What a model or an engine is made of: as the sections of a report, and as a screen of a terminal.
+
+_MOST_OPERATORS, _MOST_TENSORS, _MOST_LAYERS = 12, 6, 200
+_WAYS = ("inputs", "outputs")
+_UNITS = ("bytes", "KiB", "MiB", "GiB")
+
+
+def inspection_section(inspection: Mapping[str, Any] | None) -> str:
+    """Return the sections; "" where nothing was inspected."""
+    if not inspection:
+        return ""
+    weights, operators = inspection["weights"], inspection["operators"]
+    concerns = [(one["kind"], one["where"], one["what"]) for one in inspection["concerns"]]
+    tensors = [
+        (one["name"], way, one["dtype"], _shape(one)) for way in ("inputs", "outputs") for one in inspection[way]
+    ]
+    largest = [(one["name"], one["dtype"], _shape(one), _size(one["bytes"])) for one in weights.get("largest", ())]
+    layers = [
+        (one["name"], one["type"], one["tactic"], ", ".join(one["dtypes"])) for one in inspection.get("layers", ())
+    ]
+    sections = [
+        section("The file", table(("", ""), [row for row in _facts(inspection) if row[1]])),
+        section("Concerns", table(("kind", "where", "what"), concerns)),
+        section("Inputs and outputs", table(("tensor", "", "type", "shape"), tensors, names=1)),
+        section("Operators", table(("operator", "nodes"), list(operators.items()), names=1)),
+        section("Largest weights", table(("weight", "type", "shape", "size"), largest, names=1)),
+        section("Layers", table(("layer", "type", "tactic", "outputs"), layers[:_MOST_LAYERS], names=1)),
+    ]
+    return "\n\n".join(one for one in sections if one)
+
+
+def screen(inspection: Mapping[str, Any]) -> str:
+    """Return what a person wants to see first, in the width of the terminal."""
+    rows = [*_facts(inspection), *_tensors(inspection)]
+    rows.append(("operators", _first([f"{name} {count}" for name, count in inspection["operators"].items()])))
+    rows += [(f"! {one['kind']}", f"{one['where']}: {one['what']}") for one in inspection["concerns"]]
+    width, column = min(shutil.get_terminal_size().columns, 160), max(len(name) for name, _ in rows) + 2
+    lines = textwrap.TextWrapper(max(width, column + 20), subsequent_indent=" " * column, break_long_words=False)
+    lines.break_on_hyphens = False
+    return "\n".join(lines.fill(f"{name:<{column}}{told}") for name, told in rows if told)
+
+
+def _facts(inspection: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    weights = inspection["weights"]
+    yield "size", _size(inspection["bytes"])
+    if inspection["kind"] == "engine":
+        yield "library", inspection["library"]
+        yield "layers", str(len(inspection["layers"]))
+        yield "memory of a run", _size(inspection["memory"])
+        return
+    opsets = ", ".join(f"{name} {version}" for name, version in inspection["opsets"].items())
+    yield "opsets", f"{opsets}; IR version {inspection['ir_version']}"
+    yield "made by", inspection["producer"]
+    besides = [f"{inspection[key]} {key}" for key in ("constants", "nested") if inspection[key]]
+    yield "nodes", ", besides ".join([str(inspection["nodes"]), *([" and ".join(besides)] if besides else [])])
+    yield "functions", _first(inspection["functions"])
+    yield "tensors", ", ".join(f"{count} {name}" for name, count in inspection["dtypes"].items())
+    types = ", ".join(f"{one['count']} {name} {_size(one['bytes'])}" for name, one in weights["dtypes"].items())
+    yield "weights", f"{weights['count']} of {_size(weights['bytes'])}: {types}" if types else "none"
+    yield "parameters", f"{weights['parameters']:,}"
+    dynamic = [f"{name} {', '.join(dims)}" for name, dims in inspection["dynamic"].items()]
+    yield "dynamic", _first(dynamic) or "no input"
+
+
+def _tensors(inspection: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for way in _WAYS:
+        yield way, _first([f"{one['name']} {one['dtype']} {_shape(one)}" for one in inspection[way]], _MOST_TENSORS)
+
+
+def _first(items: Sequence[str], most: int = _MOST_OPERATORS) -> str:
+    more = len(items) - most
+    return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _shape(tensor: Mapping[str, Any]) -> str:
+    return "of any rank" if tensor["shape"] is None else f"[{', '.join(map(str, tensor['shape']))}]"
+
+
+def _size(count: int) -> str:
+    size, unit = float(count), 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{size:.1f} {_UNITS[unit]}" if unit else f"{count} bytes"
+
+
+# bugs.md, and the sections of a report that it consists of: each bug with all that its failures are known by.
+
+BUGS_NAME = "bugs.md"
+
+
+def bugs_page(bugs: Sequence[Mapping[str, Any]], apart: Sequence[str] = ()) -> str:
+    """Return bugs.md. ``apart``: failures that could not be judged, and why."""
+    failures = sum(bug["count"] for bug in bugs)
+    head = f"# {counted(len(bugs), 'bug')} in {counted(failures, 'failure')}"
+    left = section("Not judged", bullets(map(as_text, apart)))
+    return "\n\n".join(part for part in (head, bugs_section(bugs), left) if part) + "\n"
+
+
+def bugs_section(bugs: Sequence[Mapping[str, Any]]) -> str:
+    """Return a section for each bug; "" where there is none."""
+    return "\n\n".join(section(f"{number}. {as_text(bug['name'])}", _body(bug)) for number, bug in enumerate(bugs, 1))
+
+
+def _body(bug: Mapping[str, Any]) -> str:
+    hows = Counter(one["how"] for one in bug["evidence"] if one["said"])
+    signature = ": ".join(str(bug["signature"][key]) for key in ("stage", "kind") if bug["signature"].get(key))
+    items = [
+        f"{counted(bug['count'], 'failure')}: {some(bug['failures'], 12)}",
+        f"Smallest example: {code(bug['smallest'])}",
+        f"Operators: {', '.join(map(code, bug['culprit_operators']))}",
+        f"How it fails: {as_text(signature)}",
+        *(f"It passes with {as_text(one)}" for one in bug["passes"]),
+        *([f"Releases: {as_text(bug['releases'])}"] if bug["releases"] else []),
+        f"Models: {some(bug['hosts'], 12)}",
+        *([f"Winnow passes it with {', '.join(map(code, bug['workaround']))}"] if bug["workaround"] else []),
+        *([f"Why these are one bug: {', '.join(f'{n} {how}' for how, n in hows.items())}"] if hows else []),
+    ]
+    said = [f"{code(one['failure'])}: {as_text(one['said'])}" for one in bug["evidence"] if one["said"]]
+    return "\n\n".join(part for part in (bullets(items), bullets(said)) if part)
+
+
+# The section of a report that says how kept results end by now.
+
+
+def title_of_kept(strategy: str, *, found: bool, bugs: int) -> str:
+    """Return the title of a report about kept results that ended well, "" for another one."""
+    if strategy == "bugs" and found:
+        return f"{counted(bugs, 'bug')}: failures grouped by what heals them"
+    return "kept results are as expected" if strategy == "recheck" and found else ""
+
+
+def rechecked_section(rechecked: Sequence[Mapping[str, Any]]) -> str:
+    """Return the section; "" where nothing was checked again. What is not as expected comes first."""
+    rows = sorted(rechecked, key=lambda one: one["outcome"] == one["expect"])
+    cells = [(one["folder"], one["outcome"], one["expect"], one["said"]) for one in rows]
+    return section("Kept results", table(("folder", "by now", "expected", "what the check says"), cells, names=1))

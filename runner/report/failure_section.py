@@ -1,0 +1,541 @@
+"""What happens, on which runtimes, in which model: the sections that a maintainer reads.
+
+What happens, as a maintainer reads it: title, sentence, expected and actual values, what was printed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+
+from runner.files import read_plain
+from runner.judgment import Status
+from runner.model.values.dtypes import BY_NUMPY
+from runner.model.values.tensor_bytes import range_of
+from runner.report.cause_section import NOT_THE_TARGET, reservation
+from runner.report.markup import block, bullets, code, cut, section, some, table, text
+from runner.report.page.data import PageTensor, PageValues
+from runner.report.summary import Summary
+from runner.text import counted, listed, one_line, with_inside
+
+# The reduced model in a report: as text with types and shapes, weights without their values; a table of a long one.
+#
+# The text has the form of https://github.com/onnx/onnx/blob/main/docs/Syntax.md; what each node gives is a comment.
+
+MOST_LINES = 60
+"""A model of more lines is a table."""
+_MOST_ROWS = 200
+_LONGEST_NAME, _LONGEST_LINE = 100, 400
+_MOST_DIMS = 12
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONTAINERS = {"sequence_type": "seq", "optional_type": "optional"}
+_GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+
+
+def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str, str] | None = None) -> str:
+    """Return the section; "" where nothing was reduced. ``types``: of tensors, which the model may not declare."""
+    if summary.nodes_after is None:
+        return ""
+    size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
+    nested = f"Nested nodes kept:\n\n{_bulleted(summary.nested)}" if summary.nested else ""
+    if proto is None:
+        return section("The reduced model", _joined(size, _bulleted(summary.culprits), nested))
+    if (lines := model_text(proto, types)) is not None:
+        return section("The reduced model", _joined(size, block("\n".join(lines)), nested))
+    rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
+    more = len(proto.graph.node) - len(rows)
+    opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in proto.opset_import)
+    parts = (
+        f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.",
+        table(("node", "op", "inputs", "outputs", "attributes"), rows, names=5),
+        f"{more} more nodes are not listed." if more else "",
+        nested,
+    )
+    return section("The reduced model", _joined(*parts))
+
+
+def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> list[str] | None:
+    """Return the lines of a model as text; None where they are too many. ``known``: types, as above."""
+    if len(proto.graph.node) > MOST_LINES:
+        return None
+    opsets = ", ".join(f"{json.dumps(entry.domain)} : {entry.version}" for entry in proto.opset_import)
+    lines = [f"<ir_version: {proto.ir_version}, opset_import: [{opsets}]>"]
+    for line in _graph_lines("", "model", proto.graph, known or {}):
+        lines.append(cut(" ".join(line.splitlines()), _LONGEST_LINE))  # a name may hold line ends
+        if len(lines) > MOST_LINES:
+            return None
+    return lines
+
+
+def tensor_type(dtype: int, shape: Sequence[int]) -> str:
+    """Return the type of a tensor in the words of ONNX text."""
+    return _dtype(dtype) + _dims([*map(str, shape)])
+
+
+def type_text(kind: TypeProto) -> str:
+    """Return a type in the words of ONNX text: ``float16[1, 12, n]``, ``seq(int64[])``; "" where nothing is said."""
+    which = kind.WhichOneof("value")
+    if which in ("tensor_type", "sparse_tensor_type"):
+        tensor = getattr(kind, which)
+        if not tensor.HasField("shape"):
+            return _dtype(tensor.elem_type)
+        sizes = [
+            one.dim_param or (str(one.dim_value) if one.HasField("dim_value") else "?") for one in tensor.shape.dim
+        ]
+        return _dtype(tensor.elem_type) + _dims(sizes)
+    if which == "map_type":
+        return f"map({_dtype(kind.map_type.key_type)}, {type_text(kind.map_type.value_type)})"
+    if which in _CONTAINERS:
+        return f"{_CONTAINERS[which]}({type_text(getattr(kind, which).elem_type)})"
+    return ""
+
+
+def operator_of(node: NodeProto) -> str:
+    """Return a node's operator, with its domain unless that is ONNX's own."""
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def _graph_lines(before: str, called: str, graph: GraphProto, known: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines of a graph; ``before``: what stands before each; ``known``: types around it."""
+    weights = {one.name: _weight(one) for one in graph.initializer}
+    weights |= {one.values.name: f"sparse {_weight(one.values)}" for one in graph.sparse_initializer}
+    declared = (*graph.value_info, *graph.output, *graph.input)
+    types = {**known, **{one.name: kind for one in declared if "[" in (kind := type_text(one.type))}}
+    types |= {one.name: kind for one in declared if one.name not in types and (kind := type_text(one.type))}
+    inputs, outputs = (
+        ", ".join(f"{types.get(one.name, '')} {_name(one.name)}".strip() for one in values)
+        for values in (graph.input, graph.output)
+    )
+    yield f"{before}{called} ({inputs}) => ({outputs})"
+    if weights:
+        held = ", ".join(f"{kind} {_name(name)}" for name, kind in [*weights.items()][:_MOST_DIMS])
+        more = len(weights) - _MOST_DIMS
+        yield f"{before}   <{held}{f', and {more} more' if more > 0 else ''}>  # weights"
+    yield f"{before}{{"
+    for node in graph.node:
+        yield from _node_lines(f"{before}   ", node, types)
+    yield f"{before}}}"
+
+
+def _node_lines(before: str, node: NodeProto, types: Mapping[str, str]) -> Iterator[str]:
+    name = f"[{_name(node.name)}] " if node.name else ""
+    given = ", ".join(_attribute(one) for one in node.attribute if one.type not in _GRAPHS)
+    told = f"<{given}> " if given else ""
+    made = ", ".join(map(_name, node.output))
+    kinds = ", ".join(filter(None, (types.get(one, "") for one in node.output)))
+    line = f"{before}{name}{made} = {operator_of(node)} {told}({', '.join(map(_name, node.input))})"
+    yield f"{line}  # {kinds}" if kinds else line
+    for one in node.attribute:
+        for graph in [one.g] if one.type == AttributeProto.GRAPH else one.graphs if one.type in _GRAPHS else []:
+            yield from _graph_lines(f"{before}   ", f"{one.name}:", graph, types)
+
+
+def _weight(tensor: TensorProto) -> str:
+    return tensor_type(tensor.data_type, tensor.dims)
+
+
+def _dtype(number: int) -> str:
+    return "?" if not number else _called(TensorProto.DataType, number).strip()
+
+
+def _dims(sizes: Sequence[str]) -> str:
+    more = ", ..." if len(sizes) > _MOST_DIMS else ""
+    return f"[{', '.join(cut(size, 20) for size in sizes[:_MOST_DIMS])}{more}]"
+
+
+def _name(name: str) -> str:
+    """Return a name as ONNX text has it; line breaks and what no screen shows as escapes."""
+    short = cut(name, _LONGEST_NAME)
+    return short if _IDENTIFIER.fullmatch(short) or not short else json.dumps(short, ensure_ascii=False)
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
+def _bulleted(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_ROWS
+    return bullets([*map(code, names[:_MOST_ROWS]), *([f"{more} more; result.json has them all"] if more > 0 else [])])
+
+
+def _row(node: NodeProto) -> tuple[str, ...]:
+    inputs, outputs = (", ".join(name or "(none)" for name in names) for names in (node.input, node.output))
+    return node.name, operator_of(node), inputs, outputs, ", ".join(map(_attribute, node.attribute))
+
+
+def _attribute(attribute: AttributeProto) -> str:
+    kind = attribute.type
+    if attribute.ref_attr_name:
+        value = f"@{attribute.ref_attr_name}"
+    elif kind == AttributeProto.TENSOR:
+        value = f"{_called(TensorProto.DataType, attribute.t.data_type)}{list(attribute.t.dims)}"
+    elif kind in _GRAPHS:
+        value = "a graph"
+    elif kind == AttributeProto.STRING:
+        value = attribute.s[:40].decode("utf-8", "backslashreplace")
+    elif kind in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS):
+        whole = onnx.helper.get_attribute_value(attribute)
+        several = isinstance(whole, Sequence) and len(whole) > 8
+        value = f"[{', '.join(f'{item:g}' for item in whole[:8])}, ...]" if several else _element(whole)
+    else:
+        value = _called(AttributeProto.AttributeType, kind)
+    return f"{attribute.name}={value}"
+
+
+def _called(enumeration: Any, number: int) -> str:
+    """Return the name of a member; of a number that is none, the number: a model may hold what this ONNX does not."""
+    try:
+        return str(enumeration.Name(number)).lower()
+    except ValueError:
+        return f"type {number} "
+
+
+def _element(value: object) -> str:
+    if isinstance(value, Sequence):
+        return f"[{', '.join(_element(item) for item in value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# What a failure was seen on: the runtimes by name and version, the packages that matter, the GPU if one is used.
+
+_PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "onnxruntime": ("onnxruntime",),
+    "onnx_reference": ("onnx",),
+    "tensorrt": ("tensorrt", "tensorrt_rtx"),
+}
+"""The packages of a backend, by its name."""
+_SIDES = ("target", "reference")
+_CALLED: Mapping[str, str] = {
+    "onnxruntime": "ONNX Runtime",
+    "onnx": "the evaluator of onnx",
+    "tensorrt": "TensorRT",
+    "tensorrt_rtx": "TensorRT for RTX",
+}
+_ALWAYS = frozenset({"python", "numpy", "onnx"})
+_RUNTIME_WORDS: Mapping[str, str] = {"tensorrt": r"\b(tensorrt|trt|trtexec)\b|--trt\b", "sympy": r"\bimport sympy\b"}
+"""What names a package in the text of a check, where that is more than its own name."""
+_ROUNDS = ("on", "strict")
+"""Settings by which a model that rounds is run in place of the model itself."""
+_ON_A_GPU = re.compile(r"cuda|\btrt|tensorrt\b|--gpu", re.IGNORECASE)
+_DRIVER = Path("/proc/driver/nvidia")
+
+
+def runtime(summary: Summary, side: str, *, told_apart: bool = False) -> str:
+    """Return what runs on a side (``target``, ``reference``), by name and version; "" where no runtime does.
+
+    That it rounds after every operator, which the runtime itself does not, is said of it.
+    ``told_apart``: with what is set otherwise on the other side, where both are the same runtime.
+    """
+    name = _runtime(summary, side)
+    if not told_apart or not name or any(_runtime(summary, one) != name for one in _SIDES):
+        rounding = _backend(summary, side).get("rounding") if name else None
+        return f"{name} (rounding={rounding})" if rounding in _ROUNDS else name
+    mine, other = (_backend(summary, one) for one in (side, *(one for one in _SIDES if one != side)))
+    apart = [f"{key}={value}" for key, value in mine.items() if value != other.get(key) and _is_short(value)]
+    return f"{name} ({', '.join(apart)})" if apart else name
+
+
+def _is_short(value: object) -> bool:
+    """Whether a setting says something in a few letters; what is off or left to the runtime does not."""
+    return value not in ("", "off", "auto") and isinstance(value, (int, float, str)) and len(str(value)) < 40
+
+
+def _runtime(summary: Summary, side: str) -> str:
+    told = _backend(summary, side)
+    name = str(told.get("name", ""))
+    held = {**summary.versions, **(told.get("versions") or {})}
+    package = next(iter(_packages_of(told, held)), "")
+    if package not in _CALLED:
+        return name
+    version = str(held.get(package, "")).partition(" ")[0]
+    providers = [one if isinstance(one, str) else next(iter(one), "") for one in told.get("providers") or ()]
+    on = f" ({', '.join(providers)})" if providers and providers != ["CPUExecutionProvider"] else ""
+    return f"{_CALLED[package]}{f' {version}' if version else ''}{on}"
+
+
+def versions_section(summary: Summary, check: str = "", driver: Path = _DRIVER) -> str:
+    """Return the section. ``check``: the text of the user's check, which may name packages. ``driver``: the GPUs'."""
+    sides = (_backend(summary, side) for side in _SIDES)
+    said = "\n".join((*(f"{one.get('name')} {one.get('providers')}" for one in sides), summary.check, check))
+    rows = [*relevant(summary, check).items(), ("platform", _system())]
+    rows += _graphics(driver) if _ON_A_GPU.search(said) else []
+    return section("Versions", table(("package", "version"), rows))
+
+
+def relevant(summary: Summary, check: str = "") -> dict[str, str]:
+    """Return the versions of what took part: Python, numpy, onnx, both runtimes, and what the check names."""
+    sides = [told for side in _SIDES if (told := _backend(summary, side))]
+    used = _ALWAYS.union(*(_packages_of(told, summary.versions) for told in sides))
+    used |= set() if sides else {"onnxruntime"}
+    said = f"{summary.check}\n{check}"
+
+    def matters(package: str) -> bool:
+        own = package.removeprefix("reference.")
+        named = _RUNTIME_WORDS.get(own.removesuffix("_rtx"), rf"\b{re.escape(own)}\b")
+        return own in used or bool(re.search(named, said, re.IGNORECASE))
+
+    return {name: version for name, version in sorted(summary.versions.items()) if matters(name)}
+
+
+def _packages_of(told: Mapping[str, Any], held: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the packages of a backend; of TensorRT that of the flavor, or the one that is there."""
+    name = str(told.get("name", ""))
+    packages = _PACKAGES.get(name, (name,) if name else ())
+    if name != "tensorrt":
+        return packages
+    flavor = str(told.get("flavor", "auto"))
+    return (flavor,) if flavor in packages else tuple(one for one in packages if one in held)
+
+
+def _backend(summary: Summary, side: str) -> Mapping[str, Any]:
+    """Return the settings of a side as the context of the verdicts has them; nothing where it took no part."""
+    try:
+        told = json.loads(summary.context.get(side, "{}"))
+    except ValueError:
+        return {}
+    return told if isinstance(told, Mapping) else {}
+
+
+def _system() -> str:
+    """Return the platform as platform.platform() says it, which starts a process to ask for the processor's name."""
+    return "-".join((platform.system(), platform.release(), platform.machine(), "with", "".join(platform.libc_ver())))
+
+
+def _graphics(driver: Path) -> list[tuple[str, str]]:
+    """Return the GPUs and their driver as the system's files tell them; no library is asked, and no GPU used."""
+    models = [
+        line.partition(":")[2].strip()
+        for path in sorted(driver.glob("gpus/*/information"))
+        for line in read_plain(path).decode("utf-8", "replace").splitlines()
+        if line.startswith("Model:")
+    ]
+    found = re.search(r"Module\s.*?(\d+\.\d[\d.]*)", read_plain(driver / "version").decode("utf-8", "replace"))
+    rows = [("GPU", ", ".join(f"{models.count(one)} x {one}" for one in dict.fromkeys(models)))] if models else []
+    return rows + ([("NVIDIA driver", found[1])] if found else [])
+
+
+_COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
+_LONGEST_SAID = 80
+"""Characters of a title that are what a check printed."""
+_NOT_FINITE = ("nan", "inf")
+_WHEN: Mapping[str, str] = {"load": "when it is loaded", "build": "when it is built", "infer": "when it runs"}
+_STAGES: Mapping[str, str] = {"infer": "run"}
+_WORDS: Mapping[str, tuple[str, str]] = {
+    "nan": ("NaN in the output", "gives NaN"),
+    "inf": ("Inf in the output", "gives Inf"),
+    "mismatch": ("wrong values", "gives wrong values"),
+    "shape": ("wrong shape of an output", "gives an output of a wrong shape"),
+    "timeout": ("does not end", "does not end within the time that the check gives it"),
+    "memory": ("takes too much memory", "takes more memory than the check gives it"),
+    "death MEMORY": ("crash (bad memory access, or abort)", "crashes the process (bad memory access, or abort)"),
+    "listed exit": ("a check fails", "makes the check end with an exit code that stands for failure"),
+    "regex": ("a check fails", "makes the check print what stands for failure"),
+    "returned fail": ("a check fails", "makes the check say that it fails"),
+    "raised": ("a check fails", "makes the check raise an exception"),
+}
+"""A failure by its kind: for a title, and for a sentence about a model."""
+
+
+def title(summary: Summary, model: ModelProto | None) -> str:
+    """Return the title of a report on a part of a model that fails: what happens, on what, with which operators."""
+    signature = summary.signature or {}
+    what = signature.get("raised") or _words(signature)[0] + quoted(summary)
+    where = runtime(summary, "target")
+    about = some(operators(model)) if model and len(model.graph.node) else some(summary.culprits)
+    if summary.nested:
+        about += f" ({with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))})"
+    doubts = reservation(summary.cause), NOT_THE_TARGET.get(summary.whose or "", "")
+    reserved = "".join(f" ({said})" for said in doubts if said)
+    return f"{text(what)}{f' with {text(where)}' if where else ''}: {about}{reserved}"
+
+
+def quoted(summary: Summary) -> str:
+    """Return what a check of the user's said, for a title, after what happens; "" where it said nothing of its own."""
+    signature = summary.signature or {}
+    if signature.get("stage") != "check" or not signature.get("detail") or signature.get("raised"):
+        return ""
+    said = one_line(summary.said, _LONGEST_SAID)
+    return f': "{said}"' if said else ""
+
+
+def operators(model: ModelProto) -> list[str]:
+    """Return the operators of a model, each once."""
+    return list(dict.fromkeys(operator_of(node) for node in model.graph.node))
+
+
+def called(failure: str) -> str:
+    """Return the title of a failure that is told as its stage and kind, ``infer: nan``."""
+    stage, _, kind = failure.partition(": ")
+    return _words({"stage": stage, "kind": kind})[0]
+
+
+def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[PageTensor] = ()) -> str:
+    """Return a sentence: what the reduced model does where, and what it does elsewhere. ``tensors``: values in it."""
+    signature, told = summary.signature or {}, summary.evidence
+    size = len(model.graph.node) if model else summary.nodes_after or len(summary.culprits)
+    of = listed([code(one) for one in operators(model)], 6) if model else ""
+    subject = of if of and size == 1 else f"A model of {counted(size, 'node')}{f' ({of})' if of else ''}"
+    where, reference = (runtime(summary, side, told_apart=True) for side in ("target", "reference"))
+    named = f" in {code(str(told['output']))}" if told.get("output") else ""
+    said = f"{subject} {text(_words(signature)[1])}{named}{f' with {text(where)}' if where else ''}"
+    compared = signature.get("stage") == "compare" and reference
+    too = signature.get("kind") in _NOT_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
+    said += f", compared with {text(reference)}" if compared else ""
+    if too:
+        other = "the reference" if compared or not reference else text(reference)
+        said += f"; {other} gives NaN or Inf there as well: this part alone shows no bug of the runtime"
+    elif not compared and where and reference and (other := _elsewhere(signature, told)):
+        said += f"; {text(reference)} {other}"
+    return f"{said}."
+
+
+def failure_section(
+    summary: Summary, tensors: Sequence[PageTensor] = (), said: str = "", *, whole: bool = False
+) -> str:
+    """Return the section: expected and actual values, what was measured, and the check.
+
+    ``tensors``: values of the reduced model. ``said``: what the check printed about it. ``whole``: the failure is that
+    of the whole model, which nothing else says.
+    """
+    if not summary.signature:
+        return ""
+    measured = _measured(summary.evidence)
+    reason = str(summary.evidence.get("reason") or "") or summary.signature.get("detail", "")
+    judged = f"Judged by {code(summary.checker)}:" if summary.checker else "The check:"
+    printed = _end(said, f"{summary.signature.get('stage')}: {summary.signature.get('kind')}")
+    about = [one for one in tensors if one["differences"]][:_MOST_TENSORS]
+    odd = [one for one in tensors if one["wrong"] and (one["wrong"]["nan"] or one["wrong"]["inf"])][:_MOST_TENSORS]
+    where = runtime(summary, "target") if whole else ""
+    parts = [
+        f"{_whole(summary)} {text(_words(summary.signature)[1])}{f' with {text(where)}' if where else ''}."
+        if whole
+        else "",
+        *map(_differences, about),
+        *map(_not_finite, [] if about else odd),
+        text(measured),
+        "" if about or odd or measured or reason in said else block(reason),
+        f"It printed:\n\n{block(printed, 'text')}" if printed and not about else "",
+        f"{judged}\n\n{block(summary.check)}" if summary.check else "",
+    ]
+    shown = "Expected and actual values" if about or odd or measured else "What was seen"
+    return section(shown, "\n\n".join(part for part in parts if part))
+
+
+def _whole(summary: Summary) -> str:
+    """Return what it is that fails where a whole model does: a precision search judges what it makes of the file."""
+    context = summary.context
+    if context.get("subject.kind") != "precision":
+        return "The model"
+    failed = context.get("subject.high" if summary.status == Status.no_set_suffices else "subject.low", "")
+    return f"The model with everything in {text('Q/DQ' if failed == 'quantized' else failed)}"
+
+
+def _words(signature: Mapping[str, str]) -> tuple[str, str]:
+    """Return a failure for a title, and for a sentence about the model."""
+    stage, kind = signature.get("stage", ""), signature.get("kind", "") or "failure"
+    if kind in _WORDS:
+        return _WORDS[kind]
+    if kind.startswith("error"):
+        named = kind.rstrip(" #")  # which stands for a number at the end
+        return f"{_STAGES.get(stage, stage)} {named}", f"fails {_WHEN.get(stage, f'at the stage {stage}')} ({named})"
+    if kind.startswith("death"):
+        return f"crash ({kind.removeprefix('death ')})", f"crashes the process ({kind.removeprefix('death ')})"
+    if kind.startswith("exit"):
+        return f"a check fails ({kind})", f"makes the check fail ({kind})"
+    return kind, f"fails ({stage}: {kind})" if stage else f"fails ({kind})"
+
+
+def _elsewhere(signature: Mapping[str, str], told: Mapping[str, Any]) -> str:
+    """Return what the reference does with the model; "" where that is not known."""
+    kind, did = signature.get("kind"), told.get("reference")
+    if did == "failed":
+        return "cannot run it either"
+    if kind in _NOT_FINITE:
+        return "gives finite values" if did == "ran" else ""
+    return "runs it" if did == "ran" else ""
+
+
+def _both(tensors: Sequence[PageTensor], told: Mapping[str, Any]) -> bool:
+    """Whether the good values hold as many NaN and Inf as the wrong ones that are told of."""
+    about = [one for one in tensors if one["name"] == told.get("output", one["name"])]
+    pairs = [(_odd(one["good"]), _odd(one["wrong"])) for one in about if one["good"] and one["wrong"]]
+    return any(wrong for _, wrong in pairs) and all(good >= wrong for good, wrong in pairs)
+
+
+def _odd(values: PageValues | None) -> int:
+    return values["nan"] + values["inf"] if values else 0
+
+
+def _measured(told: Mapping[str, Any]) -> str:
+    """Return what a comparison measured on what is handed over, in a sentence."""
+    error, limit = told.get("error"), told.get("limit")
+    if not isinstance(error, int | float) or not isinstance(limit, int | float):
+        return ""
+    words = {"max_abs": "largest difference", "max_rel": "largest relative difference"}
+    more = [f"{word} {told[key]:.4g}" for key, word in words.items() if isinstance(told.get(key), int | float)]
+    share = told.get("fraction")
+    more += [f"{share:.3g} of all elements beyond the tolerance"] if isinstance(share, int | float) and share else []
+    unit = "share of elements that differ" if told.get("exact") else "error"
+    head = f"{told['output']}: " if told.get("output") else ""
+    return f"{head}{'; '.join([f'{unit} {error:.4g}, allowed {limit:.4g}', *more])}."
+
+
+def _differences(tensor: PageTensor) -> str:
+    good, wrong = tensor["good"], tensor["wrong"]
+    kind = f", {code(_type(wrong))}" if wrong else ""
+    size = math.prod((good or wrong or {"shape": []})["shape"])
+    count = "" if tensor["differing"] is None else f"{tensor['differing']} of {size} elements differ"
+    rows = [
+        (f"[{', '.join(map(str, one['index']))}]", _number(one["good"]), _number(one["wrong"]))
+        for one in tensor["differences"][:_MOST_ELEMENTS]
+    ]
+    head = f"{code(tensor['name'])}{kind}{f': {count}' if count else ''}, the worst of them:"
+    return f"{head}\n\n{table(('index', 'expected', 'actual'), rows, names=3)}"
+
+
+def _not_finite(tensor: PageTensor) -> str:
+    """Return how much of a tensor is NaN or Inf, on either side."""
+    good, wrong = tensor["good"], tensor["wrong"]
+    if wrong is None:
+        return ""
+    mine, theirs = (_counts(side) if side else "" for side in (wrong, good))
+    ends = range_of(BY_NUMPY[wrong["dtype"]].number) if wrong["inf"] and wrong["dtype"] in BY_NUMPY else None
+    said = f"{code(tensor['name'])}, {code(_type(wrong))}, in the reduced model: {mine} among "
+    said += counted(math.prod(wrong["shape"]), "element")
+    said += f" ({wrong['dtype']} holds numbers up to {ends[1]:.6g})" if ends else ""
+    if theirs == mine:
+        return f"{said}; the reference gives as many."
+    return f"{said}; expected: {theirs}." if theirs else f"{said}."
+
+
+def _counts(values: PageValues) -> str:
+    """Return how many elements are NaN and Inf, in words."""
+    kinds = ((values["nan"], "NaN"), (values["inf"], "Inf"))
+    return " and ".join(f"{count} {kind}" for count, kind in kinds if count) or "no NaN and no Inf"
+
+
+def _type(values: PageValues) -> str:
+    return f"{values['dtype']}[{', '.join(map(str, values['shape']))}]"
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.9g}"
+
+
+def _end(said: str, name: str) -> str:
+    """Return the end of an output, where the error stands, from the start of a line; not the failure's ``name``."""
+    first, _, rest = said.partition("\n")
+    said = _COLORS.sub("", rest if first.startswith(name) else said).strip("\n")
+    if len(said) <= _MOST_SAID:
+        return said
+    tail = said[-_MOST_SAID:]
+    return f"...\n{tail.partition(chr(10))[2] or tail}"

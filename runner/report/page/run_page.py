@@ -1,0 +1,457 @@
+"""The page of a run: verdict and facts, the path of its search, commands that go on.
+
+The page of a run, of whatever kind: everything that its folder, its summary and its process know.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from onnx import ModelProto
+
+from runner import DISTRIBUTION
+from runner.candidate import Sample
+from runner.files import inside, is_plain, read_plain
+from runner.journal.kept_files import rows
+from runner.journal.replay import REPLAY_NAME
+from runner.judgment import ANSWERED, Status
+from runner.model.files.parse_without_weights import parse
+from runner.model.graph.graph_index import Graph as Index
+from runner.model.passes.lift_constants import lower_constants
+from runner.report.cause_section import NOT_THE_CAUSE, NOT_THE_TARGET, sentence
+from runner.report.markdown import REPORT_NAME
+from runner.report.markup import cut
+from runner.report.page.data import (
+    Page,
+    PageCommand,
+    PageGraph,
+    PageJob,
+    PageTensor,
+    PageTrial,
+    Row,
+    RunMaterial,
+    Section,
+)
+from runner.report.page.graph_columns import columns, types_of
+from runner.report.page.html import fitted
+from runner.report.page.markdown_sections import sections_of, title_of
+from runner.report.page.tensor_values import (
+    Reduced,
+    curve_of,
+    kept_sample,
+    layers_of,
+    reduced_of,
+    tensors,
+    types_of_rows,
+)
+from runner.report.repro.compose import rounds
+from runner.report.repro.write import REPRO_NAME
+from runner.report.summary import Summary
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from runner.text import counted, listed, without_values
+
+# What a page says first: the verdict in a sentence, what limits it, and the facts of a run.
+
+MOST_NAMES, FIRST_NAMES = 10, 3
+LONGEST, LONGEST_SENTENCE, LONGEST_NAME = 2000, 120, 160
+"""Characters of a sentence or a fact: a name in a damaged file may be megabytes long."""
+SIMULATED = "+simulated"
+"""What the version of a stand-in for TensorRT ends in."""
+
+
+CAUSES: Mapping[str, str] = {
+    "proven": "it is the cause",
+    "joint": "it is part of the cause",
+    "not proven": NOT_THE_CAUSE,
+    "untested": "whether it is the cause could not be tested",
+}
+"""Of a part that fails, by what the experiments on the whole model showed."""
+
+
+def verdict_of(summary: Summary, reduced: PageGraph | None = None) -> str:
+    """Return what was found, in one short sentence: the facts have the rest. ``reduced``: tells nodes' operators."""
+    if summary.status in ANSWERED and reduced and summary.culprits and summary.nodes_after:
+        fails = "fails" if summary.nodes_after == 1 else "fail"
+        part = f"{summary.nodes_after} of {counted(summary.nodes_before, 'node')} {fails} alone"
+        names = listed([_named(name, reduced) for name in summary.nested or summary.culprits], FIRST_NAMES)
+        cause = CAUSES.get((summary.cause or {}).get("status", ""), "")
+        return "; ".join(filter(None, (f"{part}: {names}", cause, NOT_THE_TARGET.get(summary.whose or ""))))
+    said = summary.message.replace("\n", "; ")
+    said = said if len(said) <= LONGEST_SENTENCE else cut(_first_part(said), LONGEST)
+    if summary.status in ANSWERED:
+        return said or "found"
+    ended = words(summary.status)
+    return said if said.startswith(ended) else ": ".join(filter(None, (ended, said)))
+
+
+def _first_part(said: str) -> str:
+    """Return what stands before the first semicolon that is not in brackets; before the first where none is closed."""
+    parts = said.split("; ")
+    heads = ("; ".join(parts[:count]) for count in range(1, len(parts) + 1))
+    return next((head for head in heads if head.count("(") <= head.count(")")), parts[0])
+
+
+def words(status: object) -> str:
+    """Return a status as people write it."""
+    return str(status).replace("_", " ")
+
+
+def _named(name: str, graph: PageGraph) -> str:
+    """Return a node's name with its operator, unless that is told by the name."""
+    at = graph["names"].index(name) if name in graph["names"] else -1
+    operator = graph["operators"][graph["operator"][at]] if at >= 0 else ""
+    short = cut(name, LONGEST_NAME)
+    return short if operator in short else f"{operator} {short}"
+
+
+def labels_of(summary: Summary, settings: Settings) -> list[str]:
+    """Return what limits all that a page says, in a few words each."""
+    ended = {getattr(name, "value", name) for name, count in summary.outcomes.items() if count}
+    flaky = (
+        "whole_model" in (summary.reliability or {})
+        or (summary.strategy == "repeat" and {"pass", "fail"} <= ended)
+        or (summary.status == Status.could_not_judge and "the check is flaky" in summary.message)
+    )
+    versions = [version for name, version in summary.versions.items() if "tensorrt" in name]
+    judged = settings.checker.looks_at_values and any(summary.outcomes.values())
+    found = {
+        "interrupted": summary.status == Status.interrupted,
+        "planned, not searched": summary.status == Status.planned,
+        "simulated builder": settings.target.builds_engines and any(SIMULATED in version for version in versions),
+        "low precision emulated": rounds(settings.target) and not settings.checker.runs_own_code,
+        "flaky check": flaky,
+        "from random inputs": judged and isinstance(settings.inputs, RandomInputs) and summary.nodes_before > 0,
+        "budget reached": "budget" in (summary.minimality or "") and summary.status != Status.interrupted,
+    }
+    return [label for label, holds in found.items() if holds]
+
+
+def facts_of(summary: Summary) -> list[Row]:
+    """Return the facts of a run by name, without those that there are none of."""
+    return [[name, cut(str(value), LONGEST)] for name, value in _facts(summary) if value]
+
+
+def _facts(summary: Summary) -> Iterator[tuple[str, Any]]:
+    signature, checks, seconds = summary.signature or {}, summary.checks, summary.seconds
+    yield "status", f"{words(summary.status)} (exit code {summary.exit_code})"
+    yield "result", summary.message.replace("\n", "; ")
+    yield "culprits", listed(summary.culprits, MOST_NAMES) if len(summary.culprits) > FIRST_NAMES else ""
+    whole = (summary.triage or {}).get("reproduced", {}).get("failure")  # of the file: its smallest part's may differ
+    told = ": ".join(signature[key] for key in ("stage", "kind", "raised", "detail") if signature.get(key))
+    yield "failure", whole or told
+    yield "seen", summary.seen
+    yield "check", summary.check
+    yield "model", summary.input_model
+    kept = "raised" if summary.precision and not summary.triage else "kept"  # a triage keeps the part that fails
+    yield kept, f"{summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after is not None else ""
+    yield "nested nodes kept", listed(summary.nested, MOST_NAMES)
+    stopped = summary.status == Status.interrupted  # by somebody, and not by a budget
+    yield "minimality", "; ".join(part for part in (not stopped and summary.minimality, summary.tried) if part)
+    paid = {
+        "to search": checks.search,
+        "to make it smaller in other ways": checks.refine,
+        "to show the cause": checks.cause,
+        "to trust the answer": checks.trust,
+        "reused": checks.reused,
+    }
+    yield "checks", ", ".join(f"{count} {what}" for what, count in paid.items() if count)
+    counts = ((getattr(name, "value", name), count) for name, count in summary.outcomes.items())
+    yield "outcomes", ", ".join(f"{count} {name}" for name, count in counts)
+    yield "not known", "; ".join(f"{reason} ({count})" for reason, count in summary.unresolved.items())
+    yield "seconds", f"{seconds.total:.1f}, of which {seconds.checking:.1f} in checks" if seconds.total else ""
+    yield "memory", ", ".join(f"{name} {size:.0f} MiB" for name, size in summary.peak_rss_mb.items() if size)
+
+
+# The path of a search: every check in the order in which it was made, what it kept, how it ended, what it printed.
+
+MOST_TRIALS, MOST_STRETCHES = 4000, 100_000
+LONGEST_LOG, LOGS = 4096, 1 << 20
+"""Bytes of one check's output, and characters of all of them together."""
+_LONGEST_TEXT = 400
+_LARGEST = 1e15
+_RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
+
+
+def trials_of(folder: Path, material: RunMaterial) -> tuple[list[PageTrial], list[str]]:
+    """Return the checks of a run, and what of them is left out as it is too much for a page."""
+    told = sorted([*rows(material.index), *material.unlisted] if material.index else material.unlisted, key=_order)
+    taken = told if len(told) <= MOST_TRIALS else [*told[: MOST_TRIALS // 2], *told[-MOST_TRIALS // 2 :]]
+    left = (
+        [f"{len(told) - len(taken)} of {counted(len(told), 'check')} are not shown"] if len(told) > len(taken) else []
+    )
+    last = len(material.graph.nodes) - 1 if material.graph and material.elements == "nodes" else None
+    stretches, characters, sets, logs, found = 0, 0, 0, 0, []
+    for row in taken:
+        kept = _stretches(row.get("trial")) if row.get("question") in material.questions else []
+        if kept and last is not None and kept[-1][1] > last:  # of another run, in a folder of the user's
+            kept = []
+        if stretches + len(kept) > MOST_STRETCHES:
+            kept, sets = [], sets + 1
+        log = _log(material.logs or folder, row.get("log"))
+        if characters + len(log) > LOGS:
+            log, logs = "", logs + 1
+        stretches, characters = stretches + len(kept), characters + len(log)
+        found.append(_trial(row, kept, log, material.bodies.get(_text(row, "question"), "")))
+    left += [f"what was kept in {counted(sets, 'check')} is not shown"] if sets else []
+    left += [f"the output of {counted(logs, 'check')} is not shown"] if logs else []
+    return found, left
+
+
+def _order(row: Mapping[str, Any]) -> float:
+    return _number(row, "iteration")
+
+
+def _trial(row: Mapping[str, Any], kept: list[list[int]], log: str, body: str) -> PageTrial:
+    """Return a row as the page has it. ``body``: the nested graph whose nodes were kept, "" for the model itself."""
+    label = _text(row, "label")
+    return {
+        "number": int(_number(row, "iteration")),
+        "phase": _text(row, "phase"),
+        "label": label if body in label else f"{body}: {label}",
+        "size": int(_number(row, "elements")) or sum(last - first + 1 for first, last in _stretches(row.get("trial"))),
+        "kept": kept,
+        "outcome": _text(row, "outcome"),
+        "seconds": _number(row, "seconds"),
+        "reason": _text(row, "reason"),
+        "log": log,
+    }
+
+
+def _number(row: Mapping[str, Any], key: str) -> float:
+    """Return a number of a row that may come from anywhere."""
+    value = row.get(key)
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < _LARGEST else 0.0
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
+
+
+def _stretches(ranges: Any) -> list[list[int]]:
+    """Return the stretches of a trial's text, ``0-3,7``; none of what is no such text."""
+    if not isinstance(ranges, str) or not _RANGES.fullmatch(ranges):
+        return []
+    ends = (part.partition("-") for part in ranges.split(","))
+    return [[int(first), int(last or first)] for first, _, last in ends]
+
+
+def _log(folder: Path, name: Any) -> str:
+    """Return what a check printed; of a long output the beginning and the end."""
+    if not isinstance(name, str) or not name or (folder / name).is_symlink() or not inside(folder / name, folder):
+        return ""
+    path, half = folder / name, LONGEST_LOG // 2
+    size = path.stat().st_size if is_plain(path) else 0
+    if size <= LONGEST_LOG:
+        return read_plain(path, LONGEST_LOG).decode("utf-8", "replace")
+    first, last = (read_plain(path, half, start).decode("utf-8", "replace") for start in (0, size - half))
+    return f"{first}\n[{size - 2 * half} bytes left out]\n{last}"
+
+
+# The exact commands that go on from a run: the same again, resume, reproduce, replay, recheck.
+
+
+def program_of(command: Sequence[str]) -> tuple[str, ...]:
+    """Return the words by which Winnow was called."""
+    return tuple(command[:3]) if tuple(command[1:2]) == ("-m",) else tuple(command[:1])
+
+
+def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[PageCommand]:
+    """Return what can be done with a run's folder. ``command``: what was typed; secret values are left out."""
+    if not command:
+        return []
+    program, model = program_of(command), summary.model or ""
+    answer = (folder / model).parent  # of a triage it is a step's
+    found = [("Run it again", shlex.join(without_values(command)))]
+    if summary.status == Status.interrupted:
+        found.append(("Go on where it stopped", shlex.join([*program, "resume", str(folder)])))
+    if (folder / REPLAY_NAME).is_file():
+        words = [*program, str(folder / REPLAY_NAME)]
+        found.append(("Run it again with the same settings, and see what has changed", shlex.join(words)))
+    if model and (answer / REPLAY_NAME).is_file():
+        words = [*program, "recheck", str(answer)]
+        found.append(("Check the kept model again", shlex.join(words)))
+    if model and (answer / REPRO_NAME).is_file():
+        found.append(("Show the failure without Winnow", f"cd {shlex.quote(str(answer))} && python {REPRO_NAME}"))
+    return [{"what": what, "command": words} for what, words in found]
+
+
+PAGE_NAME = "report.html"
+SHORTEST = 0.01
+MOST_CULPRITS = 12
+"""Of which the good values are shown where there is no reduced model."""
+SIDES: tuple[Literal["outputs"], Literal["inputs"]] = ("outputs", "inputs")
+_LOOKS_AT_THE_FILE = ("triage", "inspect")
+"""Strategies whose own process has no model in memory; the file is parsed once more."""
+
+
+def page_of(
+    settings: Settings,
+    folder: Path,
+    summary: Summary,
+    command: Sequence[str],
+    reduced: Reduced | None,
+    material: RunMaterial,
+) -> Page:
+    """Return the page of a run. REPORT.md lies in the folder already. ``reduced``: see `reduced_model`."""
+    report, whole = _text_of_file(folder / REPORT_NAME), _whole(settings, folder, summary, material)
+    trials, left = trials_of(folder, material)
+    layers, fewer = layers_of(folder, summary, material.graph)
+    facts = facts_of(summary)
+    undrawn = whole["undrawn"] if whole else 0
+    why = "there are too many, they are too deep, or their names are too long"
+    crowded = [f"{counted(undrawn, 'nested graph')} of the model cannot be opened: {why}"] if undrawn else []
+    warnings = (*summary.warnings, *left, *fewer, *crowded, *(reduced.left if reduced else ()))
+    if reduced and reduced.seconds:
+        took = f"{reduced.seconds:.2f} s" if reduced.seconds >= SHORTEST else f"less than {SHORTEST} s"
+        facts.append(["values on this page", f"made by runs of their own, which are no checks: {took}"])
+    page: Page = {
+        "kind": "run",
+        "title": cut(title_of(report) or str(summary.status).replace("_", " "), LONGEST),
+        "verdict": verdict_of(summary, reduced.graph if reduced else None),
+        "cause": cut(sentence(summary.cause), LONGEST) if summary.cause else "",
+        "status": str(summary.status),
+        "strategy": summary.strategy,
+        "labels": labels_of(summary, settings),
+        "facts": facts,
+        "warnings": [cut(one, LONGEST) for one in warnings],
+        "reduced": reduced.graph if reduced else None,
+        "whole": whole,
+        "tensors": reduced.tensors if reduced else _around(whole, material) if whole else [],
+        "layers": layers,
+        "elements": material.elements,
+        "trials": trials,
+        "curve": curve_of(summary),
+        "sections": [*sections_of(report), *_named_sections(material)],
+        "commands": commands_of(folder, summary, command),
+        "jobs": [*_steps(folder, summary), *_answers(folder, summary)],
+        "made": made_now(),
+        "version": version(),
+    }
+    return fitted(page)
+
+
+def _named_sections(material: RunMaterial) -> list[Section]:
+    """Return the table of what the numbers in trials stand for."""
+    rows = [[str(number), name] for number, name in sorted(material.names.items())]
+    head = ["number", "name"]
+    return [{"title": f"The {material.elements} by number", "text": "", "head": head, "rows": rows}] if rows else []
+
+
+def made_now() -> str:
+    """Return the time as a page says when it was made."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+
+
+def version() -> str:
+    """Return Winnow's own version; "" where it is not installed."""
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _text_of_file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def reduced_model(
+    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: RunMaterial
+) -> Reduced | None:
+    """Return the model that was handed over, fed with ``samples``; of a triage the one that a step of it did."""
+    if not summary.model or (summary.precision and not summary.triage):  # a mixed model is the original with casts
+        return None
+    if model is not None:
+        return reduced_of(folder, summary, model, _failing(samples, summary), material.run)
+    path = folder / summary.model
+    if not summary.triage or not inside(path, folder) or not path.is_file():
+        return None
+    kept = parse(path)
+    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), material.run)
+
+
+def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
+    """Return the sample on which the answer was seen to fail."""
+    number = summary.evidence.get("sample")
+    at = number if isinstance(number, int) and 0 <= number < len(samples) else 0
+    return samples[at] if samples else Sample({})
+
+
+def _whole(settings: Settings, folder: Path, summary: Summary, material: RunMaterial) -> PageGraph | None:
+    index = material.graph
+    if index is None and settings.model and summary.strategy in _LOOKS_AT_THE_FILE:
+        index = _parsed(Path(settings.model).expanduser())
+    if index is None:
+        return None
+    culprits = {name for one in (summary, *summary.answers) for name in (*one.culprits, *one.nested)}
+    types = {name: one for name, one in types_of_rows(folder, summary).items() if name}
+    types |= ((name, one) for name, one in types_of(index, material).items() if one)
+    return columns(index, types, culprits)
+
+
+def _around(whole: PageGraph, material: RunMaterial) -> list[PageTensor]:
+    """Return good values of what the first culprits read and make, where there is no model of these alone."""
+    numbers = dict.fromkeys(
+        one for node in whole["culprits"][:MOST_CULPRITS] for key in SIDES for one in whole[key][node] if one >= 0
+    )
+    names = [whole["tensors"][one] for one in numbers]
+    return tensors("the whole model", [name for name in names if name in material.recorded], material.recorded, {})[0]
+
+
+def _parsed(path: Path) -> Index | None:
+    """Return the model in a file; None where it holds none (an engine)."""
+    try:
+        model = parse(path)
+        lower_constants(model.graph, model.ir_version)
+        return Index.of(model)
+    except Exception:  # noqa: BLE001 - the class that protobuf raises differs between its versions
+        return None
+
+
+def _steps(folder: Path, summary: Summary) -> list[PageJob]:
+    """Return the steps of a triage that ran, with their pages."""
+    steps = (summary.triage or {}).get("steps", ())
+    return [
+        {
+            **_job(folder, str(one["folder"]), str(one["status"]), str(one["answer"] or ""), "", one),
+            "overrides": [f"strategy={one['strategy']}"],
+        }
+        for one in steps
+        if one["folder"]
+    ]
+
+
+def _answers(folder: Path, summary: Summary) -> list[PageJob]:
+    """Return all answers of a run that looked for several."""
+    return [
+        _job(folder, "." if at == 1 else f"answers/{at}", str(one.status), ", ".join(one.culprits), one.minimality, {})
+        for at, one in enumerate(summary.answers, 1)
+    ]
+
+
+def _job(folder: Path, place: str, status: str, answer: str, trust: str | None, told: Mapping[str, object]) -> PageJob:
+    page = (PurePosixPath(place) / PAGE_NAME).as_posix()
+    checks, seconds = told.get("checks"), told.get("seconds")
+    return {
+        "number": place,
+        "overrides": [],
+        "status": status,
+        "exit_code": next((one.exit_code for one in Status if one == status), Status.internal_error.exit_code),
+        "answer": cut(answer, LONGEST),
+        "trust": trust or "",
+        "asked": None,
+        "run": checks if isinstance(checks, int) else None,
+        "reused": None,
+        "seconds": float(seconds) if isinstance(seconds, (int, float)) else None,
+        "page": page if inside(folder / page, folder) and (folder / page).is_file() else "",
+    }

@@ -1,0 +1,429 @@
+"""Values of tensors on a page: samples, the reduced model's, and errors of layers.
+
+Samples of tensors: range, histogram, first elements, and where good and wrong values differ.
+
+A tensor is read from where it lies, a block of elements at a time, whatever its size.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, ValueInfoProto
+
+from runner.candidate import Sample
+from runner.checkers.metrics import BLOCK, Array, blocks, real
+from runner.files import inside, json_of
+from runner.model.graph.graph_index import Graph as Index
+from runner.model.graph.scopes import initializers
+from runner.model.values import recorded
+from runner.model.values.dtypes import BY_NUMBER, FLOATS
+from runner.model.values.recorded import TensorFile, mapped
+from runner.model.values.tensor_bytes import is_external
+from runner.report.diagnosis_sections import NON_FINITE, NOT_FINITE
+from runner.report.page.data import (
+    LayerError,
+    Number,
+    PageDifference,
+    PageGraph,
+    PagePrecision,
+    PageTensor,
+    PageValues,
+    Point,
+    Run,
+    RunMaterial,
+)
+from runner.report.page.graph_columns import columns, dtype_text, types_of, value_text
+from runner.report.summary import Summary
+from runner.text import counted
+
+log = logging.getLogger(__name__)
+MOST_TENSORS, MOST_BINS, MOST_FIRST, MOST_DIFFERENCES = 64, 64, 64, 32
+MOST_ELEMENTS = 1 << 26
+"""Elements of all tensors of a page together; further ones are not read."""
+_LONGEST = 64
+DIGITS = 7
+"""Of an edge or a mean, beyond those in which the lowest and the highest value are the same."""
+
+
+def number(value: Any) -> Number:
+    """Return an element, or a measure, as JSON has it."""
+    value = value.item() if hasattr(value, "item") else value
+    if isinstance(value, (bool, int)):
+        return int(value)
+    if isinstance(value, (str, bytes)):
+        return (value if isinstance(value, str) else value.decode("utf-8", "replace"))[:_LONGEST]
+    if isinstance(value, complex):
+        return str(value)
+    value = float(value)
+    return value if math.isfinite(value) else "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+def tensors(
+    where: str, names: Sequence[str], good: Mapping[str, TensorFile], wrong: Mapping[str, TensorFile]
+) -> tuple[list[PageTensor], int]:
+    """Return a sample of each tensor that has values, and of how many there is none: too many, or not to be read."""
+    found: list[PageTensor] = []
+    left, elements = 0, 0
+    for name in names:
+        pair = [side[name] if name in side and side[name].structure is None else None for side in (good, wrong)]
+        elements += sum(math.prod(one.shape) for one in pair if one)
+        if len(found) >= MOST_TENSORS or elements > MOST_ELEMENTS:
+            left += 1
+        elif any(pair):
+            try:
+                found.append(_tensor(name, where, *pair))
+            except Exception as error:
+                log.debug("values of %s for the page: %s", name, error, exc_info=True)
+                left += 1
+    return found, left
+
+
+def differing(one: TensorFile, other: TensorFile) -> int | None:
+    """Return in how many elements two tensors differ; None where they cannot be laid side by side."""
+    if one.structure is not None or other.structure is not None or one.dtype != other.dtype:
+        return None
+    return _differences(mapped(one), mapped(other))[0]
+
+
+def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | None) -> PageTensor:
+    arrays = [(mapped(one), one.dtype) if one else None for one in (good, wrong)]
+    sides = [sample(*one) if one else None for one in arrays]
+    alike = good and wrong and good.dtype == wrong.dtype
+    count, differences = _differences(arrays[0][0], arrays[1][0]) if alike and arrays[0] and arrays[1] else (None, [])
+    return {
+        "name": name,
+        "where": where,
+        "good": sides[0],
+        "wrong": sides[1],
+        "differences": differences,
+        "differing": count,
+    }
+
+
+def sample(array: Array, dtype: int) -> PageValues:
+    """Return what is shown of a tensor's values."""
+    flat = array.reshape(-1)
+    first = [number(one) for one in flat[:MOST_FIRST]]
+    held: PageValues = {
+        "dtype": dtype_text(dtype),
+        "shape": list(array.shape),
+        "low": None,
+        "high": None,
+        "mean": None,
+        "nan": 0,
+        "inf": 0,
+        "edges": [],
+        "counts": [],
+        "first": first,
+    }
+    if array.dtype.kind in "OSU":
+        return held
+    low, high, count = math.inf, -math.inf, 0
+    for block in blocks(flat):
+        kept = _real(block)
+        bad = ~np.isfinite(kept)
+        if bad.any():
+            missing = int(np.isnan(kept).sum())
+            held["nan"] += missing
+            held["inf"] += int(bad.sum()) - missing
+            kept = kept[~bad]
+        if kept.size:
+            low, high, count = min(low, float(kept.min())), max(high, float(kept.max())), count + kept.size
+    if not count:
+        return held
+    edges, counts, mean = _histogram(flat, low, high, count)
+    return {**held, "low": low, "high": high, "mean": mean, "edges": edges, "counts": counts}
+
+
+def _histogram(flat: Array, low: float, high: float, count: int) -> tuple[list[float], list[int], float]:
+    """Return edges and counts of bins from the lowest to the highest finite value, and the mean of all of these."""
+    unit = max(abs(low), abs(high)) or 1.0  # so that neither a sum nor a width overflows
+    whole = flat.dtype.kind in "iub"
+    bins = int(min(MOST_BINS, high - low + 1)) if whole else MOST_BINS if high > low else 1
+    counts, total = np.zeros(bins, dtype=np.int64), 0.0
+    ends = (low / unit, high / unit) if high > low else (low / unit - 0.5, low / unit + 0.5)
+    if not np.all(np.diff(np.linspace(*ends, bins + 1)) > 0):  # so near each other that no number lies between
+        bins, counts = 1, counts[:1]
+    for block in blocks(flat):
+        kept = _real(block)
+        kept = kept[np.isfinite(kept)] / unit
+        counts += np.histogram(kept, bins, ends)[0]
+        total += float(kept.sum())
+    edges = np.linspace(low / unit, high / unit, bins + 1) * unit
+    edges[-1] = high
+    mean = min(max(total / count * unit, low), high)
+    apart = (high - low if math.isfinite(high - low) else unit) / unit
+    digits = DIGITS - min(math.floor(math.log10(apart)), 0) if apart else DIGITS
+    return [_short(edge, digits) for edge in edges], [int(one) for one in counts], _short(mean, digits)
+
+
+def _short(value: float, digits: int) -> float:
+    """Return a number with as many digits as a picture needs."""
+    return float(f"{value:.{min(digits, 17)}g}")
+
+
+def _real(block: Array) -> Array:
+    numbers = real(block)
+    return np.abs(numbers) if numbers.dtype.kind == "c" else numbers
+
+
+def _differences(good: Array, wrong: Array) -> tuple[int | None, list[PageDifference]]:
+    """Return how many elements differ (a NaN and a NaN do not), and the worst of them; None: not alike.
+
+    The worst are those that are NaN or Inf on one side only, then those that are farthest apart; of equals the first.
+    """
+    if good.shape != wrong.shape or good.dtype != wrong.dtype:
+        return None, []
+    count = 0
+    worst: list[tuple[float, int]] = []
+    flat, other = good.reshape(-1), wrong.reshape(-1)
+    for start, mine, theirs in _pairs(flat, other):
+        places = np.flatnonzero(_apart(mine, theirs))
+        count += len(places)
+        far = _distance(mine[places], theirs[places])
+        order = np.argsort(-far, kind="stable")[:MOST_DIFFERENCES]
+        worst += [(-float(far[at]), start + int(places[at])) for at in order]
+        worst = sorted(worst)[:MOST_DIFFERENCES]
+    found: list[PageDifference] = []
+    for _, place in worst:
+        index = [int(one) for one in np.unravel_index(place, good.shape)] if good.shape else []
+        found.append(PageDifference(index=index, good=number(flat[place]), wrong=number(other[place])))
+    return count, found
+
+
+def _distance(good: Array, wrong: Array) -> Array:
+    """Return how far elements that differ are apart; what is no distance is larger than any."""
+    if good.dtype.kind in "OSU":
+        return np.ones(good.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: Array = np.abs(real(good) - real(wrong))
+    return np.where(np.isfinite(found), found, np.inf)
+
+
+def _pairs(good: Array, wrong: Array) -> Iterator[tuple[int, Array, Array]]:
+    for start in range(0, good.size, BLOCK):
+        yield start, good[start : start + BLOCK], wrong[start : start + BLOCK]
+
+
+def _apart(good: Array, wrong: Array) -> Array:
+    apart = np.asarray(good != wrong, dtype=bool)
+    if good.dtype.kind in "OSUiub" or not apart.any():
+        return apart
+    return apart & ~(np.isnan(real(good)) & np.isnan(real(wrong)))
+
+
+# The reduced model of a page: its graph, and good and wrong values of what it is fed and gives.
+
+WHERE = "the reduced model, on the inputs kept with it"
+MOST_INNER, LARGEST_MARKED = 48, 32 << 20
+"""Tensors inside a reduced model, and bytes of its file, up to which these are looked at."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """``seconds``: that further runs took for the values on the page; ``left``: what is left out, and why."""
+
+    graph: PageGraph
+    tensors: list[PageTensor]
+    seconds: float
+    left: tuple[str, ...]
+
+
+def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample, run: Run | None) -> Reduced:
+    """Return the graph of the model that was handed over with its values. ``sample``: what it is fed."""
+    index, started = Index.of(model), time.monotonic()
+    good: Mapping[str, TensorFile] = {**sample.feeds, **sample.expected}
+    wrong: Mapping[str, TensorFile] = {}
+    with TemporaryDirectory() as scratch:
+        if run is not None and summary.model:
+            try:
+                wrong, inner = _run(run, index, folder / summary.model, sample, Path(scratch))
+                good = {**inner, **good}
+            except Exception as error:
+                log.debug("values for the page: %s", error, exc_info=True)
+        seconds = time.monotonic() - started if run is not None else 0.0
+        names = dict.fromkeys((*index.outputs, *index.inputs, *index.producers))
+        found, left = tensors(WHERE, [name for name in names if name in good or name in wrong], good, wrong)
+    types = types_of(index, RunMaterial())
+    types |= {name: value_text(value) for name, value in {**wrong, **good}.items() if not types.get(name)}
+    said = (f"values of {counted(left, 'tensor')} are not shown",) if left else ()
+    return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), found, seconds, said)
+
+
+def _run(
+    run: Run, index: Index, path: Path, sample: Sample, scratch: Path
+) -> tuple[Mapping[str, TensorFile], Mapping[str, TensorFile]]:
+    """Return what the target makes of the reduced model, and the good values of the tensors inside.
+
+    Those inside are told only where the model's own outputs are the same with them as outputs, too.
+    """
+    wrong = run("target", path, sample, scratch / "outputs")
+    inner = [name for name in index.producers if name not in index.output_set]
+    elsewhere = any(map(is_external, initializers(index.model)))  # weights beside the file would have to be copied
+    if not wrong or elsewhere or not 0 < len(inner) <= MOST_INNER or path.stat().st_size > LARGEST_MARKED:
+        return wrong, {}
+    marked = ModelProto()
+    marked.CopyFrom(index.model)
+    marked.graph.output.extend(index.value_info.get(name) or ValueInfoProto(name=name) for name in inner)
+    place = scratch / "marked.onnx"
+    place.write_bytes(marked.SerializeToString())
+    shown = run("target", place, sample, scratch / "inside")
+    if not wrong.keys() <= shown.keys() or any(differing(wrong[name], shown[name]) != 0 for name in wrong):
+        return wrong, {}
+    good = run("reference", place, sample, scratch / "good")
+    return shown, {name: good[name] for name in inner if name in good}
+
+
+def kept_sample(folder: Path, model: ModelProto) -> Sample:
+    """Return the values in the data set that lies beside a model which was handed over."""
+    weights = {weight.name for weight in model.graph.initializer}
+    fed = [one.name for one in model.graph.input if one.name not in weights]
+    sides = []
+    for kind, names in (("input", fed), ("output", [one.name for one in model.graph.output])):
+        held = {}
+        for number in range(len(names)):
+            path = folder / "test_data_set_0" / f"{kind}_{number}.pb"
+            value = _read(path)
+            if value:
+                held[value.name] = value
+        sides.append(held)
+    return Sample(*sides)
+
+
+def _read(path: Path) -> TensorFile | None:
+    """Return the tensor of a file; None where there is none."""
+    try:
+        tensor = recorded.load(path)
+    except (OSError, ValueError):
+        return None
+    return TensorFile(tensor.name, path, tensor.data_type, tuple(tensor.dims))
+
+
+# The error of each layer, and the curve of a precision search, from the files and the summary of a run.
+
+MOST_LAYERS = 10_000
+_NUMPY = {"float": "float32", "double": "float64"}
+
+
+def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> tuple[list[LayerError], list[str]]:
+    """Return what is known of each layer in the model's order, and what is left out: all but the worst of too many.
+
+    ``graph``: of the original, which tells the tensors of nodes.
+    """
+    given = {node.name: node.outputs[0] for node in graph.nodes if node.outputs} if graph and summary.precision else {}
+    rows = [*_compared(folder, summary), *_lowered(folder, summary, given)]
+    if len(rows) <= MOST_LAYERS:
+        return rows, []
+    worst = sorted(range(len(rows)), key=lambda at: _badness(rows[at]), reverse=True)[:MOST_LAYERS]
+    return [rows[at] for at in sorted(worst)], [f"of {counted(len(rows), 'layer')} the {MOST_LAYERS} worst are shown"]
+
+
+def _badness(row: LayerError) -> tuple[bool, float]:
+    error = row["error"] if row["error"] is not None else -1.0
+    return isinstance(error, str) or row["nan"] + row["inf"] > 0, 0.0 if isinstance(error, str) else float(error)
+
+
+def _compared(folder: Path, summary: Summary) -> Iterator[LayerError]:
+    """Yield what `layerwise` measured: every tensor on the target against what it should hold."""
+    for row in _rows(folder, (summary.layers or {}).get("files", ()), "tensors"):
+        yield from _layer(row, row.get("error"), row.get("own"), _word(row))
+
+
+def _word(row: Mapping[str, Any]) -> str:
+    """Return "nan" or "inf" of a wrong tensor in which these are what is wrong, on the reference as well or not."""
+    kind = row.get("kind") or NOT_FINITE
+    if kind in NON_FINITE:
+        return str(kind)
+    return ("nan" if _first(row.get("nan")) else "inf") if row.get("bad") and kind == NOT_FINITE else ""
+
+
+def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[LayerError]:
+    """Yield what a precision search measured: with everything low, and what each layer adds of its own."""
+    told = summary.precision or {}
+    name, low, high = told.get("layers"), str(told.get("low", "")), str(told.get("high", ""))
+    limit = next(
+        (FLOATS[dtype].largest for dtype, kind in BY_NUMBER.items() if kind.numpy_name == low and dtype in FLOATS), None
+    )
+    for row in _rows(folder, [name] if name else (), ""):
+        unbounded = row.get("not_finite")
+        words = {key: "inf" if isinstance(unbounded, list) and key in unbounded else "" for key in ("low", "mixed")}
+        known: PagePrecision = {
+            "held": high if row.get("raised") else low,
+            "error": words["mixed"] or _number(row.get("error_mixed")),
+            "most": _number(row.get("range")),
+            "limit": limit,
+            "why": _text(row, "why"),
+        }
+        made = {**row, "tensor": given.get(_text(row, "node"), "")}
+        yield from _layer(made, row.get("error_low"), row.get("introduced"), words["low"], known)
+
+
+def _layer(
+    row: Mapping[str, Any], error: Any, own: Any, word: str, precision: PagePrecision | None = None
+) -> Iterator[LayerError]:
+    """Yield a layer of which something is known. ``word``: what its error is in place of a number."""
+    if word or isinstance(error, (int, float)) or precision:
+        yield {
+            "tensor": _text(row, "tensor"),
+            "node": _text(row, "node"),
+            "error": word or _number(error),
+            "own": _number(own),
+            "nan": _first(row.get("nan")),
+            "inf": _first(row.get("inf")),
+            "precision": precision,
+        }
+
+
+def _number(value: Any) -> Number | None:
+    return number(value) if isinstance(value, (int, float)) else None
+
+
+def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
+    """Return the types of the tensors that `layerwise` compared."""
+    return {
+        _text(row, "tensor"): f"{_NUMPY.get(row['type'], row['type'])}{row['shape']}"
+        for row in _rows(folder, (summary.layers or {}).get("files", ()), "tensors")
+        if isinstance(row.get("type"), str) and isinstance(row.get("shape"), list)
+    }
+
+
+def curve_of(summary: Summary) -> list[Point]:
+    """Return the least error, in units of what is allowed, by the number of raised nodes."""
+    points = (summary.precision or {}).get("curve") or ()
+    return [
+        {
+            "raised": int(count),
+            "error": number(error),
+            "outcome": "pass" if error <= 1 else "fail",
+            "chosen": count == summary.nodes_after,
+        }
+        for count, error in points
+    ]
+
+
+def _rows(folder: Path, names: Any, key: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of the first JSON file of a run among these."""
+    for name in names:
+        if isinstance(name, str) and name.endswith(".json") and inside(folder / name, folder):
+            held = json_of(folder / name)
+            held = held.get(key) if isinstance(held, dict) else held
+            yield from (row for row in held if isinstance(row, dict)) if isinstance(held, list) else ()
+            return
+
+
+def _first(pair: Any) -> int:
+    return int(pair[0]) if isinstance(pair, list) and pair and isinstance(pair[0], int) else 0
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    return value if isinstance(value, str) else ""

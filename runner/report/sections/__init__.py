@@ -1,1 +1,0 @@
-"""The sections of REPORT.md that a kind of run adds."""

@@ -1,0 +1,7 @@
+"""Input values of the model under study, one set for each sample: from files, a function, or random."""
+
+from __future__ import annotations
+
+from runner.samples.declared_inputs import Declared, declared, samples
+
+__all__ = ["Declared", "declared", "samples"]

@@ -1,0 +1,263 @@
+"""What a model declares about its inputs, how values are made to fit, and the choices of inputs=.
+
+What a model declares about its inputs, and whether a value fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from onnx import TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
+
+from runner.errors import NotApplicable, UsageError
+from runner.model.graph.graph_index import Graph
+from runner.model.values.dtypes import is_integer, limits_of
+from runner.model.values.recorded import NUMPY, TensorFile
+from runner.model.values.tensor_bytes import BITS, beyond, clipped
+from runner.model.values.value_types import Structure, leaf_dtype, structure_of, structure_text
+from runner.schema.inputs import InputsSettings
+from runner.schema.installed_choices import implementation
+from runner.workers.pool import Pool
+
+_MOST_SIZES = 16  # of a shape that a file claims, in messages
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One input of the model.
+
+    ``dtype``: an ``onnx.TensorProto.DataType`` number. ``dims``: a size, the name of a dynamic dimension, or None
+    where nothing is said; None as a whole where not even the rank is. ``structure``: None for a tensor; else what the
+    input is (a sequence, an optional, a map), ``dtype`` is UNDEFINED, and ``dims`` are those of the tensors inside.
+    """
+
+    name: str
+    dtype: int
+    dims: tuple[int | str | None, ...] | None
+    structure: Structure | None = None
+
+    @property
+    def inside(self) -> Declared:
+        """What is declared of the tensors inside; of a tensor, itself."""
+        if self.structure is None:
+            return self
+        return Declared(self.name, leaf_dtype(self.structure), self.dims)
+
+    def mismatch(self, dtype: int, shape: Sequence[int]) -> str:
+        """Why a tensor of this type and shape cannot be fed; "" if it can."""
+        if dtype != self.dtype:
+            return f"has type {type_name(dtype)}, the model declares {type_name(self.dtype)}"
+        if self.dims is None:
+            return ""
+        if len(shape) != len(self.dims):
+            return f"has rank {len(shape)} (shape {_sizes(shape)}), the model declares {self.shape_text}"
+        if any(isinstance(dim, int) and dim != size for dim, size in zip(self.dims, shape, strict=True)):
+            return f"has shape {list(shape)}, the model declares {self.shape_text}"
+        return ""
+
+    @property
+    def shape_text(self) -> str:
+        """The declared shape as people write it: ``[N, 3, ?]``."""
+        if self.dims is None:
+            return "[...]"
+        return f"[{', '.join('?' if dim is None else str(dim) for dim in self.dims)}]"
+
+    def __str__(self) -> str:
+        what = f"{structure_text(self.structure)} of " if self.structure else ""
+        return f"{self.name} ({what}{type_name(self.inside.dtype)} {self.shape_text})"
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    sizes = [*map(str, shape[:_MOST_SIZES]), *(["..."] if len(shape) > _MOST_SIZES else [])]
+    return f"[{', '.join(sizes)}]"
+
+
+def type_name(dtype: int) -> str:
+    """The name of an ONNX element type, in small letters."""
+    try:
+        return str(TensorProto.DataType.Name(dtype)).lower()
+    except ValueError:
+        return f"type {dtype}"
+
+
+def declared(graph: Graph) -> dict[str, Declared]:
+    """The inputs that must be fed, in the model's order. Raises NotApplicable for one whose type is not known."""
+    return {name: _declared(name, graph.value_types.get(name)) for name in graph.inputs}
+
+
+def declared_outputs(graph: Graph) -> dict[str, Declared]:
+    """The outputs, in the model's order. Raises NotApplicable for one whose type is not known."""
+    return {name: _declared(name, graph.value_types.get(name), "output") for name in graph.outputs}
+
+
+def _declared(name: str, proto: TypeProto | None, word: str = "input") -> Declared:
+    structure = structure_of(proto) if proto is not None else None
+    if proto is None or structure is None:
+        kind = proto.WhichOneof("value") if proto is not None else None
+        what = "no type" if kind in (None, "tensor_type") else str(kind).removesuffix("_type")
+        raise NotApplicable(
+            f"the model's {word} {name!r} has a type that cannot be fed ({what}): Winnow feeds tensors, and sequences, "
+            "optionals and maps of them"
+        )
+    if leaf_dtype(structure) not in TensorProto.DataType.values():
+        raise NotApplicable(
+            f"the model's {word} {name!r} has {type_name(leaf_dtype(structure))}, which the installed onnx does not "
+            "know"
+        )
+    dims = _dims(proto)
+    return Declared(name, structure[1], dims) if structure[0] == "tensor" else Declared(name, 0, dims, structure)
+
+
+def _dims(proto: TypeProto) -> tuple[int | str | None, ...] | None:
+    """The declared shape of a tensor, or of the tensors inside."""
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
+        return tuple(_dim(dim) for dim in proto.tensor_type.shape.dim) if proto.tensor_type.HasField("shape") else None
+    return _dims(proto.map_type.value_type if kind == "map_type" else getattr(proto, kind).elem_type)
+
+
+def _dim(dim: TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value") and dim.dim_value >= 0:
+        return int(dim.dim_value)
+    return str(dim.dim_param) if dim.HasField("dim_param") and dim.dim_param else None
+
+
+def concrete(inputs: Mapping[str, Declared], shapes: Mapping[str, Sequence[int]]) -> dict[str, Declared]:
+    """The inputs with the shapes that the user gives (``inputs.shapes``) in the place of the declared ones.
+
+    Raises UsageError for an unknown name, another rank, a negative size, or a size that the model fixes otherwise.
+    """
+    refuse_unknown("inputs.shapes", shapes, inputs)
+    result = dict(inputs)
+    for name, shape in shapes.items():
+        sizes = tuple(int(size) for size in shape)
+        why = (
+            "has a negative size"
+            if any(size < 0 for size in sizes)
+            else inputs[name].inside.mismatch(inputs[name].inside.dtype, sizes)
+        )
+        if why:
+            raise UsageError(f"inputs.shapes.{name}={list(shape)}: {why}")
+        result[name] = replace(inputs[name], dims=sizes)
+    return result
+
+
+def refuse_unknown(key: str, names: Iterable[str], inputs: Mapping[str, Declared]) -> None:
+    """Raise UsageError if ``names`` has one that is no input of the model."""
+    if unknown := [name for name in names if name not in inputs]:
+        raise UsageError(f"{key}: the model has no input {', '.join(map(repr, unknown))}; {listing(inputs)}")
+
+
+def listing(inputs: Mapping[str, Declared], word: str = "input") -> str:
+    """The model's inputs, or outputs, for messages."""
+    return f"its {word}s are: {', '.join(map(str, inputs.values()))}" if inputs else f"it has no {word}s"
+
+
+# Converts a value that was read to the type that a model's input declares, or says why it does not fit.
+
+# the element types that numpy has itself: everything else (bfloat16, float8, int4) travels through files as something
+# else
+_NATIVE = frozenset({*NUMPY, TensorProto.STRING})
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
+# FLOAT4E2M1, FLOAT6E2M3, FLOAT6E3M2
+_WITHOUT_NAN = (23, 27, 28)
+# what `values.write` takes: an array, or a tensor of a type that numpy lacks
+Value: TypeAlias = np.ndarray[Any, Any] | TensorProto
+
+
+def tensor(array: np.ndarray[Any, Any], name: str, dtype: int) -> Value:
+    """``array``'s values in the ONNX type ``dtype`` (rounded where the array's type is wider)."""
+    if dtype == TensorProto.STRING:
+        return array.astype(object)
+    if dtype in _NATIVE:
+        return array.astype(helper.tensor_dtype_to_np_dtype(dtype), copy=False)
+    return helper.make_tensor(name, dtype, array.shape, array.reshape(-1).astype(np.float32))
+
+
+def fitted(value: Value, one: Declared, source: Path) -> Value:
+    """``value`` as a tensor for input ``one``.
+
+    Where numpy has no such type, an array of the raw bits (a void type of the same size, which is how npz files hold
+    bfloat16) or of float32, int8 or uint8 values is taken. Raises UsageError, naming ``source``, for another type or
+    shape, and for a value that the type cannot hold (rounding aside).
+    """
+    if isinstance(value, TensorProto):
+        if why := one.mismatch(value.data_type, value.dims):
+            raise UsageError(f"{source}: {one.name!r} {why}")
+        return value
+    found = _onnx_type(value, one.dtype)
+    if why := one.mismatch(found, value.shape):
+        raise UsageError(f"{source}: {one.name!r} {why}")
+    if value.dtype.kind == "V" and value.dtype.name not in type_name(one.dtype):
+        return helper.make_tensor(one.name, one.dtype, value.shape, value.tobytes(), raw=True)
+    if one.dtype not in _NATIVE and value.dtype.kind in "fiu":
+        _refuse_misfits(value, one, source)
+    return tensor(value, one.name, one.dtype)
+
+
+def rounded(value: Value, one: Declared) -> Value:
+    """``value`` in the float type that is declared, where both are floats, else as it is.
+
+    A number beyond the range of that type becomes its end, which is no infinity.
+    """
+    theirs = value.data_type if isinstance(value, TensorProto) else _onnx_type(value, TensorProto.FLOAT)
+    if theirs == one.dtype or not {theirs, one.dtype} <= FLOATS:
+        return value
+    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+    return tensor(np.where(beyond(array, one.dtype), clipped(array, one.dtype), array), one.name, one.dtype)
+
+
+def _refuse_misfits(array: np.ndarray[Any, Any], one: Declared, source: Path) -> None:
+    """Raise UsageError for a value that the input's type cannot hold.
+
+    Of the types that numpy lacks only bfloat16 is given infinities.
+    """
+    least, greatest = limits_of(one.dtype) or (-np.inf, np.inf)
+    if is_integer(one.dtype):
+        # NaN fails both comparisons
+        bad = ~((array >= least) & (array <= greatest) & (array == np.floor(array)))
+    else:
+        bad = (array < min(least, 0)) | (array > greatest)
+        bad = bad & np.isfinite(array) if one.dtype == TensorProto.BFLOAT16 else bad
+        bad = bad | np.isnan(array) if one.dtype in _WITHOUT_NAN else bad
+    if bad.any():
+        what = "whole numbers" if is_integer(one.dtype) else "numbers"
+        raise UsageError(
+            f"{source}: {one.name!r} has {array[bad].flat[0]:g}, which {type_name(one.dtype)} cannot hold: it has "
+            f"{what} from {least:g} to {greatest:g}"
+        )
+
+
+def _onnx_type(array: np.ndarray[Any, Any], wanted: int) -> int:
+    """The ONNX type of the array, ``wanted`` if it can stand for that one."""
+    if wanted == TensorProto.STRING and array.dtype.kind in "USO":
+        return wanted
+    if wanted not in _NATIVE:
+        raw = array.dtype.kind == "V" and array.dtype.itemsize == BITS.get(wanted, 0) // 8
+        if raw or array.dtype in (np.float32, np.int8, np.uint8):
+            return wanted
+    try:
+        return int(helper.np_dtype_to_tensor_dtype(array.dtype.newbyteorder("=")))
+    except (KeyError, ValueError, TypeError):
+        return int(TensorProto.UNDEFINED)
+
+
+# The choices of `inputs=` by name.
+
+
+def samples(settings: InputsSettings, graph: Graph, pool: Pool, folder: Path) -> tuple[dict[str, TensorFile], ...]:
+    """Values for the model's inputs: one mapping (name to tensor, in the model's order) for each sample, at least one.
+
+    Tensor files are written into ``folder``; relative paths of the settings start at the current folder. Raises
+    UsageError for values that are missing or do not fit the model, for files that cannot be read and for an unknown
+    choice; NotApplicable for a model with inputs of an unknown type.
+    """
+    inputs = concrete(declared(graph), settings.shapes)
+    folder.mkdir(parents=True, exist_ok=True)
+    choice = implementation("inputs", settings)
+    found: tuple[dict[str, TensorFile], ...] = choice(settings, inputs, pool, folder)
+    return found

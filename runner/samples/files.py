@@ -1,0 +1,355 @@
+"""Values from files, and arrays in npy and npz files that may say anything.
+
+Values from files: npz, npy, ONNX `test_data_set` folders, folders of these. Nothing is unpickled.
+
+Values of the model's inputs, and expected ones of its outputs: both are written in the same ways.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import lzma
+import math
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+import numpy as np
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from numpy.lib import format as npy
+from onnx import MapProto, OptionalProto, SequenceProto, TensorProto
+
+from runner import machine
+from runner.disk_space import FULL
+from runner.errors import UsageError
+from runner.files import is_plain
+from runner.model.values import recorded, tensor_bytes
+from runner.model.values.recorded import TensorFile
+from runner.samples.declared_inputs import Declared, fitted, listing, rounded, type_name
+from runner.schema.inputs import FilesInputs
+from runner.text import listed, one_line
+from runner.workers.pool import Pool
+
+# Arrays in npy and npz files, which may say anything: what a header claims is compared with what is there.
+#
+# A file of a kilobyte can claim 2^50 elements, and numpy would make room for them before it reads any. Nothing is
+# unpickled.
+
+Array: TypeAlias = np.ndarray[Any, Any]
+# says why an array of this shape is of no use, before it is read
+Judge: TypeAlias = Callable[[tuple[int, ...]], None]
+
+# bytes that are always there; to ask takes a third of a millisecond, and a file may hold thousands of arrays
+_SMALL = 1 << 20
+# as much as numpy itself takes
+_LONGEST_HEADER = 10_000
+# largest compression ratio of each method; bzip2 and LZMA have no such bound
+_BEST_RATIO = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
+_BEFORE_LENGTH = len(npy.MAGIC_PREFIX) + 2
+
+
+def read_npy(path: Path, judge: Judge) -> Array:
+    """Return the array of an npy file. Raises ValueError or OSError where there is none, and what ``judge`` raises."""
+    with path.open("rb") as file:
+        return _read_array(file, path.stat().st_size, judge)
+
+
+def members(path: Path) -> tuple[str, ...]:
+    """Return the names of the arrays in an npz file. Raises ValueError, OSError or BadZipFile where it is none."""
+    if not zipfile.is_zipfile(path):
+        raise ValueError("it is no npz archive")
+    with zipfile.ZipFile(path) as archive:
+        return tuple(name.removesuffix(".npy") for name in archive.namelist())
+
+
+def read_member(path: Path, name: str, judge: Judge) -> Array:
+    """Return one array of an npz file. Raises as ``read_npy`` does, and what `zipfile` does for a damaged one."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        info = archive.getinfo(f"{name}.npy" if f"{name}.npy" in names else name)
+        ratio = _BEST_RATIO.get(info.compress_type)
+        packed = min(info.compress_size, path.stat().st_size)
+        if ratio is not None and info.file_size > packed * ratio:
+            raise ValueError(f"it claims {info.file_size} bytes, which {packed} compressed ones cannot hold")
+        with archive.open(info) as file:
+            return _read_array(file, info.file_size, judge)
+
+
+def _read_array(file: IO[bytes], size: int, judge: Judge) -> Array:
+    """Read an array from the start of a file of ``size`` bytes."""
+    start, dtype, shape = _header(file)
+    if dtype.hasobject:
+        raise ValueError("it holds pickled objects")
+    judge(shape)
+    # empty strings have an item size of 0 in the file; numpy makes room for at least one byte each
+    needed, there = math.prod(shape) * max(dtype.itemsize, 1), size - start
+    if needed > there:
+        raise ValueError(f"its header claims {list(shape)} of {dtype}, {needed} bytes, and there are {there}")
+    if needed > _SMALL and needed > (free := machine.free_mb() * 2**20):
+        raise ValueError(f"{list(shape)} of {dtype} takes {needed / 2**30:.3g} GiB, {free / 2**30:.3g} GiB are free")
+    file.seek(0)
+    return np.asarray(npy.read_array(file, allow_pickle=False, max_header_size=_LONGEST_HEADER))
+
+
+def _header(file: IO[bytes]) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+    """Read the header; return how long it is, and the type and the shape that it claims."""
+    start = file.read(_BEFORE_LENGTH)
+    major, minor = npy.read_magic(io.BytesIO(start))
+    prefix = file.read(2 if major == 1 else 4)
+    length = int.from_bytes(prefix, "little")
+    if length > _LONGEST_HEADER:
+        raise ValueError(f"its header claims {length} bytes of text")
+    text = prefix + file.read(length)
+    read = npy.read_array_header_1_0 if major == 1 else npy.read_array_header_2_0
+    try:
+        shape, _, dtype = read(io.BytesIO(text), max_header_size=_LONGEST_HEADER)
+    except Exception as error:  # the text goes through Python's own parser, which raises half a dozen classes
+        raise ValueError(f"its header (version {major}.{minor}) cannot be read: {error}") from error
+    if any(size < 0 for size in shape):
+        raise ValueError(f"its header claims a negative size: {list(shape)}")
+    return len(start + text), dtype, tuple(int(size) for size in shape)
+
+
+log = logging.getLogger(__name__)
+
+# what a damaged file may raise; RuntimeError and NotImplementedError: a zip archive that is encrypted, or packed in a
+# way that Python does not know
+_BROKEN = (
+    *(OSError, ValueError, EOFError, KeyError, MemoryError, ArithmeticError, RuntimeError, NotImplementedError),
+    *(TypeError, IndexError, AttributeError, struct.error),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, DecodeError),
+)
+_PROTOBUF_LIMIT = 1 << 31
+_LONGEST_NAME = 80
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is read. ``key``: names the files; ``partial``: some may be missing, and be of another float type."""
+
+    word: str
+    key: str
+    partial: bool = False
+
+    @property
+    def forms(self) -> str:
+        """What the files may be, in words."""
+        return (
+            f"an .npz (arrays by {self.word} name), an .npy or .pb (models with one {self.word}), a test_data_set "
+            f"folder ({self.word}_0.pb ...), a folder of test_data_set_* folders or of .npz files, or a list of these"
+        )
+
+
+INPUTS, OUTPUTS = Kind("input", "inputs.path"), Kind("output", "reference.path", partial=True)
+
+
+def from_files(
+    settings: FilesInputs, inputs: Mapping[str, Declared], _pool: Pool | None, folder: Path
+) -> tuple[dict[str, TensorFile], ...]:
+    """One sample for each npz, npy, pb or data set that ``settings.path`` names.
+
+    Raises UsageError, naming the file, if it cannot be read, misses an input or holds one of another type or shape.
+    """
+    return read(settings.path, INPUTS, inputs, folder)
+
+
+def read(path: object, kind: Kind, declared: Mapping[str, Declared], folder: Path) -> tuple[dict[str, TensorFile], ...]:
+    """Return one sample for each npz, npy, pb or data set that ``path`` names, written into ``folder``.
+
+    ``declared``: what the model says of what is read. Raises UsageError as `from_files` does.
+    """
+    result = []
+    for number, source in enumerate(sources(path, kind)):
+        target = folder / f"sample_{number}"
+        target.mkdir(parents=True, exist_ok=True)
+        result.append(dict(_read_source(source, kind, declared, target)))
+    return tuple(result)
+
+
+def sources(path: object, kind: Kind) -> list[Path]:
+    """Return the samples that a path, or a list of these, names. Raises UsageError where there is none."""
+    entries = [path] if isinstance(path, str) else list(path) if isinstance(path, Sequence) else []
+    if not entries or not all(isinstance(entry, str) and entry for entry in entries):
+        choice = kind.key.replace(".path", "=files")
+        raise UsageError(f"{kind.key}={path!r}: {choice} needs a path: {kind.forms}")
+    return [source for entry in entries for source in _sources(Path(entry).expanduser(), kind)]
+
+
+def _sources(path: Path, kind: Kind) -> list[Path]:
+    """The samples that one entry holds, in their natural order."""
+    if not path.exists():
+        raise UsageError(f"{kind.key}: {path} does not exist (seen from {Path.cwd()})")
+    if path.is_file():
+        if path.suffix not in {".npz", ".npy", ".pb"}:
+            raise UsageError(f"{kind.key}: {path} is none of: {kind.forms}")
+        return [path]
+    if any(path.glob(f"{kind.word}_*.pb")):
+        return [path]
+    for pattern in ("test_data_set_*", "*.npz"):
+        if found := [one for one in path.glob(pattern) if one.is_dir() == (pattern != "*.npz")]:
+            return sorted(found, key=_natural)
+    raise UsageError(f"{kind.key}: the folder {path} has no {kind.word}_*.pb, no test_data_set_* and no *.npz")
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """`_2` before `_10`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _read_source(
+    source: Path, kind: Kind, inputs: Mapping[str, Declared], target: Path
+) -> Iterator[tuple[str, TensorFile]]:
+    reader = _data_set if source.is_dir() else _READERS[source.suffix]
+    try:
+        if not (source.is_dir() or is_plain(source)):  # a pipe would be waited for, a device never ends
+            raise ValueError("it is no plain file")
+        held = reader(source, kind, inputs)
+    except UsageError:
+        raise
+    except _BROKEN as error:
+        raise _unreadable(source, error, kind) from error
+    missing = [name for name in inputs if name not in held]
+    if missing and not (kind.partial and len(missing) < len(inputs)):
+        has = listed([one_line(name, _LONGEST_NAME) for name in held]) or "nothing"
+        lacks = (" or " if kind.partial else ", ").join(map(repr, missing))
+        raise UsageError(f"{source}: no value for {kind.word} {lacks}; it holds {has}; {listing(inputs, kind.word)}")
+    if extra := [name for name in held if name not in inputs]:
+        names = listed([one_line(name, _LONGEST_NAME) for name in extra])
+        log.warning("%s: %s not used, the model has no such %s", source, names, kind.word)
+    for position, (name, one) in enumerate(inputs.items()):
+        if name in missing:
+            continue
+        path = target / f"{kind.word}_{position}.pb"
+        try:
+            value = held[name]()
+            if one.structure is None:
+                value = rounded(value, one) if kind.partial else value
+                found = recorded.write(fitted(value, one, source), name, path)
+            else:
+                found = _contained(value, one, source, path)
+        except UsageError:
+            raise
+        except _BROKEN as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
+            raise _unreadable(source, error, kind, name) from error
+        yield name, found
+
+
+def _contained(value: object, one: Declared, source: Path, path: Path) -> TensorFile:
+    """A sequence, an optional or a map, which only a data set can hold."""
+    assert one.structure is not None
+    if not isinstance(value, (SequenceProto, OptionalProto, MapProto)):
+        raise UsageError(
+            f"{source}: {one.name!r} is {type_name(one.inside.dtype)} arrays, the model declares {one}; "
+            "only a test_data_set folder or a function (inputs=python) can give that"
+        )
+    for tensor in recorded.tensors(value, one.structure):
+        if why := one.inside.mismatch(tensor.data_type, tensor.dims):
+            raise UsageError(f"{source}: {one.name!r} holds a tensor that {why}")
+    return recorded.write_container(value, one.structure, one.name, path)
+
+
+# a value is read only when its turn comes: one tensor in memory at a time
+_Held = dict[str, Callable[[], Any]]
+
+
+def _npz(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
+    def reader(name: str) -> Callable[[], Any]:
+        return lambda: read_member(source, name, _judge(source, inputs[name]))
+
+    return {name: reader(name) for name in members(source)}
+
+
+def _npy(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
+    name = _only(source, kind, inputs)
+    return {name: partial(read_npy, source, _judge(source, inputs[name]))}
+
+
+def _judge(source: Path, one: Declared) -> Judge:
+    def judge(shape: tuple[int, ...]) -> None:
+        if one.structure is None and (why := one.mismatch(one.dtype, shape)):
+            raise UsageError(f"{source}: {one.name!r} {why}")
+
+    return judge
+
+
+def _pb(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
+    name = _only(source, kind, inputs)
+    return {name: partial(_message, source, inputs[name])}
+
+
+def _data_set(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
+    """Files stand for inputs by the name inside them if all those names are inputs, else by their number.
+
+    A file does not say what kind of message it holds, so where an input is no tensor its number counts.
+    """
+    files = sorted(source.glob(f"{kind.word}_*.pb"), key=_natural)
+    if not files:
+        if inputs:
+            raise UsageError(f"{source}: no {kind.word}_*.pb in it")
+        return {}
+    if all(one.structure is None for one in inputs.values()):
+        protos = {file: _tensor(file).name for file in files}
+        names = list(protos.values())
+        if len(set(names)) == len(names) and all(name in inputs for name in names):
+            return {name: partial(_message, file, inputs[name]) for file, name in protos.items()}
+    if len(files) != len(inputs):
+        counts = f"{len(files)} {kind.word} files for {len(inputs)} {kind.word}s"
+        raise UsageError(f"{source}: {counts}; {listing(inputs, kind.word)}")
+    return {name: partial(_message, file, inputs[name]) for name, file in zip(inputs, files, strict=True)}
+
+
+def _message(file: Path, one: Declared) -> Any:
+    """The message in a file, of the kind that the input is."""
+    if one.structure is None:
+        return _tensor(file)
+    try:
+        return recorded.parse(_bytes(file), one.structure)
+    except ValueError as error:
+        raise ValueError(f"{error}; the model declares {one}") from error
+
+
+def _tensor(file: Path) -> TensorProto:
+    tensor = TensorProto()
+    tensor.ParseFromString(_bytes(file))
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raise ValueError(f"{file.name} refers to data outside it")
+    if problem := tensor_bytes.size_problem(tensor):
+        raise ValueError(f"the tensor in {file.name}: {problem}")
+    return tensor
+
+
+def _bytes(file: Path) -> bytes:
+    if not is_plain(file):
+        raise ValueError(f"{file.name[:_LONGEST_NAME]} is no plain file")
+    if (size := file.stat().st_size) >= _PROTOBUF_LIMIT:
+        raise ValueError(f"{file.name} has {size} bytes; a protobuf file has less than 2 GiB")
+    return file.read_bytes()
+
+
+def _only(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> str:
+    if len(inputs) != 1:
+        told = listing(inputs, kind.word)
+        raise UsageError(f"{source}: an {source.suffix} file is for models with one {kind.word}; {told}. Use an .npz")
+    return next(iter(inputs))
+
+
+def _unreadable(source: Path, error: Exception, kind: Kind, name: str | None = None) -> UsageError:
+    why = one_line(error, _LONGEST_REASON) or type(error).__name__
+    if "allow_pickle" in why or "pickled" in why.lower():
+        why = "it holds Python objects (pickle), which are never loaded; save plain arrays"
+    where = f" (array {name!r})" if name else ""
+    return UsageError(f"{kind.key}: {source}{where} cannot be read: {why}")
+
+
+_Reader = Callable[[Path, Kind, Mapping[str, Declared]], _Held]
+_READERS: Mapping[str, _Reader] = {".npz": _npz, ".npy": _npy, ".pb": _pb}

@@ -1,1 +1,0 @@
-"""Whether a check can be trusted: what is repeated, and what that costs and shows."""

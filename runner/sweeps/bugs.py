@@ -1,0 +1,371 @@
+"""A run of strategy=bugs: failures grouped by what heals them.
+
+Runs `strategy=bugs`: failures that still stand, grouped by what heals them, in bugs.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
+
+from runner.errors import UsageError
+from runner.files import write_text
+from runner.jobs.variants.switches import session_switches
+from runner.judgment import Status
+from runner.model.files.parse_without_weights import parse
+from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
+from runner.report.summary import Summary
+from runner.schema.backend import OnnxRuntimeBackend
+from runner.schema.diagnosis import BugsSettings
+from runner.schema.root import Settings
+from runner.schema.strategy import chosen
+from runner.sweeps.kept_results import FIXED, NOT_JUDGED, STILL, KeptResult, folders, read
+from runner.sweeps.recheck import Rechecker, kept_run, relative_to
+from runner.text import counted, listed
+
+# The form of a model: operators, attributes, types and edges, without names, shapes and weights.
+
+_INERT = frozenset({"Constant", "Identity"})
+# a rank or a layout decides these; what else is one number or a word is a choice between computations
+_POSITIONS = frozenset({"axis"})
+
+
+def operators_of(model: ModelProto) -> tuple[str, ...]:
+    """Return the operators of a model, sorted, each once; without those that compute nothing."""
+    named = {_operator(node) for node in model.graph.node if node.op_type not in _INERT}
+    return tuple(sorted(named)) or tuple(sorted({_operator(node) for node in model.graph.node}))
+
+
+def form_of(model: ModelProto) -> str:
+    """Return a digest that two models share where they have the same form, wherever their inputs come from.
+
+    Each node is described with all that leads to it, as by Merkle (1979); their order in the file does not count.
+    """
+    return _form(model.graph, {})
+
+
+def _form(graph: GraphProto, outer: dict[str, str]) -> str:
+    known = {**outer, **{value.name: f"fed {value.type.tensor_type.elem_type}" for value in graph.input}}
+    known |= {tensor.name: f"weight {tensor.data_type}" for tensor in graph.initializer}
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output)}
+    found = []
+    for node in graph.node:
+        parts = [_operator(node), *sorted(_attributes(node, known))]
+        parts += [known.get(name, "outer") if name else "none" for name in node.input]
+        digest = _digest(parts)
+        found.append(digest)
+        known |= {name: f"{digest} {at} {types.get(name, 0)}" for at, name in enumerate(node.output)}
+    return _digest(sorted(found))
+
+
+def _operator(node: NodeProto) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+
+
+def _attributes(node: NodeProto, known: dict[str, str]) -> Iterator[str]:
+    for one in node.attribute:
+        if one.type == AttributeProto.GRAPH:
+            yield f"{one.name} {_form(one.g, known)}"
+        elif one.type == AttributeProto.STRING:
+            yield f"{one.name} {one.s!r}"
+        elif one.type == AttributeProto.INT and one.name not in _POSITIONS:
+            yield f"{one.name} {one.i}"
+        elif one.type == AttributeProto.TENSOR:
+            yield f"{one.name} {TensorProto.DataType.Name(one.t.data_type) if one.t.data_type else ''}"
+        else:
+            yield one.name
+
+
+def _digest(parts: list[str]) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+# A failure as it is grouped: what its kept result says of it, and what is known to heal it.
+
+_OPTIMIZER = re.compile(r"\w{1,100}", re.ASCII)
+#: settings of a target whose values are names, of optimizers, of flags, of a level
+_NAMES = re.compile(
+    r"target\.(?:disabled_optimizers|flags|tactic_sources)=\[(?:\w{1,100}(?:, ?\w{1,100})*)?\]"
+    r"|target\.optimization=\w{1,100}",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class ShownRemedy:
+    """What was shown to heal a failure, and can be tried on another. ``overrides``: for its replay."""
+
+    name: str
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """``size``: nodes of its model. ``form``: of its model, see `likeness`. ``needed``: the passes that it needs."""
+
+    kept: KeptResult
+    operators: tuple[str, ...]
+    form: str
+    size: int
+    remedies: tuple[ShownRemedy, ...]
+    needed: frozenset[str] = frozenset()
+
+    @property
+    def signature(self) -> Mapping[str, Any]:
+        """How it fails."""
+        found: Mapping[str, Any] = self.kept.result["signature"]
+        return found
+
+    @property
+    def host(self) -> str:
+        """The model that it was found in."""
+        return str(self.kept.result.get("input_model") or self.kept.model)
+
+    def alike(self, other: Failure) -> bool:
+        """Whether both look the same: the form of their models, and how they fail."""
+        told = [[one.signature.get(key) for key in ("stage", "kind", "raised")] for one in (self, other)]
+        return self.form == other.form and told[0] == told[1]
+
+
+def failure_of(kept: KeptResult) -> Failure:
+    """Return a kept result as a failure. Raises UsageError for a model that cannot be read."""
+    try:
+        model = parse(kept.model)
+    except (DecodeError, OSError, ValueError) as error:
+        raise UsageError(f"{kept.model} cannot be read ({error})") from None
+    remedies = {one.overrides: one for one in (*_passes(kept.result), *_workarounds(kept.result))}
+    passes = kept.result.get("passes")
+    named = passes.get("needed") if isinstance(passes, dict) else None
+    needed = frozenset(map(str, named if isinstance(named, list) else ()))
+    return Failure(kept, operators_of(model), form_of(model), len(model.graph.node), tuple(remedies.values()), needed)
+
+
+def _passes(result: Mapping[str, Any]) -> Iterator[ShownRemedy]:
+    """Yield the sets of passes that heal it, once they are off."""
+    passes = result.get("passes")
+    heals = passes.get("heals") if isinstance(passes, dict) else None
+    sets = [list(map(str, one)) for one in heals if isinstance(one, list)] if isinstance(heals, list) else []
+    if not isinstance(passes, dict) or not sets:
+        return
+    first, *others = sets
+    given = _harmless(passes.get("overrides"))
+    if given:
+        yield ShownRemedy(_off(first), given)
+    settings = passes.get("settings")
+    off = settings.get("disabled_optimizers") if isinstance(settings, dict) and len(settings) == 1 else None
+    if not given or not isinstance(off, list):
+        return
+    anyway = [str(one) for one in off if one not in first]  # what the user had turned off already
+    for names in others:
+        if all(map(_OPTIMIZER.fullmatch, (*anyway, *names))):
+            yield ShownRemedy(_off(names), (f"target.disabled_optimizers=[{','.join((*anyway, *names))}]",))
+
+
+def _workarounds(result: Mapping[str, Any]) -> Iterator[ShownRemedy]:
+    """Yield the workarounds that mean something for another model too. A release does not: it heals many things."""
+    found = result.get("workarounds")
+    for one in found if isinstance(found, list) else ():
+        of_all = isinstance(one, dict) and one.get("passes") is True and one.get("kind") == "pass"
+        if of_all and (overrides := _harmless(one.get("overrides"))):
+            yield ShownRemedy(_named(str(one.get("what", ""))), overrides)
+
+
+def _named(what: str) -> str:
+    """Return a workaround by name, as the same set of passes is called: ``without A, B`` is ``A and B off``."""
+    names = what.removeprefix("without ")
+    return what if names == what else _off(names.split(", "))
+
+
+def _off(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} off"
+
+
+def _harmless(overrides: object) -> tuple[str, ...]:
+    """Return overrides that switch parts of the target off, or none: the result may be a stranger's.
+
+    Other settings name files that are read, loaded or written; so do some of a session's and of a provider's options.
+    """
+    words = [str(one) for one in overrides] if isinstance(overrides, list) else []
+    return tuple(words) if all(map(_switches_off, words)) else ()
+
+
+def _switches_off(override: str) -> bool:
+    key, _, value = override.partition("=")
+    known = {f"target.{one.key}={one.entry}: {one.off}" for one in session_switches(OnnxRuntimeBackend(), ())}
+    entries = value[1:-1].split(", ") if value.startswith("{") and value.endswith("}") else []
+    return bool(_NAMES.fullmatch(override)) or (bool(entries) and all(f"{key}={one}" in known for one in entries))
+
+
+# Groups failures into bugs: each is compared with the bugs that are known, and joins the first that it is one of.
+#
+# Two failures are one bug where all that heals one heals the other: one pass alone may have a part in several bugs.
+# That is known where the same was found for both, or both need the same passes and one remedy is in both (another
+# release may pass with fewer of them off); else it is asked, of their own small models. Where nothing is known to heal
+# either, they are one if they look the same.
+
+CHECKED, LIKENESS, FIRST = "checked", "by likeness", "the first of its kind"
+
+Heals = Callable[[ShownRemedy, Failure], "bool | None"]
+"""Whether a remedy of one failure heals another one; a check. None: it could not be judged."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A failure of a bug, and why it is one of it."""
+
+    failure: Failure
+    how: str
+    said: str = ""
+
+
+@dataclass
+class Bug:
+    """Failures of one kind; the first is the smallest."""
+
+    members: list[Member] = field(default_factory=list)
+
+    @property
+    def smallest(self) -> Failure:
+        """The failure that stands for all of them."""
+        return self.members[0].failure
+
+    @property
+    def remedies(self) -> list[ShownRemedy]:
+        """What heals any of them."""
+        every = [remedy for member in self.members for remedy in member.failure.remedies]
+        return list({one.overrides: one for one in every}.values())
+
+    def shared(self, failure: Failure) -> list[ShownRemedy]:
+        """Return what was shown to heal the failure, and one of these."""
+        known = {one.overrides for one in self.remedies}
+        return [one for one in failure.remedies if one.overrides in known]
+
+    def worth_asking(self, failure: Failure) -> bool:
+        """Whether the failure may be of this bug: a remedy is in both, or an operator."""
+        return bool(self.shared(failure)) or not {*failure.operators}.isdisjoint(self.smallest.operators)
+
+
+def grouped(failures: Sequence[Failure], heals: Heals) -> list[Bug]:
+    """Return the bugs, the one with most failures first."""
+    bugs: list[Bug] = []
+    for failure in sorted(failures, key=lambda one: (one.size, str(one.kept.folder))):
+        known = sorted((bug for bug in bugs if bug.worth_asking(failure)), key=lambda bug: _rank(failure, bug))
+        joined = next(((bug, member) for bug in known if (member := _one_of(failure, bug, heals))), None)
+        if joined:
+            joined[0].members.append(joined[1])
+        else:
+            bugs.append(Bug([Member(failure, FIRST)]))
+    return sorted(bugs, key=lambda bug: -len(bug.members))
+
+
+def _rank(failure: Failure, bug: Bug) -> tuple[bool, bool, int]:
+    """The likeliest bug comes first: it spares questions."""
+    other = bug.smallest
+    return not bug.shared(failure), failure.form != other.form, -len({*failure.operators} & {*other.operators})
+
+
+def _one_of(failure: Failure, bug: Bug, heals: Heals) -> Member | None:
+    """Return the failure as a member of a bug, or None."""
+    if not failure.remedies and not bug.remedies:
+        return Member(failure, LIKENESS, "nothing is known to heal it") if failure.alike(bug.smallest) else None
+    known = bug.shared(failure)
+    if known and failure.needed == bug.smallest.needed and failure.needed:
+        passes = " and ".join(sorted(failure.needed))
+        return Member(failure, CHECKED, f"it and the smallest need {passes}, and pass with {known[0].name}")
+    shared, found = {one.overrides for one in known}, [one.name for one in known]
+    questions = [*((one, failure) for one in bug.remedies), *((one, bug.smallest) for one in failure.remedies)]
+    for remedy, asked in questions:
+        healed = None if remedy.overrides in shared else heals(remedy, asked)
+        if healed is False:
+            return None
+        found += [remedy.name] if healed else []
+    return Member(failure, CHECKED, f"it and another pass with {listed(found)}") if found else None
+
+
+log = logging.getLogger(__name__)
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Group failures and write bugs.md. Raises UsageError for names that lead to none."""
+    found = folders(chosen(settings.strategy, BugsSettings).results)
+    if settings.plan:
+        said = f"{counted(len(found), 'failure')} would be grouped; nothing was checked, as asked"
+        return kept_run(settings, folder, command, found, lambda _: Summary(Status.planned, 0, "bugs", said), dict)
+
+    def ask(rechecker: Rechecker) -> Summary:
+        failures, apart = _standing(rechecker, found, folder)
+
+        def heals(remedy: ShownRemedy, failure: Failure) -> bool | None:
+            outlook = rechecker.outlook(failure.kept, remedy.overrides)
+            log.info("%s with %s: %s", failure.kept.folder, remedy.name, outlook.outcome)
+            return None if outlook.outcome == NOT_JUDGED else outlook.outcome == FIXED
+
+        bugs = tuple(described(bug, folder) for bug in grouped(failures, heals))
+        write_text(folder / BUGS_NAME, bugs_page(bugs, apart))
+        left = f"; {len(apart)} apart: they could not be judged, or fail no more" if apart else ""
+        stopped = "; the budget was reached before all was asked" if rechecker.checks.spent else ""
+        said = f"{counted(len(bugs), 'bug')} in {counted(len(failures), 'failure')}{left}{stopped}: see {BUGS_NAME}"
+        status = Status.found if bugs else Status.could_not_judge
+        return Summary(status, status.exit_code, settings.strategy.name, said, bugs=bugs, warnings=tuple(apart))
+
+    return kept_run(settings, folder, command, found, ask, dict)
+
+
+def _standing(rechecker: Rechecker, found: Sequence[Path], folder: Path) -> tuple[list[Failure], list[str]]:
+    """Return the failures that are there when they are checked again, and why others are not among them."""
+    failures, apart = [], []
+    for one in found:
+        try:
+            failure = failure_of(read(one))
+            outlook = rechecker.outlook(failure.kept)
+            why = "" if outlook.outcome == STILL else f"checked again it is {outlook.outcome}. {outlook.said}"
+        except UsageError as error:
+            why = str(error)
+        if why:
+            log.warning("%s: %s", one, why)
+            apart.append(f"{relative_to(one, folder)}: {why}")
+        else:
+            failures.append(failure)
+    return failures, apart
+
+
+def described(bug: Bug, folder: Path) -> Mapping[str, Any]:
+    """Return what is told of a bug, in plain types; paths as they are seen from ``folder``."""
+    smallest = bug.smallest
+    members = [one.failure for one in bug.members]
+    remedies = list(dict.fromkeys(remedy.name for one in members for remedy in one.remedies))
+    kind = smallest.signature.get("kind", "failure")
+    return {
+        "name": f"{'+'.join(smallest.operators)}: {kind}" + (f" ({remedies[0]} heals it)" if remedies else ""),
+        "failures": [relative_to(one.kept.folder, folder) for one in members],
+        "count": len(members),
+        "smallest": relative_to(smallest.kept.model, folder),
+        "culprit_operators": list(smallest.operators),
+        "passes": remedies,
+        "signature": dict(smallest.signature),
+        "releases": next((said for one in members if (said := _releases(one.kept.result.get("releases")))), None),
+        "workaround": list(smallest.remedies[0].overrides) if smallest.remedies else [],
+        "hosts": list(dict.fromkeys(Path(one.host).name for one in members)),
+        "evidence": [
+            {"failure": relative_to(one.failure.kept.folder, folder), "how": one.how, "said": one.said}
+            for one in bug.members
+        ],
+    }
+
+
+def _releases(found: object) -> str | None:
+    """Return the releases of a failure in a line."""
+    if not isinstance(found, dict) or not isinstance(found.get("asked"), list):
+        return None
+    asked = [one for one in found["asked"] if isinstance(one, dict)]
+    broken = ", ".join(str(one.get("version")) for one in asked if one.get("outcome") == "broken")
+    good = " and ".join(str(found[key]) for key in ("good_before", "good_after") if found.get(key))
+    return f"{found.get('package')} is broken in {broken}" + (f"; good: {good}" if good else "")

@@ -1,1 +1,0 @@
-"""Many failures: how many bugs are they?"""

@@ -1,1 +1,0 @@
-"""Kept results against what runs them now."""

@@ -1,1 +1,0 @@
-"""Who may use which GPU, and when."""

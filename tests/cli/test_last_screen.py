@@ -1,0 +1,372 @@
+"""The last screen of a run: what was found, how sure, what to open and what to type next, in a pipe and a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import TensorProto, helper, save
+
+from runner.cli.last_screen import duration, headline, looks, say_ended
+from runner.cli.task import _is_interrupted_there, _say
+from runner.jobs.summary import seen
+from runner.jobs.workaround.run import ON_THIS_CPU
+from runner.judgment import Status
+from runner.report.summary import Checks, Summary, result_json, write_result
+from strategies.search import Claim
+from tests.harness import ROOT
+
+PROGRAM = ("winnow",)
+SHOW = (
+    "import json, sys\nfrom pathlib import Path\nfrom runner.cli.last_screen import say_ended\n"
+    "say_ended(json.loads(sys.argv[1]), Path(sys.argv[2]), ('winnow',))\n"
+)
+
+
+def result(status: Status, message: str = "", **given: Any) -> dict[str, Any]:
+    summary = Summary(status, status.exit_code, "reduce", message, **given)
+    made: dict[str, Any] = json.loads(json.dumps(result_json(summary)))
+    return made
+
+
+def on_a_terminal(told: Mapping[str, Any], folder: Path, columns: int, **environment: str) -> str:
+    """Return what is shown on a terminal of so many columns."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+        argv = [sys.executable, "-c", SHOW, json.dumps(told), str(folder)]
+        os.execve(sys.executable, argv, {**clean, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment})
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # the other side is closed
+            break
+        shown += part
+        if not part:
+            break
+    os.waitpid(pid, 0)
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [(Status.found, "found: a, b (2 of 98 nodes); so"), (Status.interrupted, "interrupted: a, b (2 of 98 nodes); so")],
+)
+def test_nodes_that_are_counted_stand_behind_those_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status, line: str
+) -> None:
+    told = result(status, "so", culprits=("a", "b"), nodes_after=2, nodes_before=98)
+    say_ended(told, tmp_path, PROGRAM, number=0)
+    said = capsys.readouterr()
+    assert f"#0 {line} [" in said.out + said.err
+    say_ended(told, tmp_path, PROGRAM)
+    said = capsys.readouterr()
+    assert (said.out + said.err).startswith(f"{line}\n") and bool(said.out) == (status is Status.found)
+
+
+def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = tuple(f"/bert/encoder/layer.{at}/attention/self/a_long_name_of_a_proj/MatMul_{at}" for at in range(96))
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name=names[0])],
+        *("g", [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [8, 1024])]),
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [8, 1024])],
+        [helper.make_tensor("w", TensorProto.FLOAT16, [1024, 4], b"\0" * 8192, raw=True)],
+    )
+    save(helper.make_model(graph), tmp_path / "reduced.onnx")
+    for name in ("report.html", "REPORT.md", "repro.py", "result.json", "replay.yaml"):
+        (tmp_path / name).touch()
+    told = result(
+        Status.found,
+        "96 nodes still fail the same way; cause: proven",
+        culprits=names,
+        nodes_after=96,
+        nodes_before=550,
+        minimality="1-minimal",
+        model="reduced.onnx",
+        cause={"status": "proven", "reason": "", "whole": None, "answers": []},
+        reliability={"agreed": 6, "wrong": 0.3, "noticed_with": 0.88},
+        checks=Checks(search=120, trust=9),
+        warnings=tuple(f"warning {at}: " + "word " * 60 for at in range(7)),
+    )
+    say_ended(told, tmp_path, PROGRAM)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25 and max(map(len, lines)) <= 500
+    assert lines[0].startswith("found: /bert/enc") and " and 93 more (96 of 550 nodes)" in lines[0]
+    text = "\n".join(lines)
+    assert "and 86 more" in lines[1] and "MatMul_9" in lines[1] and "MatMul_10" not in text
+    assert lines[1].count(", ") == 6
+    assert "looks    MatMul float16 [8, 1024] x [1024, 4]" in text and "proven. With good values" in text
+    assert "5 more warnings in" in text and "warning 1:" in text and "warning 2:" not in text
+    opened = next(at for at, line in enumerate(lines) if line.startswith("  open "))
+    assert [line.rpartition("/")[2] for line in lines[opened : opened + 3]] == ["report.html", "REPORT.md", "repro.py"]
+    assert f"next     winnow recheck {tmp_path}" in text
+    for columns, environment in ((80, {"NO_COLOR": "1"}), (200, {})):
+        shown = on_a_terminal(told, tmp_path, columns, **environment)
+        assert len(shown.splitlines()) <= 25 and ("\x1b[1;32mfound:\x1b[0m" in shown) == (not environment), shown
+        plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
+        assert "\x1b" not in plain and ("\x1b" in shown) == (not environment)
+        wide = [line for line in plain.splitlines() if len(line) > columns]
+        assert all(str(tmp_path) in line for line in wide), "only what is to be copied is not wrapped"
+
+
+@pytest.mark.parametrize(("many", "named"), [(4, "abcd"), (5, "abc")])
+def test_a_single_one_more_is_named_and_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], many: int, named: str
+) -> None:
+    """Nodes, and the kinds of operators that they are."""
+    names = "abcde"[:many]
+    operators = ("Abs", "Exp", "Sin", "Cos", "Tanh")[:many]
+    nodes = [
+        helper.make_node(kind, ["x"], [f"y{name}"], name=name) for kind, name in zip(operators, names, strict=True)
+    ]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT16, [8])
+    save(helper.make_model(helper.make_graph(nodes, "g", [value], [value])), tmp_path / "reduced.onnx")
+    told = result(Status.found, "so", culprits=tuple(names), nodes_after=many, nodes_before=9, model="reduced.onnx")
+    say_ended(told, tmp_path, PROGRAM)
+    said = capsys.readouterr().out
+    rest = many - len(named)
+    more = f" and {rest} more" if rest else ""
+    assert said.startswith(f"found: {', '.join(named)}{more} ({many} of 9 nodes); so")
+    assert (f"  also     {', '.join(names[3:])}" in said) is bool(rest)
+    assert ("and 2 other kinds" in said) is bool(rest) and "1 other kind" not in said
+
+
+def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(Status.found, "a\n[1] forged", culprits=("\x1b[2J", "b\nfound: x"), nodes_after=2, nodes_before=3)
+    told |= {"warnings": ["\x1b]0;title\x07"], "cause": ["?"], "checks": 3, "plan": "soon", "model": "../../etc/passwd"}
+    told |= {"seconds": {"total": float("inf")}, "reliability": {"agreed": 10**400, "noticed_with": float("nan")}}
+    say_ended(told, tmp_path, PROGRAM)
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and "\\x1b[2J" in said
+    assert sum(line.startswith("found:") for line in said.splitlines()) == 1
+
+
+def test_what_a_plan_predicts_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {"search_checks": 40, "trust_checks": 5, "seconds_each": 2.5, "seconds": 112.5, "disk_mb": 12.0}
+    say_ended(result(Status.planned, "as asked", plan=plan), tmp_path, PROGRAM)
+    said = capsys.readouterr().out
+    assert "search: about 40 checks if one element is to blame" in said and "trust: 5 checks" in said
+    assert "time: 1 min 52 s (2.5 s a check)" in said and "MB stay" in said
+    assert "disk: 12.0 MB at most" in said and f"next     winnow resume {tmp_path} plan=false" in said
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status) -> None:
+    (tmp_path / "replay.yaml").touch()
+    say_ended(result(status, "so", unresolved={"no such output": 3}), tmp_path, ("python", "-m", "runner"))
+    said = capsys.readouterr()
+    ended_well = status.exit_code in (0, 4, 5, 6, 8, 9)
+    assert bool(said.out) == ended_well and bool(said.err) != ended_well
+    first, *rest = (said.out or said.err).splitlines()
+    assert first.startswith(f"{status}: so")
+    if status in (Status.interrupted, Status.no_room, Status.internal_error):
+        assert f"  next     python -m runner resume {tmp_path}" in rest
+    if status is Status.could_not_judge:
+        assert "  unknown  3 verdicts; most often:" in rest and any("strategy=repeat" in line for line in rest)
+    if status is Status.usage:
+        assert not rest and str(tmp_path) in first
+
+
+def test_what_stands_between_the_nodes_of_an_answer_has_a_type(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Transpose", ["r"], ["t"], name="transpose"),
+        helper.make_node("Shape", ["t"], ["y"], name="shape"),
+        helper.make_node("Abs", ["t"], ["z"], name="abs"),
+    ]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [2, 3])]
+    ends += [helper.make_tensor_value_info("y", TensorProto.INT64, [2])]
+    ends += [helper.make_tensor_value_info("z", TensorProto.FLOAT16, [3, 2])]
+    save(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])), tmp_path / "reduced.onnx")
+    said = looks(tmp_path / "reduced.onnx", ["relu", "transpose", "shape", "abs"])
+    assert said == ["Relu float16 [2, 3]", "Transpose float16", "Shape int64 [2]", "Abs float16 [3, 2]"]
+
+
+def test_nodes_in_a_branch_of_a_whole_model_are_shown_and_no_others(tmp_path: Path) -> None:
+    """A mixed model is handed over whole: what stands beside the answer is none of it."""
+    branches = {
+        name: helper.make_graph(
+            [helper.make_node(kind, ["x"], [f"{name}_y"], name=kind.lower())],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [2])],
+        )
+        for name, kind in (("then_branch", "Exp"), ("else_branch", "Log"))
+    }
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"], name="abs"),
+        helper.make_node("If", ["flag"], ["y"], name="choose", **branches),
+    ]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])]
+    ends += [helper.make_tensor_value_info("flag", TensorProto.BOOL, [])]
+    ends += [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "ay"]
+    save(helper.make_model(helper.make_graph(nodes, "g", ends[:2], ends[2:])), tmp_path / "mixed.onnx")
+    assert looks(tmp_path / "mixed.onnx", ["choose.else_branch/log"]) == ["Log float32 [2]"]
+
+
+def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = {"what": "in float32: n", "kind": "precision", "passes": True, "where": ON_THIS_CPU}
+    for told, noted in ((one, True), ({**one, "where": ""}, False)):
+        say_ended(result(Status.found, "so", workarounds=(told,)), tmp_path, PROGRAM)
+        said = capsys.readouterr().out
+        assert "helps    in float32: n" in said
+        assert ("target.rounding=on tries them as a GPU rounds, which was not done" in said) is noted
+
+
+def test_what_could_not_be_tried_is_no_workaround_that_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fails = {"what": "without F", "passes": False, "tried": True, "why_not": "mismatch"}
+    untried = {"what": "release 1.2", "passes": False, "tried": False, "why_not": "there is no such release"}
+    why = "1 could not be tried: there is no such release"
+    for given, strategy, rows in (
+        ((fails, untried), "triage", ["helps    none of 1 workaround that were tried", why]),
+        (
+            (untried, {**untried, "why_not": "busy"}),
+            "triage",
+            ["helps    2 could not be tried: there is no such", "(oth"],
+        ),
+        (({**fails, "passes": True}, untried), "triage", ["helps    without F", why]),
+        (({**fails, "passes": True}, untried), "workaround", ["helps    without F"]),  # the first line says the rest
+        ((fails, {"what": "of an earlier version", "passes": False}), "triage", ["helps    none of 2 workarounds"]),
+    ):
+        told = {**result(Status.found, "so", workarounds=given), "strategy": strategy}
+        say_ended(told, tmp_path, PROGRAM)
+        said = capsys.readouterr().out
+        assert all(row in said for row in rows) and ("could not be tried" in said) is ("could not" in str(rows)), said
+
+
+def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "replay.yaml").touch()
+    (tmp_path / "reduced.onnx").touch()
+    tested = {"outcome": "unresolved", "measure": None, "reason": "the reference has a NaN or Inf in 'y' as well"}
+    answer = {"culprits": ["n"], "is_cause": False, "instances": [], "good_outputs": tested, "good_inputs": None}
+    cause = {"status": "untested", "reason": "", "whole": None, "answers": [answer]}
+    told = seen({"output": "y", "not_finite": {"nan": 0, "inf": 20, "elements": 384, "type": TensorProto.FLOAT16}})
+    run = result(Status.found, "so", culprits=("n",), cause=cause, model="reduced.onnx", seen=told)
+    say_ended(run, tmp_path, PROGRAM)
+    lines = " ".join(capsys.readouterr().out.split())
+    assert "seen 20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)" in lines
+    several = {"output": "y", "sample": 5, "samples": 8, "not_finite": {"nan": 1, "inf": 0, "elements": 1, "type": 1}}
+    assert seen(several) == "1 NaN among the 1 element of y (float32), in sample 6 of 8 (test_data_set_5)"
+    assert seen({**several, "sample": "x"}) == seen({**several, "sample": 0, "samples": 1})
+    # the type of these nodes may be float32 already
+    assert "A wider type there may help, or smaller values." in lines
+    assert f"strategy=workaround 'strategy.results=[{tmp_path}]' (tries what keeps the failure away)" in lines
+    for damaged in ({}, {"nan": "x"}, {"nan": 1, "inf": 1, "elements": 2, "type": 99}, 3):
+        assert seen({"output": "y", "not_finite": damaged}) == ""
+
+
+def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    why, other = "the check could not import what it needs: No module named 'x'", "the machine is busy"
+    for reasons, row in (
+        ({why: 2}, ["  unknown  2 verdicts, for the reason above"]),
+        ({why: 2, other: 1}, ["  unknown  3 verdicts; most often:", "2 x the reason above", f"1 x {other}"]),
+    ):
+        say_ended(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons), tmp_path, PROGRAM)
+        said = capsys.readouterr().err
+        assert said.count(why) == 1 and all(line in said for line in row), said
+    # with room for a single reason that is the one which is not known yet
+    told = result(Status.found, f"cause: untested ({why})", unresolved={why: 2, other: 1}, outcomes={"unresolved": 3})
+    say_ended(told, tmp_path, PROGRAM)
+    assert f"1 x {other}" in capsys.readouterr().out
+
+
+def test_what_stands_behind_a_cause_that_is_not_proven_stays_in_the_first_line() -> None:
+    why = "the checks were used up; more: strategy.cause_checks=100"
+    told = f"2 nodes fail alone; its message differs; cause: not proven ({why}); the budget was reached"
+    found = result(Status.found, told, culprits=("a", "b"), cause={"status": "not proven", "reason": why})
+    first = "found: fail alone, but not shown to be the cause: a, b"
+    assert headline(found) == f"{first}; its message differs; the budget was reached"
+    # a message of another version
+    other = result(Status.found, "so it is", culprits=("a", "b"), cause={"status": "not proven"})
+    assert headline(other) == f"{first}; so it is"
+
+
+def test_that_a_cause_is_untested_is_said_once_with_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the row on the cause; a first line that stands alone has it itself."""
+    why = "the check feeds the model itself: good values reach nothing"
+    told = f"1 node still fails the same way; cause: untested ({why}); reduced.onnx is smaller"
+    found = result(Status.found, told, culprits=("a",), cause={"status": "untested", "reason": why, "answers": []})
+    assert headline(found) == f"found: a; {told}"
+    say_ended(found, tmp_path, PROGRAM)
+    first, row, *_ = capsys.readouterr().out.splitlines()
+    assert first == "found: a; 1 node still fails the same way; reduced.onnx is smaller"
+    assert row.startswith("  cause    untested. These nodes fail alone;") and row.endswith(
+        f"could not be tested: {why}."
+    )
+    say_ended(found, tmp_path, PROGRAM, number=3)
+    assert f"cause: untested ({why})" in capsys.readouterr().out
+
+
+def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.cli.terminal.width", lambda **_: 80)
+    answer = {"good_outputs": {"reason": "the reference has a NaN or Inf in 'y' as well"}}
+    say_ended(result(Status.found, "so", cause={"status": "untested", "answers": [answer]}), tmp_path, PROGRAM)
+    assert "may help, or smaller values." in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Summary("found", 0, "reduce", "so", checks=None)  # type: ignore[arg-type]
+    _say(told, tmp_path, PROGRAM, None, refused=False)
+    assert capsys.readouterr().out == f"found: so [{tmp_path}]\n"
+
+
+def test_a_time_is_said_as_exactly_as_it_matters() -> None:
+    said = [duration(seconds) for seconds in (4.26, 89.4, 89.6, 149, 179.6, 3600 * 3 + 1200)]
+    assert said == ["4.3 s", "89 s", "1 min 30 s", "2 min 29 s", "3 min", "3 h 20 min"]
+
+
+def test_nothing_is_the_best_so_far_where_nothing_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for culprits, said in (((), False), (("a",), True)):
+        told = result(Status.interrupted, "interrupted", minimality=Claim.BUDGET.value, culprits=culprits)
+        say_ended(told, tmp_path, PROGRAM)
+        assert ("the best so far" in capsys.readouterr().err) is said
+
+
+def test_no_number_of_a_foreign_result_costs_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(Status.found, "so", culprits=("a",))
+    huge = 10**400
+    numbers = {
+        "checks": {"search": huge},
+        "seconds": {"total": huge},
+        "outcomes": {"pass": huge},
+        "unresolved": {"x": huge},
+    }
+    rate = {
+        "statistics": {"pass_rate": 0.5, "pass_rate_95": [huge, 1]},
+        "plan": {"search_checks": huge, "seconds": huge},
+    }
+    say_ended({**told, **numbers, **rate, "culprits": [huge, "a"]}, tmp_path, PROGRAM)
+    assert capsys.readouterr().out.startswith("found: a; so\n")
+
+
+def test_a_result_of_many_lines_has_no_empty_one_in_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    say_ended(result(Status.could_not_judge, "so\n\nthere"), tmp_path, PROGRAM, number=0)
+    assert all(line.replace("#0", "").strip() for line in capsys.readouterr().err.splitlines())
+
+
+def test_another_interruption_while_the_first_is_told_leaves_its_result(tmp_path: Path) -> None:
+    first = Summary(Status.interrupted, 130, "reduce", "so far", checks=Checks(search=5))
+    write_result(first, tmp_path)
+    second = Summary(Status.interrupted, 130, "reduce")
+    assert _is_interrupted_there(second, tmp_path)
+    assert not _is_interrupted_there(Summary(Status.interrupted, 143, "reduce"), tmp_path)

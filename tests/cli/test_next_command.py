@@ -1,0 +1,84 @@
+"""The command that is printed last: it is copied and run, and has to hold."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.chain_models import chain
+from runner.cli.next_command import next_command
+from tests.fork_server import run_forked
+from tests.harness import ROOT, Run, by_command, check_script, winnow
+from tests.jobs.optimizer_defect import defective, loads
+
+ONCE = ("result.find_min_good=false", "strategy.find=one")
+
+
+def following(run: Run, folder: Path) -> Run:
+    """Run what a run's screen says to type next."""
+    line = next(line for line in run.screen if line.startswith("  next "))
+    words = shlex.split(line.removeprefix("  next "))
+    assert words[:3] == ["python", "-m", "runner"], line
+    return winnow(*words[3:], folder=folder)
+
+
+def test_what_optimizations_break_is_asked_about_by_passes_and_then_what_helps(tmp_path: Path) -> None:
+    model = defective(tmp_path / "net.onnx")
+    if loads(model):
+        pytest.skip("this ONNX Runtime has the defect no longer")
+    first = winnow("strategy=reduce", f"model={model}", "checker.flaky=never", *ONCE, folder=tmp_path / "reduce")
+    second = following(first, tmp_path / "passes")
+    assert (second.code, second.result["strategy"]) == (0, "passes"), second.output
+    assert second.output.count("not as recorded") <= 8 and max(map(len, second.output.splitlines())) < 900
+    third = following(second, tmp_path / "workaround")
+    assert (third.code, third.result["strategy"]) == (0, "workaround"), third.output
+
+
+def test_what_rounding_breaks_is_checked_again_as_it_was(tmp_path: Path) -> None:
+    given = ("strategy=reduce", f"model={ROOT / 'examples' / 'overflow.onnx'}", "target.rounding=on", *ONCE)
+    first = winnow(*given, folder=tmp_path / "reduce")
+    second = following(first, tmp_path / "again")
+    assert (second.code, second.result["strategy"]) == (0, "recheck") and "all as expected" in second.output
+
+
+def test_what_passes_is_looked_at_with_more_inputs_until_that_is_enough(tmp_path: Path) -> None:
+    chain(tmp_path / "net.onnx", 3)
+    run = winnow("strategy=passes", f"model={tmp_path / 'net.onnx'}", "inputs.samples=10", folder=tmp_path / "run")
+    again = following(run, tmp_path / "again")
+    assert (run.code, again.code, again.result["status"]) == (4, 4, "nothing_to_find"), again.output
+    assert "inputs.samples=100\n" in run.output and not any(line.startswith("  next ") for line in again.screen)
+
+
+def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Path) -> None:
+    """With all passes off it fails otherwise. A flaky check is repeated; one of the user's has no such model."""
+    (tmp_path / "replay.yaml").touch()
+    told = {"status": "could_not_judge", "strategy": "passes", "checker": "runs", "signature": {"stage": "load"}}
+    flaky = {"reliability": {"whole_model": {"failed": 3, "of": 20}}}
+    for more, words in (({}, "strategy=reduce"), (flaky, "strategy=repeat"), ({"checker": "command"}, "")):
+        typed, _ = next_command({**told, **more}, tmp_path, ["winnow"])
+        assert words in typed and bool(typed) is bool(words), typed
+
+
+def test_by_a_command(tmp_path: Path) -> None:
+    chain(tmp_path / "net.onnx", 6)
+    check = by_command(check_script(tmp_path, "sys.exit(1 if 'n3' in nodes else 0)"))
+    first = winnow("strategy=reduce", f"model={tmp_path / 'net.onnx'}", *check, *ONCE, folder=tmp_path / "reduce")
+    second = following(first, tmp_path / "again")
+    assert (second.code, second.result["strategy"]) == (0, "recheck") and "all as expected" in second.output
+
+
+def test_what_could_not_be_judged_is_asked_again_once_that_is_mended(tmp_path: Path) -> None:
+    chain(tmp_path / "net.onnx", 6)
+    here = tmp_path / "here"
+    body = f"import os\nif not os.path.exists({str(here)!r}):\n    import module_of_nobody\nsys.exit('n3' in nodes)"
+    check = by_command(check_script(tmp_path, body))
+    run = winnow("strategy=reduce", f"model={tmp_path / 'net.onnx'}", *check, *ONCE, folder=tmp_path / "run")
+    assert run.code == 3 and "  next     python -m runner resume run" in run.output, run.output
+    here.touch()
+    again = following(run, tmp_path / "run")
+    assert (again.code, again.result["culprits"]) == (0, ["n3"]), again.output
+    shown = run_forked([sys.executable, "-m", "runner", "resume", "run"], cwd=tmp_path, timeout=60)
+    assert shown.returncode == 0 and "This run has ended" in shown.stdout

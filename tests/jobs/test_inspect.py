@@ -1,0 +1,311 @@
+"""What a model is made of, and what could trouble a run of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+from runner.backends.onnxruntime import loads
+from runner.backends.trt.engine import layers_in
+from runner.errors import ModelError
+from runner.jobs import inspect as limits_module
+from runner.jobs import model_description as describe_model_module
+from runner.jobs.model_description import describe_model
+from runner.model.files.read_model import HashedAside
+from tests.fake_tensorrt import install
+from tests.harness import PRETENDED_GPUS, winnow, without_nvml
+
+NORMAL = np.linspace(0.5, 1.5, 300, dtype=np.float32)
+
+
+def value(name: str, dtype: int = T.FLOAT, shape: Sequence[int | str] | None = ("n", 300)) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def saved(
+    folder: Path,
+    nodes: Sequence[onnx.NodeProto],
+    weights: dict[str, np.ndarray[Any, Any]],
+    opset: int = 17,
+    **more: Any,
+) -> Path:
+    """Write a model from x to y."""
+    tensors = [numpy_helper.from_array(array, name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", [value("x")], [value("y")], tensors)
+    imports = [helper.make_opsetid("", opset), *more.pop("imports", [])]
+    path = folder / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=more.pop("ir", 8), **more), str(path))
+    return path
+
+
+def added(*names: str) -> list[onnx.NodeProto]:
+    """One Add after the other, of these weights, to x."""
+    tensors = ["x", *(f"t{number}" for number in range(1, len(names))), "y"]
+    return [
+        helper.make_node("Add", [tensors[at], name], [tensors[at + 1]], name=f"add_{name}")
+        for at, name in enumerate(names)
+    ]
+
+
+def concerns(path: Path) -> dict[str, list[str]]:
+    return {one["kind"]: one["names"] for one in describe_model({"model": str(path)})["concerns"]}
+
+
+def with_one(number: float, dtype: type = np.float32) -> np.ndarray[Any, Any]:
+    array = NORMAL.astype(dtype)
+    array[7] = number
+    return array
+
+
+@pytest.mark.parametrize(
+    ("kind", "weight"),
+    [
+        ("NaN", with_one(np.nan)),
+        ("NaN", np.full(300, np.nan, np.float32)),
+        ("Inf", with_one(np.inf)),
+        ("Inf", with_one(-np.inf)),
+        ("mask", np.where(NORMAL > 1, -np.inf, np.float32(0))),
+        ("mask", np.float32(-3.4028235e38)),
+        ("mask", np.float16(-65504)),
+        ("mask", np.where(NORMAL > 1, np.float32(-1e9), np.float32(0))),
+        ("beyond float16", with_one(1e5)),
+        ("beyond float16", with_one(-1e300, np.float64)),
+        ("vanishes in float16", np.float32(1e-12)),
+        ("vanishes in float16", np.full(300, -2e-8, np.float32)),
+        ("subnormal", with_one(1e-40)),
+        ("subnormal", with_one(1e-310, np.float64)),
+        ("subnormal", np.full(300, 1e-6, np.float16)),
+        ("beyond int32", np.array([1, 2**40])),
+        ("beyond int32", np.array([0, 2**40, 2**63 - 1, -(2**63)])),
+        ("", NORMAL),
+        ("", np.array([0, 2**63 - 1, -(2**63)])),
+        ("", with_one(1e-6, np.float16)),
+        ("", np.float32(1e-5)),
+        ("", np.zeros(300, np.float32)),
+        ("", np.zeros(0, np.float32)),
+        ("", np.float32(65504)),
+    ],
+)
+def test_what_is_in_a_weight(tmp_path: Path, kind: str, weight: np.ndarray[Any, Any]) -> None:
+    found = concerns(saved(tmp_path, added("w"), {"w": np.asarray(weight)}))
+    assert found == ({kind: ["w"]} if kind else {})
+
+
+def test_bfloat16_and_float8(tmp_path: Path) -> None:
+    path = saved(tmp_path, added("b", "e"), {})
+    model = onnx.load(str(path))
+    model.graph.initializer.append(T(name="b", data_type=T.BFLOAT16, dims=[2], raw_data=b"\x80\x7f\x01\x00"))
+    model.graph.initializer.append(T(name="e", data_type=T.FLOAT8E4M3FN, dims=[2], raw_data=b"\x7f\x00"))
+    onnx.save(model, str(path))
+    assert concerns(path) == {"Inf": ["b"], "subnormal": ["b"], "NaN": ["e"]}
+
+
+def test_names_readers_and_duplicates(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "a"], ["t1"], name="twice"),
+        helper.make_node("Add", ["t1", "b"], ["t2"], name="twice"),
+        helper.make_node("Exp", ["t2"], ["dead"], name="unread"),
+        helper.make_node("Identity", ["t2"], ["y"]),
+    ]
+    weights = {"a": NORMAL, "b": NORMAL.copy(), "spare": NORMAL * 2, "spare_shape": np.array([1])}
+    assert concerns(saved(tmp_path, nodes, weights)) == {
+        "duplicate weights": ["b (as a)"],
+        "unused weights": ["spare", "spare_shape"],
+        "unread nodes": ["unread"],
+        "duplicate names": ["twice"],
+        "nodes without a name": ["y"],
+    }
+
+
+def test_what_a_branch_reads_is_read(tmp_path: Path) -> None:
+    def branch(op: str) -> onnx.GraphProto:
+        held = [numpy_helper.from_array(with_one(np.nan), f"in_{op}")]
+        nodes = [helper.make_node(op, ["x", "outer"], [f"s_{op}"], name=op)]
+        nodes.append(helper.make_node("Add", [f"s_{op}", f"in_{op}"], [f"r_{op}"], name=f"{op}_2"))
+        return helper.make_graph(nodes, op, [], [value(f"r_{op}")], held)
+
+    nodes = [helper.make_node("If", ["c"], ["y"], name="if", then_branch=branch("Add"), else_branch=branch("Mul"))]
+    found = describe_model({"model": str(saved(tmp_path, nodes, {"outer": NORMAL, "c": np.array(True)}))})
+    told = {one["kind"]: sorted(one["names"]) for one in found["concerns"]}
+    assert told.pop("duplicate weights")
+    assert told == {"NaN": ["in_Add", "in_Mul"]}
+    assert found["operators"] == {"Add": 3, "If": 1, "Mul": 1}
+    assert (found["nodes"], found["nested"]) == (1, 4)
+
+
+def test_an_epsilon_that_float16_does_not_have(tmp_path: Path) -> None:
+    node = helper.make_node("LayerNormalization", ["x", "s"], ["n"], name="norm", epsilon=1e-12)
+    kept = helper.make_node("LayerNormalization", ["n", "s"], ["y"], name="kept", epsilon=1e-5)
+    assert concerns(saved(tmp_path, [node, kept], {"s": NORMAL})) == {"epsilon": ["norm"]}
+
+
+def test_constants_that_are_plain_numbers(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["low"], name="c1", value_float=-3.4028235e38),
+        helper.make_node("Constant", [], ["small"], name="c2", value_floats=[1e-12]),
+        helper.make_node("Constant", [], ["far"], name="c3", value_ints=[1, 2**40]),
+        helper.make_node("Sum", ["x", "low", "small"], ["s"], name="sum"),
+        helper.make_node("Reshape", ["s", "far"], ["y"], name="r"),
+    ]
+    found = {"mask": ["low"], "vanishes in float16": ["small"], "beyond int32": ["far"]}
+    assert concerns(saved(tmp_path, nodes, {})) == found
+
+
+def test_functions_and_domains(tmp_path: Path) -> None:
+    body = [helper.make_node("Exp", ["i"], ["o"], name="inner")]
+    function = helper.make_function("mine", "Soft", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
+    nodes = [
+        helper.make_node("Soft", ["x"], ["t"], name="call", domain="mine"),
+        helper.make_node("Gone", ["t"], ["u"], name="nowhere", domain="elsewhere"),
+        helper.make_node("NoSuch", ["u"], ["y"], name="odd"),
+    ]
+    path = saved(tmp_path, nodes, {}, functions=[function], imports=[helper.make_opsetid("mine", 1)])
+    found = describe_model({"model": str(path)})
+    assert found["functions"] == ["mine.Soft"]
+    assert found["operators"] == {"Exp": 1, "NoSuch": 1, "elsewhere.Gone": 1, "mine.Soft": 1}
+    assert {one["kind"]: one["names"] for one in found["concerns"]} == {"domain not imported": ["elsewhere.Gone"]}
+    assert found["unknown"] == [("", "NoSuch")]
+
+
+@pytest.mark.parametrize(
+    ("reads", "gives", "said"),
+    [
+        (["ghost", "t"], ["t", "y"], "reads tensor 'ghost'"),
+        (["t", "t"], ["t", "y"], "depends on its own output"),
+        (["x", "x"], ["y", "y"], "an output of node 'n1' (Relu) and of another node"),
+    ],
+)
+def test_a_graph_that_no_runtime_can_load(tmp_path: Path, reads: list[str], gives: list[str], said: str) -> None:
+    nodes = [helper.make_node("Relu", [reads[at]], [gives[at]], name=f"n{at}") for at in (0, 1)]
+    told = describe_model({"model": str(saved(tmp_path, nodes, {}))})["concerns"]
+    assert [one["what"] for one in told if one["kind"] == "invalid graph" and said in one["what"]]
+
+
+def test_opsets_that_are_missing_or_there_twice(tmp_path: Path) -> None:
+    path = saved(tmp_path, [helper.make_node("Relu", ["x"], ["y"], name="r")], {})
+    model = onnx.load(str(path))
+    model.opset_import.add().CopyFrom(helper.make_opsetid("ai.onnx", 11))
+    onnx.save(model, str(path))
+    assert concerns(path) == {"opset imported twice": ["ai.onnx"]}
+    del model.opset_import[:]
+    onnx.save(model, str(path))
+    assert concerns(path) == {"no opset": ["opset_import"]}
+    model.opset_import.add().CopyFrom(helper.make_opsetid("com.mine", 1))
+    onnx.save(model, str(path))
+    assert concerns(path) == {"domain not imported": ["Relu"]}
+
+
+def test_the_runtime_is_asked_about_the_opsets_of_the_model_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "opsets.onnx"
+    limits_module._write(path, [], {"opsets": {"com.mine": 3}, "ir_version": 8})
+    assert [(one.domain, one.version) for one in onnx.load(str(path)).opset_import] == [("com.mine", 3)]
+    found = loads({"model": str(path), "levels": ["disable"], "custom_ops": []})
+    assert found["levels"]["disable"] == ""
+
+
+def test_external_data_that_is_not_there_is_told(tmp_path: Path) -> None:
+    path = saved(tmp_path, added("w", "v"), {"w": NORMAL, "v": NORMAL * 3})
+    onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="w.bin", size_threshold=0)
+    assert concerns(path) == {}
+    (tmp_path / "w.bin").write_bytes((tmp_path / "w.bin").read_bytes()[:1300])
+    assert concerns(path) == {"unreadable weights": ["v"]}
+    (tmp_path / "w.bin").unlink()
+    assert concerns(path) == {"unreadable weights": ["w", "v"]}
+
+
+def test_a_run_asks_the_runtime_and_checks_nothing(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["t"], name="known", domain="com.microsoft"),
+        helper.make_node("Nothing", ["t"], ["u"], name="unknown", domain="com.microsoft"),
+        helper.make_node("Add", ["u", "w"], ["y"], name="add"),
+    ]
+    path = saved(tmp_path, nodes, {"w": NORMAL}, opset=999, imports=[helper.make_opsetid("com.microsoft", 1)])
+    run = winnow("inspect", str(path), folder=tmp_path / "run", cwd=tmp_path)
+    assert run.code == 0, run.output
+    found = run.result["inspection"]
+    told = {one["kind"]: one["names"] for one in found["concerns"]}
+    assert told == {
+        "opset": ["ai.onnx 999", "com.microsoft 1", "IR version 8"],
+        "unknown operator": ["com.microsoft.Nothing"],
+    }
+    (opset,) = (one["what"] for one in found["concerns"] if one["kind"] == "opset")
+    assert "does not take it: In Node" in opset and "999" in opset
+    assert found["opsets"] == {"ai.onnx": 999, "com.microsoft": 1}
+    assert found["inputs"] == [{"name": "x", "dtype": "float", "shape": ["n", 300]}]
+    assert found["dynamic"] == {"x": ["n"]}
+    assert found["weights"]["largest"] == [{"name": "w", "dtype": "float", "shape": [300], "bytes": 1200}]
+    assert not any(run.result["checks"].values())
+    assert "operators" in run.output and "! unknown operator" in run.output
+    assert "## Concerns" in (run.folder / "REPORT.md").read_text()
+    assert not (run.folder / "journal.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_weights_of_a_gigabyte_are_never_in_memory_at_once(tmp_path: Path) -> None:
+    path = saved(tmp_path, added("w"), {})
+    model = onnx.load(str(path))
+    weight = model.graph.initializer.add(name="w", data_type=T.FLOAT, dims=[1 << 28], data_location=T.EXTERNAL)
+    for key, text in (("location", "w.bin"), ("offset", "0"), ("length", str(1 << 30))):
+        weight.external_data.add(key=key, value=text)
+    onnx.save(model, str(path))
+    with (tmp_path / "w.bin").open("wb") as file:  # nothing but its end takes room on the disk
+        file.seek((1 << 30) - 4)
+        file.write(np.float32(np.nan).tobytes())
+    run = winnow("inspect", str(path), folder=tmp_path / "run", cwd=tmp_path)
+    assert [one["kind"] for one in run.result["inspection"]["concerns"]] == ["NaN"]
+    assert run.result["peak_rss_mb"]["workers"] < 300
+
+
+def test_a_file_that_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "net.onnx").write_bytes(b"\xff" * 100)
+    run = winnow("inspect", "net.onnx", folder=tmp_path / "run")
+    assert run.code == 2 and "is not an ONNX model" in run.output
+
+
+def test_an_engine_s_layers(tmp_path: Path) -> None:
+    made = install(tmp_path, "10")
+    path = saved(tmp_path, added("w"), {"w": NORMAL})
+    header = b'{"ranges": {}, "slow": []}'
+    (tmp_path / "net.engine").write_bytes(header + b"\0" + path.read_bytes())
+    gpus = (f"workers.gpus=[{PRETENDED_GPUS[0]}]", f"workers.lease_folder={tmp_path / 'locks'}")
+    given = ("inspect", "net.engine", "target=tensorrt", f"target.python={made.python}", *gpus)
+    run = winnow(*given, folder=tmp_path / "run", cwd=tmp_path, environment=without_nvml())
+    assert run.code == 0, run.output
+    found = run.result["inspection"]
+    assert found["library"] == "tensorrt 10.13.3.9"
+    assert found["operators"] == {"Add": 1}
+    assert found["layers"][0]["tactic"] == "kernel_of_Add"
+    assert found["dynamic"] == {"x": ["?"]}
+
+
+def test_the_text_of_an_inspector() -> None:
+    assert layers_in('{"Layers": ["a", "b"]}') == layers_in("a\nb\n")
+    assert layers_in("") == []
+
+
+@pytest.mark.parametrize("limit", [0, 32 << 20])
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Else the digest of one is told beside the description of the other."""
+    path = saved(tmp_path, added("a"), {"a": NORMAL})
+    (tmp_path / "later").mkdir()
+    later = saved(tmp_path / "later", added("a", "b"), {"a": NORMAL, "b": NORMAL})
+
+    def hashed(digest: HashedAside, given: Path, length: int) -> None:
+        hash_file(digest, given, length)
+        digest.hexdigest()
+        later.replace(given)
+
+    hash_file = HashedAside.update_from
+    monkeypatch.setattr(HashedAside, "update_from", hashed)
+    monkeypatch.setattr(describe_model_module, "_WHOLE", limit)
+    with pytest.raises(ModelError, match="changed while it was read"):
+        describe_model({"model": str(path)})

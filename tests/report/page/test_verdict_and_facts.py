@@ -1,0 +1,113 @@
+"""The sentence that a page begins with: short, about nodes by their operators, and honest about the cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.page_parts import transformer
+from runner.judgment import Status
+from runner.report.page.run_page import commands_of, facts_of, labels_of, verdict_of
+from runner.report.summary import Summary
+from runner.schema.backend import OnnxRuntimeBackend
+from runner.schema.checker import CommandChecker
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+
+GRAPH = transformer(9)
+FOUND = Summary(
+    status=Status.found,
+    exit_code=0,
+    strategy="reduce",
+    message="2 nodes still fail the same way; cause: proven; " + "reduced.onnx has simpler values; " * 5,
+    nodes_before=550,
+    nodes_after=2,
+    culprits=tuple(GRAPH["names"][:2]),
+    cause={"status": "proven"},
+)
+
+
+def test_a_part_that_fails_is_named_and_the_details_are_facts() -> None:
+    names = ", ".join(GRAPH["names"][:2])
+    assert verdict_of(FOUND, GRAPH) == f"2 of 550 nodes fail alone: {names}; it is the cause"
+    assert ["result", FOUND.message] in facts_of(FOUND)
+    one = replace(FOUND, nodes_after=1, culprits=("n",), nested=("If.then/n",), cause={"status": "untested"})
+    graph: Any = {**transformer(1), "names": ["If.then/n"]}
+    assert verdict_of(one, graph) == (
+        "1 of 550 nodes fails alone: MatMul If.then/n; whether it is the cause could not be tested"
+    )
+
+
+def test_what_is_not_shown_to_be_the_cause_is_not_called_so() -> None:
+    doubted = replace(FOUND, cause={"status": "not proven"})
+    assert verdict_of(doubted, GRAPH).endswith("; not shown to be the cause")
+
+
+def test_how_many_elements_are_not_finite_is_a_fact() -> None:
+    told = "20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)"
+    assert dict(facts_of(replace(FOUND, seen=told)))["seen"] == told
+    assert "seen" not in dict(facts_of(FOUND))
+
+
+def test_of_many_culprits_three_are_named_at_first() -> None:
+    many = replace(FOUND, culprits=tuple(f"node{number}" for number in range(96)), nodes_after=96, cause=None)
+    assert verdict_of(many, GRAPH).endswith("node0, node1, node2 and 93 more")
+    assert any(row[0] == "culprits" and "node9 and 86 more" in row[1] for row in facts_of(many))
+
+
+def test_a_verdict_is_not_cut_inside_its_brackets() -> None:
+    low = (
+        "all of it can be in float16 (emulated: it is rounded; strict also rounds inside norms): no node has to be high"
+    )
+    ended = replace(FOUND, status=Status.nothing_to_find, culprits=(), message=f"{low}; the model is mixed.onnx")
+    assert verdict_of(ended) == f"nothing to find: {low}"
+    open_ended = replace(ended, message=f"it says ( and no more; {'and so on; ' * 12}")
+    assert verdict_of(open_ended) == "nothing to find: it says ( and no more"
+
+
+@pytest.mark.parametrize("status", [Status.nothing_to_find, Status.not_as_expected])
+def test_how_a_run_ended_is_said_in_words(status: Status) -> None:
+    ended = replace(FOUND, status=status, message="the whole model passes; " + "try other inputs; " * 10, culprits=())
+    assert verdict_of(ended) == f"{str(status).replace('_', ' ')}: the whole model passes"
+    assert "_" not in facts_of(ended)[0][1]
+    assert verdict_of(replace(ended, status=Status.interrupted, message="interrupted; go on")) == "interrupted; go on"
+    assert verdict_of(replace(ended, status=Status.found, message="3 fail; 5 pass")) == "3 fail; 5 pass"
+
+
+@pytest.mark.parametrize(
+    ("told", "label"),
+    [
+        ({"strategy": "repeat", "outcomes": {"pass": 11, "fail": 19}}, "flaky check"),
+        ({"strategy": "repeat", "outcomes": {"fail": 19, "unresolved": 1}}, ""),
+        ({"status": Status.could_not_judge, "message": "the check is flaky, and a model ..."}, "flaky check"),
+        ({"status": Status.planned, "outcomes": {"fail": 2}}, "planned, not searched"),
+        ({"status": Status.interrupted, "minimality": "budget reached"}, "interrupted"),
+    ],
+)
+def test_what_limits_a_page_is_labelled(told: dict[str, Any], label: str) -> None:
+    settings = Settings(checker=CommandChecker(command=["x"]), target=OnnxRuntimeBackend(), inputs=RandomInputs())
+    assert labels_of(replace(FOUND, **told), settings) == ([label] if label else [])
+
+
+def test_a_stop_by_hand_is_no_budget_and_raised_nodes_are_not_kept() -> None:
+    stopped = dict(facts_of(replace(FOUND, status=Status.interrupted, minimality="budget reached")))
+    assert "minimality" not in stopped and stopped["kept"] == "2 of 550 nodes"
+    assert dict(facts_of(replace(FOUND, minimality="budget reached")))["minimality"] == "budget reached"
+    assert dict(facts_of(replace(FOUND, precision={"low": "float16"})))["raised"] == "2 of 550 nodes"
+
+
+def test_a_command_on_the_page_has_no_values_of_the_environment(tmp_path: Path) -> None:
+    typed = ("winnow", "reduce", "net.onnx", "checker.env.TOKEN=abc")
+    (again,) = commands_of(tmp_path, Summary("found", 0, "reduce"), typed)
+    assert "abc" not in again["command"] and "checker.env.TOKEN=" in again["command"]
+
+
+def test_facts_of_a_triage_are_those_of_the_file_and_of_the_part() -> None:
+    """Its steps may end with Inf where the file has NaN, and raise more nodes than the part has."""
+    told = {"reproduced": {"failure": "infer: nan"}}
+    one = replace(FOUND, strategy="triage", triage=told, precision={"low": "float16"}, nodes_after=1)
+    facts = dict(facts_of(replace(one, signature={"stage": "infer", "kind": "inf"})))
+    assert facts["failure"] == "infer: nan" and facts["kept"] == "1 of 550 nodes" and "raised" not in facts
