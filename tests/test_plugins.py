@@ -179,7 +179,7 @@ def test_each_mistake_of_a_package_is_told_to_whoever_asks_for_it(winnow, tmp_pa
         "checker=frozen": "TypeError: it has to be decorated with @settings, not @dataclass (cannot inherit frozen",
         "checker=plain": "it has to be decorated with @settings",
         "checker=alone": "one should add it, but onemod:alone cannot be loaded: TypeError: onemod is a single module",
-        "checker=unread": "pkg://slips.conf/checker/unread.yaml, line 2: not valid YAML",
+        "checker=unread": "slips/conf/checker/unread.yaml, line 2: not valid YAML",
         "checker=nowhere": "an installed package adds it, but its conf/checker/nowhere.yaml is missing",
         "checker=bare": "(name: bare) has to begin with `defaults: [/schema/checker/NAME@_here_, _self_]`",
         "checker=twice": "several installed packages add it (one, slips). Uninstall all but one",

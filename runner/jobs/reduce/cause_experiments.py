@@ -329,6 +329,8 @@ def _beyond(model: ModelProto, samples: tuple[Sample, ...], folder: Path) -> tup
     if len(graph.node) != 1 or len(graph.input) != 1 or len(kinds) != 1 or not kinds <= {*_INDEX}:
         return samples
     (fed,), (gives,) = graph.node[0].input, graph.node[0].output
+    if any(fed not in one.feeds for one in samples):  # the check brings values of its own
+        return samples
     index, data, kind = f"{gives}_index", f"{gives}_data", kinds.pop()
     add_initializer(model, helper.make_tensor("", kind, [_DATA], [1] * _DATA), data)
     graph.node[0].CopyFrom(helper.make_node("Cast", [fed], [index], to=TensorProto.INT64))
