@@ -90,8 +90,8 @@ NEEDS = (
 """What may be wrong with a check that passes no harmless model."""
 OWN_SAMPLE = (
     "the check feeds an input of its own, and what is recorded is not right for it: give that input (inputs=files "
-    "inputs.path=...). If it is that input, the reference is not right: give the good model (reference.model=) or the "
-    "expected outputs (reference=files)"
+    "inputs.path=...), or let it feed what {inputs} holds. If it is that input, the reference is not right: give the "
+    "good model (reference.model=) or the expected outputs (reference=files)"
 )
 """What is said of a check that fits the whole model only, and of other values than those that were recorded."""
 WHOLE_ONLY = (
