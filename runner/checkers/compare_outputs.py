@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.candidate import Phase
 from runner.checkers import auto_tolerance, metrics
 from runner.checkers.candidate_runs import Case
 from runner.checkers.compare_values import CONSTANT, agreement, blank, compare, said, statistics
@@ -111,8 +112,6 @@ def _row(one: Compared, mine: TensorFile, good: TensorFile, *, output: bool) -> 
 
 log = logging.getLogger(__name__)
 
-PREFLIGHT = "pre-flight"
-
 
 class Comparison:
     """Compares by the rules; with ``tolerance=auto`` it learns the failing model's error from `settle`.
@@ -176,7 +175,7 @@ class Comparison:
         told = self._verdict(compared, found)
         if case.candidate.inside:
             told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
-        return self._with_evidence(told, case, names, expected) if case.candidate.phase == PREFLIGHT else told
+        return self._with_evidence(told, case, names, expected) if case.candidate.phase == Phase.PREFLIGHT else told
 
     def measured(self, case: Case) -> Verdict:
         """Return what each tensor that a candidate hands out is like; FAIL if one of the model's own is wrong.
@@ -194,7 +193,7 @@ class Comparison:
 
     def with_table(self, verdict: Verdict, case: Case) -> Verdict:
         """Note, of what is looked at before a search, what each of the model's outputs is like."""
-        if case.candidate.phase != PREFLIGHT or not case.target.outputs:
+        if case.candidate.phase != Phase.PREFLIGHT or not case.target.outputs:
             return verdict
         return replace(verdict, metrics={**verdict.metrics, TABLE: self._table(case)})
 

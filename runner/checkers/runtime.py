@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Candidate
+from runner.candidate import Candidate, Phase
 from runner.checkers.candidate_runs import BackendRun, Case, Side, built
 from runner.checkers.checker import Tools
-from runner.checkers.compare_outputs import PREFLIGHT, Comparison, looked_inside
+from runner.checkers.compare_outputs import Comparison, looked_inside
 from runner.checkers.compare_values import WORDS, Bad, failed_by, non_finite
 from runner.checkers.failure_text import LARGEST
 from runner.checkers.tolerances import rules_of
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 RuntimeSettings = AutoChecker | BuildsChecker | CompareChecker | FiniteChecker | RunsChecker
 
 # phases whose builds, and whose NaN and Inf, a report may tell of
-TOLD_PHASES = ("pre-flight", "re-check")
+TOLD_PHASES = (Phase.PREFLIGHT, Phase.RECHECK)
 LONGEST_SAID = 4000
 _STAGES = {
     "runs": ("run",),
@@ -276,7 +276,7 @@ def _expected_too(case: Case, number: int, name: str, kind: str, *, given: bool)
 
 def _said(case: Case) -> dict[str, str]:
     """Return what the target said of the whole model, at length: it may name a node."""
-    asked = case.candidate.phase == PREFLIGHT or case.candidate.inside
+    asked = case.candidate.phase == Phase.PREFLIGHT or case.candidate.inside
     return {SAID: one_line(case.target.message, LONGEST_SAID)} if asked else {}
 
 

@@ -21,12 +21,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from runner.candidate import Candidate, Invalid
+from runner.candidate import Candidate, Invalid, Phase, Purpose
 from runner.checkers.checker import Checker
 from runner.checkers.file_integrity import Seal
 from runner.checkers.interactive import insisting
 from runner.disk_space import Room
-from runner.engine.repeated_checks import CONSTANTS, FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
+from runner.engine.repeated_checks import Tally
 from runner.engine.subject import Subject, kept, nodes_of
 from runner.engine.verdict_cache import Journals
 from runner.errors import NotTried
@@ -110,12 +110,15 @@ class Judge:
         trial: Trial,
         phase: str,
         label: str,
-        purpose: str,
+        purpose: Purpose | None = None,
         attempt: int = 0,
         *,
         given_up: threading.Event | None = None,
     ) -> Verdict | None:
-        """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile."""
+        """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile.
+
+        ``purpose``: what it is paid for; None: what its phase is.
+        """
         with self.journal.claimed(trial, attempt):
             known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
             if known:
@@ -130,7 +133,7 @@ class Judge:
                 return verdict
             return self.check(made, purpose, attempt, given_up=given_up)
 
-    def sure(self, trial: Trial, phase: str, label: str, purpose: str = "trust", attempt: int = 0) -> Verdict:
+    def sure(self, trial: Trial, phase: str, label: str, purpose: Purpose | None = None, attempt: int = 0) -> Verdict:
         """Return the verdict of a trial that no search asks for: it is never given up."""
         verdict = self.verdict(trial, phase, label, purpose, attempt)
         assert verdict is not None, "only the search is stopped"
@@ -144,7 +147,12 @@ class Judge:
         self.journal.refresh()
         known = self.journal.get(trial, attempt)
         ours = (self.journal.path, trial.key, attempt) in self.tally.seen
-        if phase not in TRUST_PHASES[:2] or ours or known is None or known.outcome is not Outcome.UNRESOLVED:
+        if (
+            phase not in (Phase.PREFLIGHT, Phase.CONTROL)
+            or ours
+            or known is None
+            or known.outcome is not Outcome.UNRESOLVED
+        ):
             return False
         self.journal.forget(trial, attempt)
         return True
@@ -175,7 +183,7 @@ class Judge:
     def check(
         self,
         candidate: Candidate,
-        purpose: str,
+        purpose: Purpose | None,
         attempt: int = 0,
         *,
         own: bool = True,
@@ -218,9 +226,9 @@ class Judge:
         verdict = self._relative(raw)
         with self._lock:
             self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
-            self.tally.pay(verdict, purpose, candidate.phase, attempt)
+            self.tally.pay(verdict, purpose or Phase.of(candidate.phase).purpose, candidate.phase, attempt)
             # a control that fails shows a failure of the check, not of the model
-            own_fault = candidate.phase in ("control", CONSTANTS, FIRST_LOOK)
+            own_fault = candidate.phase in (Phase.CONTROL, Phase.CONSTANTS, Phase.FIRST_LOOK)
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and not own_fault:
                 self.studied.others[failure_of(verdict.signature)] += 1
         question = self.journal.path.name
@@ -250,7 +258,7 @@ class Judge:
         self.journal.refresh()
         found: list[Verdict] = []
         while known := self.journal.get(trial, first + len(found)):
-            found.append(self._reused(trial, first + len(found), known, TRUST_PHASES[0]))
+            found.append(self._reused(trial, first + len(found), known, Phase.PREFLIGHT))
         return tuple(found)
 
     def unfit(self, trial: Trial) -> tuple[str, ...]:
@@ -264,10 +272,10 @@ class Judge:
         return tuple(reason for reason in unknown if reason.startswith(UNFIT))
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
-        left, subject = None, self.subject
-        if phase in TRUST_PHASES:
+        left, subject, known = None, self.subject, Phase.of(phase)
+        if known.counted:
             left = self.tally.due
-        elif self.estimate and phase not in NOT_SEARCHING:
+        elif self.estimate and known.searching:
             step = self.estimate(trial, verdict)
             left = step if isinstance(step, int) else step.left if isinstance(step, Ask) else 0
         nodes = nodes_of(subject, trial)
@@ -348,7 +356,7 @@ class Expected:
     trial: Trial
     phase: str
     label: str
-    purpose: str = "trust"
+    purpose: Purpose | None = None
     attempt: int = 0
 
     def made(self, given_up: threading.Event) -> Verdict | None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from runner.candidate import Invalid
+from runner.candidate import Invalid, Phase, Purpose
 from runner.checkers.file_integrity import Tampered
 from runner.engine.check_trials import Judge
-from runner.engine.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Reliability, Ruling
+from runner.engine.reliability import SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.engine.repeated_checks import HANDED_OVER, Count
 from runner.engine.search_run import Inquiry
 from runner.engine.subject import Subject, cutting
@@ -231,7 +231,7 @@ class Recheck:
         """Hand over the first of these trials that passes again; where a search met none, what the answer leaves."""
         if not passing:
             self.withdraw(MIN_GOOD)
-            known = inquiry.judge.sure(rest, "re-check", "the model without the answer") if rest else None
+            known = inquiry.judge.sure(rest, Phase.RECHECK, "the model without the answer") if rest else None
             passing = [rest] if known and known.outcome is Outcome.PASS else []
         for found in passing[:MOST_MIN_GOOD]:
             try:
@@ -258,9 +258,9 @@ class Recheck:
     ) -> Verdict | None:
         label = self._label(name)
         # the first check is of the file just written, so it is made in any case; its repeats may be recorded ones
-        if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, "re-check", label)):
+        if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, Phase.RECHECK, label)):
             return known
-        _, made = judge.make(trial, "re-check", label)
+        _, made = judge.make(trial, Phase.RECHECK, label)
         if isinstance(made, Invalid):  # a verdict from a journal, and values recorded otherwise this time
             return Verdict(Outcome.UNRESOLVED, reason=made.reason)
         made.discard()
@@ -268,7 +268,7 @@ class Recheck:
             judge.journal.refresh()
             if judge.journal.get(trial, attempt):
                 judge.journal.forget(trial, attempt)
-            purpose = REPEATED if self.reliability.rates and attempt > HANDED_OVER else "trust"
+            purpose = Purpose.DOUBT if self.reliability.rates and attempt > HANDED_OVER else Purpose.TRUST
             file = replace(made, model=path, temporary=False)
             return judge.check(file, purpose, attempt, own=False, given_up=given_up)
 

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
+from runner.candidate import Phase, Purpose
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import Judge, ParallelChecks, Workers
-from runner.engine.reliability import REPEATED, Reliability, Ruling, refused_removals
+from runner.engine.reliability import Reliability, Ruling, refused_removals
 from runner.verdict import Verdict
 from runner.workers.leases import OutOfTime
 from strategies.minimal import REFINING
@@ -22,7 +23,7 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-SEARCHING = ("search", "refine", "cause", REPEATED)
+SEARCHING = tuple(one for one in Purpose if one is not Purpose.TRUST)
 """The purposes whose checks ``budget.checks`` limits."""
 MOST_ROUNDS = 10
 """How often the search of a flaky check starts again from what is known by then."""
@@ -64,7 +65,7 @@ class Inquiry:
     reliability: Reliability
     start: Start
     means: Means
-    purpose: str = "search"
+    purpose: Purpose = Purpose.SEARCH
     most: float = math.inf
     stopped: bool = False
     passed: set[Trial] = field(default_factory=set)
@@ -120,7 +121,8 @@ class Inquiry:
         return self.search.after(trial, self.reliability.answer(verdict))
 
     def _check(self, ask: Ask, given_up: threading.Event) -> Ruling | None:
-        purpose = "refine" if ask.phase in REFINING and self.purpose == "search" else self.purpose
+        refines = ask.phase in REFINING and self.purpose is Purpose.SEARCH
+        purpose = Purpose.REFINE if refines else self.purpose
         return self.reliability.rule(
             self.judge, ask.trial, ask.phase, ask.label, purpose, given_up=given_up, spent=lambda: self.exhausted
         )
@@ -200,7 +202,7 @@ class Inquiry:
         error = reliability.max_wrong / (len(refused) + 1)
         for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refused)]:
             label = f"{question.shown(judge.subject, trial)} again"
-            ruling = reliability.rule(judge, trial, "doubt", label, "trust", error=error)
+            ruling = reliability.rule(judge, trial, Phase.REPEAT, label, error=error)
             # the search begins again from all recorded verdicts, this one included
             if ruling is None or ruling.answer is not wanted:
                 return False

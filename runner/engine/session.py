@@ -12,6 +12,7 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from runner.candidate import Phase, Purpose
 from runner.checkers.checker import inner
 from runner.engine.cause import Cause, Inside, how_it_fails
 from runner.engine.check_trials import Judge
@@ -26,7 +27,7 @@ from runner.engine.reliability import (
     Reliability,
     Ruling,
 )
-from runner.engine.repeated_checks import FREEZING, SHRINKING, kept_for_the_check
+from runner.engine.repeated_checks import kept_for_the_check
 from runner.engine.search_run import Inquiry, Means
 from runner.engine.session_question import NOTHING, NOTHING_SHOWN, Ending, Question, Standing
 from runner.errors import CannotJudge
@@ -60,7 +61,7 @@ class Stage:
     start: Callable[[dict[Trial, Answer]], Search]
     origin: tuple[str, ...]
     whole: Trial
-    purpose: str = "search"
+    purpose: Purpose = Purpose.SEARCH
     known: bool = False
     without: Judge | None = None
     prove: ProveInside | None = None
@@ -241,7 +242,7 @@ class Refining:
         reliability = self.session.reliability
         inquiry = Inquiry(stage.judge, reliability, stage.start, self.session.means, stage.purpose)
         inquiry.note(stage.whole, Answer.YES)
-        searched = stage.purpose == "search"
+        searched = stage.purpose is Purpose.SEARCH
         # of any other stage nothing is claimed that what it was refused would prove
         found = inquiry.settle() if searched or reliability.rates else inquiry.run()
         inside = None if searched else before.standing.inside
@@ -253,7 +254,7 @@ class Refining:
         smallest = found.trial
         if not smallest:
             return None
-        scale, simpler = scale_of(self.session.judge), stage.name in (FREEZING, SHRINKING)
+        scale, simpler = scale_of(self.session.judge), stage.name in (Phase.FREEZE, Phase.SHRINK)
         measures = _harms(stage.judge, smallest, before.standing, scale) if simpler else None
         if measures and milder(measures[1], measures[0]):  # rounding, say, where there was a fault
             log.info(
@@ -369,7 +370,7 @@ class Session:
         label = self.question.whole if end else self.question.nothing
         if self.question.wants_failure and self.reliability.mode is Flaky.always:
             surprise = surprise or ContradictionError("checker.flaky=always")
-        verdict = self.judge.sure(end, "pre-flight", label)
+        verdict = self.judge.sure(end, Phase.PREFLIGHT, label)
         failing = self.question.fails(verdict)
         try:
             self.question.examined(self.judge, verdict, label)
@@ -390,7 +391,7 @@ class Session:
 
         ``unjudged``: it need not answer; that it cannot was said before.
         """
-        verdict = self.judge.sure(NOTHING, "control", self.question.nothing)
+        verdict = self.judge.sure(NOTHING, Phase.CONTROL, self.question.nothing)
         unclear = verdict.outcome is Outcome.UNRESOLVED
         fails = verdict.outcome is not Outcome.PASS and self.reliability.rates is None  # of a flaky check rates tell
         if not unjudged if unclear else fails:
@@ -413,7 +414,9 @@ class Session:
         self._measure(surprise)
         self.inquiry.begin_again()
 
-    def ruled(self, judge: Judge, trial: Trial, phase: str, label: str, purpose: str) -> Ruling | None:
+    def ruled(
+        self, judge: Judge, trial: Trial, phase: str, label: str, purpose: Purpose | None = None
+    ) -> Ruling | None:
         """Decide on a trial that no search asks for; None where the budget is spent before it is sure."""
         try:
             return self.reliability.rule(judge, trial, phase, label, purpose, spent=self.spent)
@@ -548,7 +551,7 @@ class Session:
     def inquire(
         self,
         order: tuple[int, ...] | None = None,
-        purpose: str = "search",
+        purpose: Purpose = Purpose.SEARCH,
         most: float = math.inf,
         step: Callable[[Space], Step] | None = None,
     ) -> Inquiry:

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto, helper
 
-from runner.candidate import Candidate, Invalid, Sample
+from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.checkers.checker import inner
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
@@ -268,7 +268,7 @@ def _passes(session: Session, trial: Trial, label: str, values: Values) -> bool:
     base = session.judge.subject
     assert isinstance(base, Subgraph)
     judge = session.judge.stage(values.value, Unread(base, values))
-    ruling = session.reliability.rule(judge, trial, "control", label, "trust")
+    ruling = session.reliability.rule(judge, trial, Phase.CONTROL, label)
     return ruling is not None and ruling.verdict.outcome is Outcome.PASS
 
 
@@ -386,9 +386,7 @@ class SessionModel:
         """Make experiments at once, unless their number is limited or each is made several times."""
         session = self.session
         if session.means.budget.checks is None and not session.spent() and not session.reliability.rates:
-            session.means.at_once.ahead(
-                [Expected(self._spliced, kept, "cause", label, "cause") for kept, label in asked]
-            )
+            session.means.at_once.ahead([Expected(self._spliced, kept, Phase.CAUSE, label) for kept, label in asked])
 
     def with_only(self, kept: Trial, label: str) -> Experiment | None:
         """Make an experiment; None: the budget was spent before it was sure."""
@@ -397,11 +395,11 @@ class SessionModel:
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
         """Make one with fences around some parts; None: the budget was spent before it was sure."""
         judge = self.session.judge.stage("fenced", replace(self._splices, parts=tuple(parts)))
-        return self.asked(judge, kept, label, "trust")
+        return self.asked(judge, kept, label, Purpose.TRUST)
 
-    def asked(self, judge: Judge, trial: Trial, label: str, purpose: str = "cause") -> Experiment | None:
+    def asked(self, judge: Judge, trial: Trial, label: str, purpose: Purpose | None = None) -> Experiment | None:
         """Make an experiment with a judge of its own; as `with_only`."""
-        ruling = self.session.ruled(judge, trial, "cause", label, purpose)
+        ruling = self.session.ruled(judge, trial, Phase.CAUSE, label, purpose)
         if ruling is None:
             return None
         experiment, studied = _experiment(ruling.verdict), self.session.judge.studied.signature
@@ -419,7 +417,7 @@ class SessionModel:
 
     def alone(self, kept: Trial) -> bool:
         """Whether a part of it, cut out and fed good values, fails by itself."""
-        ruling = self.session.ruled(self.session.judge, kept, "cause", f"{counted(len(kept), 'node')} alone", "cause")
+        ruling = self.session.ruled(self.session.judge, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
         return ruling is not None and ruling.answer is Answer.YES
 
     def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
@@ -428,10 +426,10 @@ class SessionModel:
         session, whole = self.session, Trial.of(order)
         if not whole:
             return None, 0
-        rest = session.ruled(session.judge, whole, "cause", "the model without what has good values", "cause")
+        rest = session.ruled(session.judge, whole, Phase.CAUSE, "the model without what has good values")
         if rest is None or rest.answer is not Answer.YES:
             return None, 0
-        inquiry = session.inquire(order, "cause", most, self.search)
+        inquiry = session.inquire(order, Purpose.CAUSE, most, self.search)
         inquiry.note(whole, Answer.YES)
         done = inquiry.settle() if session.reliability.rates else inquiry.run()
         if done.trial and not inquiry.stopped:

@@ -22,7 +22,7 @@ from typing import ParamSpec, TypeVar
 
 import onnx
 
-from runner.candidate import Candidate, Invalid, Sample
+from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.disk_space import FULL, NoRoom
 from runner.engine.cause import Inside
 from runner.engine.search_run import Inquiry
@@ -417,7 +417,7 @@ class NestedStages:
         session.inquiry = inquiry
         try:
             label = "the whole model, this body in its owner's place"
-            known = session.ruled(inquiry.judge, session.whole, "cause", label, "cause")
+            known = session.ruled(inquiry.judge, session.whole, Phase.CAUSE, label)
             if known is None or known.answer is not Answer.YES or self.causes is None or done.trial is None:
                 return None
             model = SessionModel(session, self.causes.search, inquiry.search.space.whole)
@@ -465,7 +465,7 @@ class NestedStages:
             def noted(_: Session, __: Inquiry, done: Done) -> None:
                 number.append(len(done.trial or ()))
 
-            yield replace(stage, start=alone.search, prove=noted, purpose="refine")
+            yield replace(stage, start=alone.search, prove=noted, purpose=Purpose.REFINE)
             at = number[0] - 1 if number else 0
             later = _tried(body.path, descend, level, body, self.record, self._folder(), at) if at else None
             if later:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
+from runner.candidate import Purpose
 from runner.checkers.exit_and_output import OTHER_SHAPE
 from runner.engine.cause import Cause, Tested
 from runner.engine.search_run import Inquiry
@@ -101,7 +102,7 @@ def smaller_by_experiment(model: SessionModel, answer: Trial) -> tuple[Inquiry, 
         smaller, words = held
         session.judge.also |= {words}
         studied.others.pop(failure_of(words), None)
-        asked = session.inquire(tuple(smaller), "cause", step=model.search)
+        asked = session.inquire(tuple(smaller), Purpose.CAUSE, step=model.search)
         asked.note(smaller, Answer.YES)
         done = asked.settle()
         inside = done.trial is not None and (done.trial == smaller or _is_cause(experiments, done.trial))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import onnx
 
-from runner.candidate import Candidate, Invalid, Sample
+from runner.candidate import Candidate, Invalid, Purpose, Sample
 from runner.engine.min_good import HandOver
 from runner.engine.session import Session, Stage
 from runner.engine.session_question import Ending, Standing
@@ -231,7 +231,7 @@ class Refinements:
             lambda known: Search(space, first, known),
             standing.origin,
             standing.trial,
-            purpose="refine",
+            purpose=Purpose.REFINE,
         )
 
     def _without_fence(self, standing: Standing, subject: InPlace) -> Iterator[Stage]:
@@ -239,7 +239,7 @@ class Refinements:
             judge = standing.judge.stage("no fence", replace(subject, fences=False))
             done, whole = claim(standing.trial, 0), standing.trial
             start = partial(Search, subject.space, done)
-            yield Stage("no fence", "without a fence", judge, start, standing.origin, whole, purpose="refine")
+            yield Stage("no fence", "without a fence", judge, start, standing.origin, whole, purpose=Purpose.REFINE)
 
     def _trim(self, standing: Standing) -> Iterator[Stage]:
         subject = standing.judge.subject
@@ -250,7 +250,9 @@ class Refinements:
             return
         judge = standing.judge.stage("trim", trimming)
         whole = trimming.space.whole
-        yield Stage("trim", "as it is", judge, trimming.search, standing.origin, whole, purpose="refine", known=True)
+        yield Stage(
+            "trim", "as it is", judge, trimming.search, standing.origin, whole, purpose=Purpose.REFINE, known=True
+        )
 
 
 def hidden_by(graph: Graph, trial: Trial) -> frozenset[int]:

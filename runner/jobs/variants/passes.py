@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Candidate, Variant
+from runner.candidate import Candidate, Phase, Variant
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
@@ -172,7 +172,7 @@ class _Search:
 
     def _all_off(self, session: Session) -> Ending | None:
         """Return how it ends where the failure needs none of the switches."""
-        verdict = session.judge.sure(NOTHING, "control", ALL_OFF)
+        verdict = session.judge.sure(NOTHING, Phase.CONTROL, ALL_OFF)
         if verdict.outcome is Outcome.PASS or session.reliability.rates is not None:
             return None
         what = counted(len(self.subject.choices), "switch")
@@ -209,7 +209,7 @@ class _Search:
             if session.spent():
                 return found
             rest, (name,) = Trial(whole.elements - {member}), self.subject.names(Trial.of([member]))
-            ruling = session.ruled(session.judge, rest, "search", f"all but {name}", "search")
+            ruling = session.ruled(session.judge, rest, Phase.SEARCH, f"all but {name}")
             if ruling:
                 alone[name] = ruling.verdict.outcome.value
             if ruling and ruling.answer is Answer.NO and ruling.verdict.outcome is Outcome.PASS:
