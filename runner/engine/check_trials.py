@@ -5,6 +5,7 @@ The judge: from a trial to an outcome, paid for once.
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import threading
@@ -24,7 +25,7 @@ from typing import Generic, TypeVar
 from runner.candidate import Candidate, Invalid, Phase, Purpose
 from runner.checkers.checker import Checker
 from runner.checkers.file_integrity import Seal
-from runner.checkers.interactive import insisting
+from runner.checkers.interactive import Undo
 from runner.disk_space import Room
 from runner.engine.repeated_checks import Tally
 from runner.engine.subject import Subject, kept, nodes_of
@@ -38,6 +39,8 @@ from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.search import Ask, Done
 from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
 
 Report = Callable[[Checked], None]
 """Told of every check."""
@@ -202,13 +205,17 @@ class Judge:
         if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
             candidate = replace(candidate, fresh=True)
         seal = Seal.of(candidate)
-        untried = ""
-        try:
-            ask = partial(self.checker.check, candidate)
-            raw = insisting(ask) if given_up is None else ask()
-        except NotTried as error:
-            untried = str(error)
-            raw = Verdict(Outcome.UNRESOLVED, reason=untried)
+        raw, untried = None, ""
+        while raw is None:
+            try:
+                raw = self.checker.check(candidate)
+            except Undo:  # noqa: PERF203 - a person is slower
+                if given_up:
+                    raise
+                log.warning("nothing to undo")
+            except NotTried as error:
+                untried = str(error)
+                raw = Verdict(Outcome.UNRESOLVED, reason=untried)
         if given_up and given_up.is_set():
             candidate.discard()
             shutil.rmtree(candidate.folder, ignore_errors=True)
@@ -332,12 +339,12 @@ class Workers:
         Each is given the event that is set where nobody waits for its answer any more.
         """
         found: dict[int, R] = {}
-        each: ParallelChecks[int, R] = ParallelChecks(self.count, lambda at, given_up: calls[at](given_up), self.kill)
+        each: ParallelChecks[int, R] = ParallelChecks(self.count, self.kill)
         with each as checks:
             begun = 0
             while len(found) < len(calls):
                 while begun < len(calls) and checks.free:
-                    checks.start(begun)
+                    checks.start(begun, calls[begun])
                     begun += 1
                 found |= {at: future.result() for at, future in checks.finished()}
         return [found[at] for at in range(len(calls))]
@@ -365,17 +372,16 @@ class Expected:
 
 
 class ParallelChecks(Generic[A, R]):
-    """Has ``check`` called for what is asked, ``size`` at once; where that is one, in the caller's own thread.
+    """Makes checks, ``size`` at once; where that is one, in the caller's own thread.
 
-    It is given what is asked, and an event: once that is set, nobody waits for the answer any more.
+    Each is a call, which is given an event: once that is set, nobody waits for its answer any more.
 
     A context manager. Checks still under way at its end are given up, whatever ends it: ``kill`` ends the processes
     that work on them, so nobody waits for the rest of a long check (or its time-out).
     """
 
-    def __init__(self, size: int, check: Callable[[A, threading.Event], R], kill: Callable[[], None]) -> None:
+    def __init__(self, size: int, kill: Callable[[], None]) -> None:
         self._size = size
-        self._check = check
         self._kill = kill
         self._given_up = threading.Event()
         self._running: dict[Future[R], A] = {}
@@ -408,14 +414,14 @@ class ParallelChecks(Generic[A, R]):
         """How many more checks can start."""
         return self._size - len(self._running)
 
-    def start(self, asked: A) -> None:
-        """Begin a check; where one runs at once, it is done when this returns."""
+    def start(self, asked: A, check: Callable[[threading.Event], R]) -> None:
+        """Begin the check that answers what is ``asked``; where one runs at once, it is done when this returns."""
         if self._threads is not None:
-            future = self._threads.submit(self._check, asked, self._given_up)
+            future = self._threads.submit(check, self._given_up)
         else:
             future = Future()
             try:
-                future.set_result(self._check(asked, self._given_up))
+                future.set_result(check(self._given_up))
             except Exception as error:  # noqa: BLE001 - as a thread would hand it over; an interruption goes through
                 future.set_exception(error)
         self._running[future], self._began[future] = asked, time.monotonic()

@@ -213,9 +213,9 @@ class Reliability:
         phase: str,
         label: str,
         purpose: Purpose | None = None,
+        given_up: threading.Event | None = None,
         *,
         error: float = SEARCH_ERROR,
-        given_up: threading.Event | None = None,
         spent: Callable[[], bool] = lambda: False,
     ) -> Ruling | None:
         """Decide on a trial; None: it was given up meanwhile, or the budget was ``spent`` before it was sure."""

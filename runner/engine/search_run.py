@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from runner.candidate import Phase, Purpose
 from runner.checkers.interactive import Undo
@@ -79,7 +80,8 @@ class Inquiry:
     def run(self) -> Done:
         """Return the end of the search; the best so far where a budget ended it (then it is ``stopped``)."""
         self.judge.estimate = self._after
-        with ParallelChecks(self.means.workers, self._check, self.means.kill_checks) as checks:
+        each: ParallelChecks[Ask, Ruling | None] = ParallelChecks(self.means.workers, self.means.kill_checks)
+        with each as checks:
             while not self.search.done:
                 left = self._left()
                 if self._out_of_time() or (left <= 0 and not checks.busy):
@@ -88,7 +90,7 @@ class Inquiry:
                 busy = {ask.trial for ask in checks.busy}
                 for ask in self.search.ask(self.means.workers):
                     if checks.free and len(checks.busy) < left and ask.trial not in busy:
-                        checks.start(ask)
+                        checks.start(ask, self._check(ask))
                 for ask, future in checks.finished():
                     self._take(ask, future)
         assert self.search.done
@@ -120,12 +122,12 @@ class Inquiry:
             return self.search.next
         return self.search.after(trial, self.reliability.answer(verdict))
 
-    def _check(self, ask: Ask, given_up: threading.Event) -> Ruling | None:
+    def _check(self, ask: Ask) -> Callable[[threading.Event], Ruling | None]:
+        """Return the call that answers a question, once it is told when to give up."""
         refines = ask.phase in REFINING and self.purpose is Purpose.SEARCH
         purpose = Purpose.REFINE if refines else self.purpose
-        return self.reliability.rule(
-            self.judge, ask.trial, ask.phase, ask.label, purpose, given_up=given_up, spent=lambda: self.exhausted
-        )
+        asked = self.judge, ask.trial, ask.phase, ask.label, purpose
+        return partial(self.reliability.rule, *asked, spent=lambda: self.exhausted)
 
     def _take(self, ask: Ask, future: Future[Ruling | None]) -> None:
         try:

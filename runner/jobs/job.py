@@ -55,13 +55,11 @@ from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of, rows
 from runner.judgment import ANSWERED, Status
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded, clean_up
-from runner.reference.models import check_map
 from runner.report.observer import getting_ready, observer
 from runner.report.page.data import Run, RunMaterial
 from runner.report.progress import Checked, CheckEvent, LogObserver, Outline, listener
 from runner.report.summary import MistakeError, Seconds, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky
-from runner.schema.installed_choices import imported
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 from runner.schema.strategy import PrecisionSettings, RepeatSettings, TacticRepeatSettings
@@ -73,19 +71,6 @@ from strategies.trial import Trial
 
 if TYPE_CHECKING:
     from runner.report.bundle import ReducedModel
-
-# Which code runs a job: the implementation that the strategy's settings name, imported when it is asked for.
-
-Implementation = Callable[[Settings, Path, Sequence[str]], Summary]
-"""Runs a job: its settings, its folder, and what the user typed."""
-
-
-def implementation(settings: Settings) -> Implementation:
-    """Return what runs the job that the settings ask for. Raises UsageError where it cannot be imported."""
-    strategy = settings.strategy
-    found: Implementation = imported(f"strategy={strategy.name}", strategy.implementation)
-    return found
-
 
 log = logging.getLogger(__name__)
 
@@ -101,15 +86,6 @@ class Interruptible(Protocol):
     def interrupted(self, exit_code: int) -> Ending:
         """Return how it stands where somebody stops it."""
         ...
-
-
-def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
-    """Run one job and leave its result folder behind. Raises WinnowError where the question cannot be put at all.
-
-    ``command``: what the user typed.
-    """
-    check_map(settings)
-    return implementation(settings)(settings, folder.absolute(), command)
 
 
 @dataclass(frozen=True)

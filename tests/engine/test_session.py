@@ -17,8 +17,8 @@ from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import Reliability
 from runner.engine.repeated_checks import HANDED_OVER, Rates, Tally
 from runner.engine.search_run import Budget, Means
-from runner.engine.session import Session
 from runner.errors import CannotJudge, NotTried
+from runner.jobs.run import Pipeline
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
 from runner.schema.checker import Flaky
@@ -98,7 +98,7 @@ def session(
     reliability: Reliability | None = None,
     refine=None,
     **means,
-) -> Session:
+) -> Pipeline:
     subject = Numbers(count)
     judge = Judge(
         subject,
@@ -109,14 +109,16 @@ def session(
         lambda told: None,
     )
 
-    return Session(
+    made = Pipeline(
         judge,
         search,
         means=Means(**means),
         reliability=reliability or Reliability(Flaky.never, 0.01),
         hand_over=Hands(folder),
-        refine=refine,
     )
+    if refine:
+        made.refine = refine
+    return made
 
 
 def needs(*culprits: int) -> Rule:

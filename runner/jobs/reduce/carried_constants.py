@@ -21,6 +21,7 @@ from runner.engine.session_question import Standing
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.prove_cause import Causes
 from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, Subgraph
+from runner.jobs.run import Pipeline
 from runner.judgment import SHOWN, CauseStatus
 from runner.model.graph.graph_index import needed
 from runner.text import counted
@@ -185,7 +186,7 @@ def named(standing: Standing, subject: Subgraph) -> frozenset[int]:
     return nodes.elements & subject.graph.constants if nodes else frozenset()
 
 
-def prove(causes: Causes, session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
+def prove(causes: Causes, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
     """Prove the cause as ``causes`` do; what is named with an answer is an element then."""
     judge, inquiry = session.judge, session.inquiry
     if isinstance(judge.subject, Subgraph) and (own := named(first.standing, judge.subject) & judge.subject.carried):
@@ -195,7 +196,7 @@ def prove(causes: Causes, session: Session, first: HandedOver) -> tuple[HandedOv
 
 
 def _among_all(
-    causes: Causes, session: Session, first: HandedOver, cause: Cause | None
+    causes: Causes, session: Pipeline, first: HandedOver, cause: Cause | None
 ) -> tuple[HandedOver, Cause | None]:
     """Look for the cause among what is carried too, where an answer was not shown to be it.
 

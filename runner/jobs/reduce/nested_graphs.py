@@ -343,6 +343,7 @@ class NestedStages:
     """Makes the stages.
 
     ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
+    ``session``: of the run.
     ``inherit``: makes the good values of a graph in which a body of another one is hoisted out of this owner, as
     reference.model tells them; None: it is not given. ``causes``: shows what is found to be the cause, None: nobody
     asks. ``unknown``: gets what has to be said of bodies that are not looked into.
@@ -351,6 +352,7 @@ class NestedStages:
     record: RecorderOf
     folder: Path
     search: Callable[[Space], Step]
+    session: Session
     inherit: Callable[[Graph, str, Graph, Path], Recorded] | None = None
     causes: Causes | None = None
     unknown: list[str] = field(default_factory=list)
@@ -408,10 +410,9 @@ class NestedStages:
         why = "what its tensors should hold is not known, since reference.model tells nothing of them"
         self.unknown.append(f"{body.path} was not looked into: {why}")
 
-    def _prove(
-        self, shown: list[bool], session: Session, inquiry: Inquiry, done: Done
-    ) -> tuple[Inquiry, Done, Inside] | None:
+    def _prove(self, shown: list[bool], inquiry: Inquiry, done: Done) -> tuple[Inquiry, Done, Inside] | None:
         """Show what was found in a body to be the cause, or another set of nodes in there."""
+        session = self.session
         before = session.judge, session.inquiry
         session.adopt(inquiry.judge)
         session.inquiry = inquiry
@@ -462,7 +463,7 @@ class NestedStages:
             alone = Iterations(level, body, count, self.record, self._folder(), origin)
             stage = self._stage("iterations", f"{body.path}, {count} iterations", standing, alone, body)
 
-            def noted(_: Session, __: Inquiry, done: Done) -> None:
+            def noted(_: Inquiry, done: Done) -> None:
                 number.append(len(done.trial or ()))
 
             yield replace(stage, start=alone.search, prove=noted, purpose=Purpose.REFINE)

@@ -25,9 +25,10 @@ from runner.candidate import Purpose
 from runner.checkers.exit_and_output import OTHER_SHAPE
 from runner.engine.cause import Cause, Tested
 from runner.engine.search_run import Inquiry
-from runner.engine.session import HandedOver, Session
+from runner.engine.session import HandedOver
 from runner.engine.session_question import Standing
 from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, WholeModel, unless_fed
+from runner.jobs.run import Pipeline
 from runner.journal.kept_files import failure_of
 from runner.judgment import SHARE, CauseStatus, Whose
 from runner.model.graph.cut import depends_on
@@ -160,7 +161,7 @@ class Causes:
     wrong: tuple[tuple[int, ...], ...] = ()
     overflow: Callable[[SessionModel, Cause, Standing], Cause] | None = None
 
-    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
+    def prove(self, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         """Find out whether the failure arises inside an answer; return the answer that stands then.
 
         None: it is doubtful, and no smaller set is shown to be the answer.

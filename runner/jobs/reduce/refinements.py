@@ -19,7 +19,7 @@ import onnx
 
 from runner.candidate import Candidate, Invalid, Purpose, Sample
 from runner.engine.min_good import HandOver
-from runner.engine.session import Session, Stage
+from runner.engine.session import Stage
 from runner.engine.session_question import Ending, Standing
 from runner.engine.subject import Cutting, Kept, cut_candidate, cutting
 from runner.jobs.reduce.carried_constants import as_elements, freezings, named
@@ -28,6 +28,7 @@ from runner.jobs.reduce.shrink import Shrinking
 from runner.jobs.reduce.shrunk_subject import Shrunk
 from runner.jobs.reduce.spliced_subject import InPlace
 from runner.jobs.reduce.subgraph import Subgraph, same_in_all
+from runner.jobs.run import Pipeline
 from runner.journal.journal import context_digest
 from runner.judgment import Status
 from runner.model.files.candidate_store import Store
@@ -279,8 +280,13 @@ class Rest:
     broken: Ending | None = None
 
 
+def beyond(session: Pipeline, excluded: frozenset[int], hands: HandOver) -> Ending | None:
+    """Find another answer without these elements, which good values replace; None if the rest passes."""
+    return session.reduce() if session.leave_out(excluded, hands) else None
+
+
 def further(
-    session: Session,
+    session: Pipeline,
     handed: HandOver,
     subject: Subgraph,
     ended: Callable[[Callable[[], Ending | None]], Ending | None],
@@ -308,7 +314,7 @@ def further(
         unjudgeable = subject.unjudgeable(excluded)
         folder = handed.folder / "answers" / str(len(answers) + 2)
         hands = handed.beside(folder)
-        found = ended(partial(session.beyond, excluded | unjudgeable, hands))
+        found = ended(partial(beyond, session, excluded | unjudgeable, hands))
         if found is None:
             names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
             but = f", but for what only gets NaN or Inf and was not judged: {listed(names)}" if names else ""

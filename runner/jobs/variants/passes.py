@@ -24,6 +24,7 @@ from runner.engine.subject import Subject
 from runner.errors import UsageError
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
+from runner.jobs.run import Pipeline
 from runner.jobs.variants.switches import Switch, WholeModel, builder_switches, changes, overrides, session_switches
 from runner.judgment import Status
 from runner.reference.load import Loaded, own_file_only
@@ -158,7 +159,7 @@ class _Search:
         job.bundle(summary)
         return summary
 
-    def _asked(self, session: Session, healing: list[Trial], alone: dict[str, str]) -> Ending:
+    def _asked(self, session: Pipeline, healing: list[Trial], alone: dict[str, str]) -> Ending:
         if ending := session.preflight():
             return ending
         if ending := self._all_off(session):
@@ -225,14 +226,14 @@ class _Search:
         ending = off.reduce()
         return [ending.trial] if ending.status is Status.found and ending.trial is not None else []
 
-    def _session(self, judge: Judge, question: Question, reliability: Reliability) -> Session:
+    def _session(self, judge: Judge, question: Question, reliability: Reliability) -> Pipeline:
         job, strategy = self.job, chosen(self.job.settings.strategy, PassesSettings)
 
         def step(space: Space) -> Step:
             return SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks))
 
         handed = SameModel(job.settings.result, job.folder, job.tools.at, self.loaded.store)
-        return Session(
+        return Pipeline(
             judge,
             step,
             question=question,
