@@ -327,11 +327,21 @@ PATIENCE = 0.1
 
 
 @dataclass(frozen=True)
-class Workers:
-    """How many checks run at once. ``kill`` ends the processes of those that are under way."""
+class Budget:
+    """When to stop early: checks that the search and a flaky check took, seconds since ``started``; None: never."""
 
-    count: int = 1
-    kill: Callable[[], None] = lambda: None
+    checks: int | None = None
+    seconds: float | None = None
+    started: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class Means:
+    """What checks may cost, and how many run at once. ``kill_checks`` ends the processes of those under way."""
+
+    workers: int = 1
+    budget: Budget = field(default_factory=Budget)
+    kill_checks: Callable[[], None] = lambda: None
 
     def together(self, calls: Sequence[Callable[[threading.Event], R]]) -> list[R]:
         """Return what calls return, made as many at once as there are workers; the first error ends the others.
@@ -339,7 +349,7 @@ class Workers:
         Each is given the event that is set where nobody waits for its answer any more.
         """
         found: dict[int, R] = {}
-        each: ParallelChecks[int, R] = ParallelChecks(self.count, self.kill)
+        each: ParallelChecks[int, R] = ParallelChecks(self.workers, self.kill_checks)
         with each as checks:
             begun = 0
             while len(found) < len(calls):
@@ -351,7 +361,7 @@ class Workers:
 
     def ahead(self, asked: Sequence[Expected]) -> None:
         """Check at once what is going to be asked for: whoever asks finds it in the journal. One worker does not."""
-        if self.count > 1 and len(asked) > 1:
+        if self.workers > 1 and len(asked) > 1:
             self.together([one.made for one in asked])
 
 

@@ -171,10 +171,10 @@ class Recheck:
         Of a check that is known to be flaky only verdicts tell how many it takes.
         """
         known = self.reliability
-        if known.workers.count == 1 or known.rates or known.spent():
+        if known.means.workers == 1 or known.rates or known.spent():
             return
         most = (
-            1 if known.mode is Flaky.never else min(times, 1 + known.second.afforded(judge, trial, known.workers.count))
+            1 if known.mode is Flaky.never else min(times, 1 + known.second.afforded(judge, trial, known.means.workers))
         )
         wanted = [(judge, trial, name, path, HANDED_OVER + attempt) for attempt in range(most)]
         if passing and passing[1]:
@@ -183,7 +183,7 @@ class Recheck:
         wanted = [one for one in wanted if (one[2], one[4]) not in self._ahead]
         if len(wanted) > 1:
             judge.tally.due = len(wanted)
-            made = known.workers.together([partial(self._check_file, *one) for one in wanted])
+            made = known.means.together([partial(self._check_file, *one) for one in wanted])
             self._ahead.update(
                 {(one[2], one[4]): verdict for one, verdict in zip(wanted, made, strict=True) if verdict}
             )
@@ -195,7 +195,7 @@ class Recheck:
         if name == REDUCED:
             rates = known.rates_of(judge, trial)
         once = known.mode is Flaky.never or times == 1
-        afforded = 0 if once else known.second.afforded(judge, trial, known.workers.count)
+        afforded = 0 if once else known.second.afforded(judge, trial, known.means.workers)
         judge.tally.due = 1 + min(times - 1, afforded)
         for attempt in itertools.count(HANDED_OVER):
             verdict = self._ahead.pop((name, attempt), None) or self._check_file(judge, trial, name, path, attempt)
@@ -225,7 +225,7 @@ class Recheck:
     def _afforded(self, judge: Judge, trial: Trial, name: str, attempt: int) -> bool:
         """Whether one more repeat may be made, or was made with this one."""
         made = (name, attempt + 1) in self._ahead
-        return made or self.reliability.second.afforded(judge, trial, self.reliability.workers.count) > 0
+        return made or self.reliability.second.afforded(judge, trial, self.reliability.means.workers) > 0
 
     def min_good(self, inquiry: Inquiry, passing: Sequence[Trial], rest: Trial) -> Trial | None:
         """Hand over the first of these trials that passes again; where a search met none, what the answer leaves."""

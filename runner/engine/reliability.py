@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.candidate import Phase, Purpose
-from runner.engine.check_trials import Expected, Judge, Workers
+from runner.engine.check_trials import Expected, Judge, Means
 from runner.engine.repeated_checks import HANDED_OVER, WRONG, Count, Rates, power
 from runner.engine.session_question import NOTHING, Question, study
 from runner.errors import CannotJudge
@@ -174,7 +174,7 @@ class Reliability:
     ``question``: what is asked; a session sets it. ``whole``: how often the end failed that should, ``control``: the
     one that should not. ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest.
     ``spent``: whether the run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
-    ``second``: the second verdicts that said the same as the first. ``workers``: what checks several at once.
+    ``second``: the second verdicts that said the same as the first. ``means``: what checks several at once.
     """
 
     def __init__(self, mode: Flaky, max_wrong: float) -> None:
@@ -189,14 +189,14 @@ class Reliability:
         self.spent: Callable[[], bool] = lambda: False
         self.unsure = False
         self.second = SecondVerdicts()
-        self.workers = Workers()
+        self.means = Means()
         self._lock = threading.Lock()
 
     def renewed(self, question: Question) -> Reliability:
         """Return what is known about another failure of the same check: one that is flaky is measured anew."""
         other = Reliability(Flaky.always if self.rates else self.mode, self.max_wrong)
         other.question, other.spent = question, self.spent
-        other.second, other.workers = self.second, self.workers
+        other.second, other.means = self.second, self.means
         return other
 
     def out_of_budget(self) -> bool:
@@ -316,7 +316,7 @@ class Reliability:
         """Check trials again, each so many times in all, as many at once as there are workers; else as `repeat`."""
         if self.mode is not Flaky.never and self.rates is None and not self.spent():
             judge.tally.due = sum(times - len(judge.counted(trial)) for trial, _, times in again)
-            self.workers.ahead(
+            self.means.ahead(
                 [
                     Expected(judge, trial, Phase.REPEAT, label, attempt=attempt)
                     for trial, label, times in again

@@ -13,7 +13,7 @@ from functools import partial
 
 from runner.candidate import Phase, Purpose
 from runner.checkers.interactive import Undo
-from runner.engine.check_trials import Judge, ParallelChecks, Workers
+from runner.engine.check_trials import Judge, Means, ParallelChecks
 from runner.engine.reliability import Reliability, Ruling, refused_removals
 from runner.verdict import Verdict
 from runner.workers.leases import OutOfTime
@@ -30,29 +30,6 @@ MOST_ROUNDS = 10
 """How often the search of a flaky check starts again from what is known by then."""
 Start = Callable[[dict[Trial, Answer]], Search]
 """Makes a search that knows these answers."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """When to stop early: checks that the search and a flaky check took, seconds since ``started``; None: never."""
-
-    checks: int | None = None
-    seconds: float | None = None
-    started: float = field(default_factory=time.monotonic)
-
-
-@dataclass(frozen=True)
-class Means:
-    """What all inquiries of a session work with. ``kill_checks`` ends the processes of running checks."""
-
-    workers: int = 1
-    budget: Budget = field(default_factory=Budget)
-    kill_checks: Callable[[], None] = lambda: None
-
-    @property
-    def at_once(self) -> Workers:
-        """What checks several models at once that are asked for together."""
-        return Workers(self.workers, self.kill_checks)
 
 
 @dataclass(eq=False)

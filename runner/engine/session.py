@@ -14,7 +14,7 @@ from pathlib import Path
 from runner.candidate import Phase, Purpose
 from runner.checkers.checker import inner
 from runner.engine.cause import Inside
-from runner.engine.check_trials import Judge
+from runner.engine.check_trials import Judge, Means
 from runner.engine.min_good import HandOver, Recheck
 from runner.engine.reliability import (
     HEALTHY,
@@ -25,7 +25,7 @@ from runner.engine.reliability import (
     Ruling,
 )
 from runner.engine.repeated_checks import kept_for_the_check
-from runner.engine.search_run import Inquiry, Means
+from runner.engine.search_run import Inquiry
 from runner.engine.session_question import NOTHING, Ending, Question, Standing
 from runner.errors import CannotJudge
 from runner.judgment import ERROR, TOLERANCES, Scale, Status, measured
@@ -166,7 +166,7 @@ class Session:
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         known = self.reliability
-        known.question, known.spent, known.workers = self.question, self.spent, self.means.at_once
+        known.question, known.spent, known.means = self.question, self.spent, self.means
         self.recheck = Recheck(hand_over, known)
         self.steady = self.steady and known.mode is Flaky.auto
         self.space = self.judge.subject.space
@@ -199,11 +199,15 @@ class Session:
         self.inquiry = self.inquire()
         self.inquiry.note(self.whole, Answer.YES)
 
-    def adopt(self, judge: Judge) -> None:
-        """Go on with other candidates: those that the check can judge, and that fail as the user's file does."""
+    def adopt(self, judge: Judge, inquiry: Inquiry | None = None) -> None:
+        """Go on with other candidates: those that the check can judge, and that fail as the user's file does.
+
+        ``inquiry``: the search that goes on, None: a new one.
+        """
         if judge is not self.judge:
             self.judge, self.space = judge, judge.subject.space
             self.inquiry = self.inquire()
+        self.inquiry = inquiry or self.inquiry
 
     def examine(self, end: Trial | None = None, surprise: ContradictionError | None = None) -> Verdict:
         """Check all that is searched, or an end, as often as it takes; how it fails is studied. Raises CannotJudge.

@@ -149,7 +149,9 @@ class CheckEvent:
         """Return what a program is told of a check."""
         verdict = told.verdict
         outcome, seconds = verdict.outcome.value, verdict.seconds
-        return cls(strategy, told.iteration, told.phase, told.label, size, outcome, verdict.reason, seconds, told.left)
+        return cls(
+            strategy, told.iteration, str(told.phase), told.label, size, outcome, verdict.reason, seconds, told.left
+        )
 
 
 Listener = Callable[[CheckEvent], None]

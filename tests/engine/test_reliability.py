@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from runner.candidate import Phase, Purpose
+from runner.engine.check_trials import Budget
 from runner.engine.reliability import Reliability, doubtful
 from runner.engine.repeated_checks import HANDED_OVER, Count, Rates, Tally
-from runner.engine.search_run import SEARCHING, Budget
+from runner.engine.search_run import SEARCHING
 from runner.engine.session import Stage
 from runner.errors import CannotJudge
 from runner.journal.journal import Journal

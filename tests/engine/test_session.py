@@ -12,11 +12,10 @@ import pytest
 
 from runner.candidate import Candidate, Phase
 from runner.checkers.interactive import Undo
-from runner.engine.check_trials import Judge
+from runner.engine.check_trials import Budget, Judge, Means
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import Reliability
 from runner.engine.repeated_checks import HANDED_OVER, Rates, Tally
-from runner.engine.search_run import Budget, Means
 from runner.errors import CannotJudge, NotTried
 from runner.jobs.run import Pipeline
 from runner.journal.journal import Journal

@@ -190,8 +190,7 @@ def prove(causes: Causes, session: Pipeline, first: HandedOver) -> tuple[HandedO
     """Prove the cause as ``causes`` do; what is named with an answer is an element then."""
     judge, inquiry = session.judge, session.inquiry
     if isinstance(judge.subject, Subgraph) and (own := named(first.standing, judge.subject) & judge.subject.carried):
-        session.adopt(as_elements(judge, judge.subject, own))
-        session.inquiry = inquiry
+        session.adopt(as_elements(judge, judge.subject, own), inquiry)
     return _among_all(causes, session, *causes.prove(session, first))
 
 
@@ -221,6 +220,5 @@ def _among_all(
         other, found = causes.cause_of(SessionModel(session, causes.search), done.trial)
         if other.status in SHOWN:
             return session.finish(*(found or (inquiry, done))), other
-    session.adopt(before[0])
-    session.inquiry = before[1]
+    session.adopt(*before)
     return first, cause

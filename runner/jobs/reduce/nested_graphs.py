@@ -414,8 +414,7 @@ class NestedStages:
         """Show what was found in a body to be the cause, or another set of nodes in there."""
         session = self.session
         before = session.judge, session.inquiry
-        session.adopt(inquiry.judge)
-        session.inquiry = inquiry
+        session.adopt(inquiry.judge, inquiry)
         try:
             label = "the whole model, this body in its owner's place"
             known = session.ruled(inquiry.judge, session.whole, Phase.CAUSE, label)
@@ -424,8 +423,7 @@ class NestedStages:
             model = SessionModel(session, self.causes.search, inquiry.search.space.whole)
             cause = Prover(model, before[1].answered + inquiry.answered, self.causes.most).prove(done.trial)
         finally:
-            session.adopt(before[0])
-            session.inquiry = before[1]
+            session.adopt(*before)
         shown.append(cause.status in SHOWN)
         if cause.status is CauseStatus.NOT_PROVEN:
             log.info("%s: %s", listed(inquiry.judge.subject.names(done.trial)), cause.said)

@@ -176,7 +176,7 @@ class Preflight:
             Expected(judge, whole, Phase.PREFLIGHT, session.question.whole),
             Expected(control, NOTHING, Phase.CONTROL, form),
         )
-        session.means.at_once.ahead(asked)
+        session.means.ahead(asked)
 
     def file(self, judge: Judge, reliability: Reliability) -> Verdict:
         """Check the user's file; how it fails is what is studied. Raises CannotJudge."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from runner.candidate import Phase, Purpose
 from runner.checkers.candidate_runs import Side
-from runner.engine.check_trials import Expected, Judge
-from runner.engine.search_run import SEARCHING, Means
+from runner.engine.check_trials import Expected, Judge, Means
+from runner.engine.search_run import SEARCHING
 from runner.engine.session import Stage
 from runner.engine.session_question import NOTHING, Standing
 from runner.engine.subject import Subject, cutting
@@ -201,7 +201,7 @@ class Shrinking:
             if self.means.workers > 1 and self.means.budget.checks is None:
                 together = self._together(self._next(judge, trial))
                 first = [Expected(one.judge, one.first.trial, Phase.SHRINK, _label(together)) for one in together[-1:]]
-                self.means.at_once.ahead([control, *first])
+                self.means.ahead([control, *first])
             verdict = control.judge.sure(NOTHING, Phase.CONTROL, label, Purpose.REFINE)
             self._able[made.outputs] = verdict.outcome is not Outcome.FAIL
             if verdict.outcome is Outcome.FAIL:

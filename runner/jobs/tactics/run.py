@@ -17,10 +17,9 @@ from typing import Any
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.candidate_runs import BackendRun, Side
-from runner.engine.check_trials import Judge
+from runner.engine.check_trials import Judge, Means
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
-from runner.engine.search_run import Means
 from runner.engine.session import Session
 from runner.engine.session_question import Ending, Question
 from runner.engine.subject import Subject

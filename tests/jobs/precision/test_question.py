@@ -10,8 +10,8 @@ import pytest
 
 from runner.candidate import Phase
 from runner.checkers.interactive import Undo
+from runner.engine.check_trials import Means
 from runner.engine.reliability import IndistinctError, Reliability
-from runner.engine.search_run import Means
 from runner.engine.session import Session
 from runner.engine.session_question import Ending
 from runner.errors import CannotJudge

@@ -15,9 +15,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from runner import api
-from runner.engine.check_trials import Judge
+from runner.engine.check_trials import Budget, Judge, Means
 from runner.engine.repeated_checks import Tally
-from runner.engine.search_run import Budget, Means
 from runner.engine.session import Session, Stage
 from runner.engine.session_question import Standing
 from runner.engine.subject import Kept
