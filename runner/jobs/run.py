@@ -16,7 +16,7 @@ from pathlib import Path
 from runner.candidate import Phase, Purpose
 from runner.engine.cause import Cause, how_it_fails
 from runner.engine.check_trials import Judge
-from runner.engine.min_good import nearest
+from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import ANSWER, HEALTHY, MEASURED, ContradictionError
 from runner.engine.search_run import Inquiry
 from runner.engine.session import HandedOver, Refined, Session, Stage, harms, scale_of
@@ -90,6 +90,10 @@ class Pipeline(Session):
                 return self.concluded(answer, cause)
             except ContradictionError as surprise:  # noqa: PERF203 - it happens once
                 self.begin_again(surprise)
+
+    def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
+        """Find another answer without these elements, which good values replace; None if the rest passes."""
+        return self.reduce() if self.leave_out(excluded, hand_over) else None
 
     # ---- what a kind of run adds
 

@@ -27,7 +27,7 @@ from runner.engine.cause import Cause, Tested
 from runner.engine.search_run import Inquiry
 from runner.engine.session import HandedOver
 from runner.engine.session_question import Standing
-from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, unless_fed
+from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, looks_at_nodes, unless_fed
 from runner.jobs.run import Pipeline
 from runner.journal.kept_files import failure_of
 from runner.judgment import SHARE, CauseStatus, Whose
@@ -275,7 +275,7 @@ class Prover:
             return None
         if not self._made.as_bad(apart):
             return self._fused(fault, parts) if len(parts) > 2 else fault
-        if not measured and self._model.looks_at_nodes(fault.answer):
+        if not measured and looks_at_nodes(self._model.session, fault.answer):
             return fault
         for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
@@ -371,7 +371,7 @@ class Prover:
         """Return a fault with all places of its pattern, if these share the failure: good values for all heal it."""
         if fault.heals or fault.good_inputs is None or (self._made.exhausted and not self._more):
             return None
-        alike = instances(self._model.graph, fault.answer.elements, self._model.types())
+        alike = instances(self._model.graph, fault.answer.elements, self._model.base.types_of_all)
         places = tuple(place for place in alike if place <= self._made.everything)
         wrong = frozenset[int]().union(*self._wrong)
         if wrong and any(map(wrong.isdisjoint, places)):
@@ -414,7 +414,7 @@ class Prover:
             near = [at for at in harms if harms[at] >= (1 - SHARE) * max(harms.values())] or left[:1]
             best = min(near, key=lambda at: (((one := tested[at].good_outputs) and one.level(*known)) or 0.0, at))
             made = any(tested[at].good_inputs for at in left)
-            if tested[best].good_inputs or not made or self._model.spent():
+            if tested[best].good_inputs or not made or self._model.session.spent():
                 return best
             tested[best] = replace(tested[best], good_inputs=self._made.only(tested[best].answer))
 

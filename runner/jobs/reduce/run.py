@@ -8,6 +8,7 @@ The code of what comes after the search is loaded then: the first check need not
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, partial
@@ -29,7 +30,7 @@ from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
 from runner.jobs.reduce.first_look import FirstLook
 from runner.jobs.reduce.preflight import Preflight, confirm_expected, spare_harmless
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.jobs.reduce.summary import answered, begins, files_of, with_rest
+from runner.jobs.reduce.summary import Rest, answered, begins, files_of, with_rest
 from runner.jobs.run import Pipeline
 from runner.judgment import Status
 from runner.model.graph.graph_index import Graph
@@ -38,11 +39,12 @@ from runner.reference.load import Loaded
 from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.report.summary import Summary
-from runner.run_folder import REDUCED
+from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.checker import AutoChecker, BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
+from runner.text import listed
 from runner.verdict import Signature
 from strategies.search import First, Options, Step
 from strategies.search_space import Closure, Space
@@ -128,11 +130,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             ending = job.stopped(ending, handed, REDUCED)
             summary = first = reduction.told(ending, judge)
             if strategy.find is Find.all and ending.status is Status.found:
-                from runner.jobs.reduce.refinements import further
-
                 known = reduction.reliability  # that of the first answer: for another one it is measured anew
-                conclude = partial(reduction.conclude, judge)
-                rest = further(reduction, handed, subject, partial(job.ended, reduction), conclude, ending, job.onward)
+                rest = reduction.others(ending, judge, handed)
                 summary = with_rest(reduction.told(ending, judge, known), first, rest)
             job.bundle(summary, files_of(ending))
     return summary
@@ -228,6 +227,39 @@ class Reduction(Pipeline):
         handed, cause = prove(Causes(search, most, self.look.places, Overflow(exact, most).shown), self, first)
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
         return handed, unless_flipped(self.judge, cause and who.judged(self, cause), handed.main)
+
+    def others(self, first: Ending, judge: Judge, handed: HandOver) -> Rest:
+        """Find the answers after the first, until the rest passes; good values replace the nodes of those before."""
+        from runner.jobs.reduce.carried_constants import as_elements, named
+
+        subject, excluded, answers, ending = self.subject, frozenset[int](), list[Summary](), first
+        while True:
+            assert ending.main
+            assert ending.standing
+            own, searched = named(ending.standing, subject), self.judge.subject
+            excluded |= ending.main.elements | own
+            if isinstance(searched, Subgraph) and own & searched.carried:  # good values stand for it from now on
+                self.adopt(as_elements(self.judge, searched, own))
+            if self.inquiry.exhausted:
+                return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
+            unjudgeable = subject.unjudgeable(excluded)
+            folder = handed.folder / "answers" / str(len(answers) + 2)
+            hands = handed.beside(folder)
+            found = self.job.ended(self, partial(self.beyond, excluded | unjudgeable, hands))
+            if found is None:
+                names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
+                but = f", but for what only gets NaN or Inf and was not judged: {listed(names)}" if names else ""
+                return Rest(tuple(answers), f"the rest passes{but}")
+            if found.status is not Status.found:
+                hands.withdraw(REDUCED)
+                hands.withdraw(MIN_GOOD)
+                shutil.rmtree(folder, ignore_errors=True)
+                stopped = found.status is Status.interrupted
+                why = f"interrupted{self.job.onward}" if stopped else found.message
+                return Rest(tuple(answers), f"the search for more broke off: {why}", found)
+            ending = found
+            folder.mkdir(parents=True, exist_ok=True)
+            answers.append(self.conclude(judge, ending, folder))
 
     # ---- the report
 

@@ -14,7 +14,6 @@ from onnx import helper, numpy_helper
 
 from runner.engine.reliability import Reliability
 from runner.errors import CannotJudge
-from runner.jobs.reduce.refinements import beyond
 from runner.schema.checker import Flaky
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -133,17 +132,17 @@ def test_the_second_bug_of_a_flaky_check_is_not_missed(tmp_path, seed, first, se
     assert both.preflight() is None
     found = both.reduce().trial
     assert found in (Trial.of([7]), Trial.of([20]))
-    ending = beyond(both, found.elements, Hands(tmp_path))
+    ending = both.beyond(found.elements, Hands(tmp_path))
     assert ending is not None
     assert ending.trial == Trial.of({7, 20} - found.elements)
-    assert beyond(both, frozenset([7, 20]), Hands(tmp_path)) is None
+    assert both.beyond(frozenset([7, 20]), Hands(tmp_path)) is None
 
 
 def test_a_rest_that_fails_no_more_often_than_nothing_at_all_passes(tmp_path):
     one = session(tmp_path, flaky(0.9, 0.2, 7, seed=3), reliability=Reliability(Flaky.always, 0.01))
     assert one.preflight() is None
     assert one.reduce().trial == Trial.of([7])
-    assert beyond(one, frozenset([7]), Hands(tmp_path)) is None
+    assert one.beyond(frozenset([7]), Hands(tmp_path)) is None
 
 
 def test_a_rest_that_is_no_question(tmp_path):
@@ -153,7 +152,7 @@ def test_a_rest_that_is_no_question(tmp_path):
     assert one.preflight() is None
     assert one.reduce().trial == Trial.of([7])
     with pytest.raises(CannotJudge, match=r"without 1 of its nodes.*who knows"):
-        beyond(one, frozenset([7]), Hands(tmp_path))
+        one.beyond(frozenset([7]), Hands(tmp_path))
 
 
 def test_what_was_found_before_is_not_taken_away(tmp_path: Path) -> None:
@@ -171,7 +170,7 @@ def test_what_was_found_before_is_not_taken_away(tmp_path: Path) -> None:
     assert one.preflight() is None
     first = one.reduce().trial
     (tmp_path / "second").mkdir()
-    ending = beyond(one, first.elements, Hands(tmp_path / "second"))
+    ending = one.beyond(first.elements, Hands(tmp_path / "second"))
     assert (first, ending and ending.trial) == (Trial.of([7]), Trial.of([20]))
     assert (tmp_path / "reduced").read_text() == first.ranges
     assert (tmp_path / "second" / "reduced").read_text() == Trial.of([20]).ranges
