@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.next_command import next_command
+from runner.report.summary import summary_of
 from tests.chain_models import chain
 from tests.fork_server import run_forked
 from tests.harness import ROOT, Run, by_command, check_script, winnow
@@ -61,7 +62,7 @@ def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Pa
     told = {"status": "could_not_judge", "strategy": "passes", "checker": "runs", "signature": {"stage": "load"}}
     flaky = {"reliability": {"whole_model": {"failed": 3, "of": 20}}}
     for more, words in (({}, "strategy=reduce"), (flaky, "strategy=repeat"), ({"checker": "command"}, "")):
-        typed, _ = next_command({**told, **more}, tmp_path, ["winnow"])
+        typed, _ = next_command(summary_of({**told, **more}), tmp_path, ["winnow"])
         assert words in typed and bool(typed) is bool(words), typed
 
 
