@@ -1,4 +1,4 @@
-"""Graphs, values, layers and trials that the pages of `benchmarks.page_values` are made of."""
+"""Graphs, values, layers and trials that the pages of `tests.report.page.page_values` are made of."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from benchmarks.page_parts import bisection, layers, nested_model, slice_of, tensor, transformer
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.page.data import Page, PageGraph, PageTrial
 from runner.report.page.graph_columns import columns
+from tests.report.page.page_parts import bisection, layers, nested_model, slice_of, tensor, transformer
 
 #: names that would end an element, run or turn round what follows them, were they taken for anything but text
 HOSTILE = (

@@ -1,6 +1,6 @@
 """What a terminal shows during and after a run of about a minute: captures of tmux, as text.
 
-    python -m benchmarks.terminal_captures [--into docs/pictures] [--widths 80 120 200] [--during 35] [--kinds reduce]
+    python -m tests.report.terminal_captures [--into docs/pictures] [--widths 80 120 200] [--during 35] [--kinds reduce]
 
 The run is real: a chain of nodes, two of which make a check fail that takes two seconds. Writes
 ``terminal-WIDTH-during.txt`` and ``terminal-WIDTH-after.txt``; needs tmux.
@@ -17,10 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.chain_models import chain
-from tests.harness import LIGHT
+from tests.chain_models import chain
+from tests.harness import LIGHT, ROOT
 
-ROOT = Path(__file__).parents[1]
 HEIGHT = 40
 NODES, CULPRITS = 150, ("t31", "t90")
 CHECK = """
@@ -104,7 +103,6 @@ def main() -> int:
             (given.into / f"terminal-{width}-during.txt").write_text(terminal.shown())
             terminal.waited("\n$\n")  # the prompt is back: all of the last screen is there
             (given.into / f"terminal-{width}-after.txt").write_text(terminal.shown())
-        print(f"{width} columns: captured", flush=True)
     return 0
 
 

@@ -1,7 +1,5 @@
 """Plant faults in a pretended TensorRT and CUDA: does each end as it should, and is the next model judged rightly?
 
-    python -m benchmarks.trt_faults [FAULT ...]
-
 No GPU is used: the libraries are stand-ins (tests/fake_tensorrt), which mirror what their author read. Everything else
 is real: a worker process runs an engine of a small model through the very code that would use a GPU, and the answer is
 read as a check reads it. `right`: the values are; `fails`: the failure of what is under test, with its signature;
@@ -11,7 +9,6 @@ read as a check reads it. `right`: the values are; `fails`: the failure of what 
 from __future__ import annotations
 
 import re
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -298,24 +295,3 @@ def judged(fault: Fault, release: str, bench: Bench) -> str:
         return f"WRONG: {told}"
     after = bench.afterwards(damaged=fault.damages)
     return "ok" if after == "right" else f"WRONG afterwards: {after}"
-
-
-def main(*names: str) -> int:
-    """Print the table; return how many cells are wrong."""
-    wrong = 0
-    print("| fault | ends as | 10 | 11 | RTX |\n|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
-        made = dict(benches(Path(place), stack))
-        for fault in FAULTS:
-            if names and fault.what not in names:
-                continue
-            cells = [judged(fault, release, bench) for release, bench in made.items()]
-            kinds = dict.fromkeys(fault.expected(release).partition(":")[0] for release in made)
-            print(f"| {fault.what} | {' / '.join(kinds)} | {' | '.join(cells)} |", flush=True)
-            wrong += sum(cell != "ok" for cell in cells)
-    print(f"\n{len(FAULTS)} faults on {len(RELEASES)} releases, {wrong} ended as they should not. No GPU has run this.")
-    return wrong
-
-
-if __name__ == "__main__":
-    sys.exit(1 if main(*sys.argv[1:]) else 0)
