@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runner.report.markup import bullets, code, cut, section, table, text
+from runner.report.document import Section, bullets, code, cut, section, table
 from runner.report.result_parts import Cause, ShownCause, TestedAnswer, TestedWhole
 from runner.text import counted, listed
 
@@ -118,20 +118,22 @@ def _inside(cause: Cause) -> str:
     return f" What is named inside them fails alone, and was not shown to be the cause: {inside.reason}."
 
 
-def experiments(cause: Cause) -> str:
+def experiments(cause: Cause) -> list[Section]:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
     head = ("nodes", "", "good values for what they give", "good values for what they read", "good values for both")
     (whole, role, *found), *answers = rows(cause)
-    shown = table(head, [(role, whole, *found), *answers], names=1)  # which is no node
-    others = _elsewhere(cause)
-    places = "\n\nThe same pattern stands at:\n\n" + bullets(code(cut(one)) for one in others) if others else ""
     measured = (
         " How bad it is, by the check, in parentheses." if cause.whole and cause.whole.measure is not None else ""
     )
-    right = f"\n\n{text(cause.right)}." if cause.right else ""
-    return section(
-        "The cause", f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{shown}{places}{right}"
-    )
+    others = _elsewhere(cause)
+    said = [
+        f"Experiments on the whole model, judged at its own outputs.{measured}",
+        table(head, [(role, whole, *found), *answers], names=1),  # which is no node
+        "The same pattern stands at:" if others else "",
+        bullets(code(cut(one)) for one in others),
+        f"{cause.right}." if cause.right else "",
+    ]
+    return section("The cause", said)
 
 
 def rows(cause: Cause) -> list[tuple[str, str, str, str, str]]:

@@ -21,7 +21,8 @@ from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.judgment import ENDED_WELL, Status
 from runner.report.cause_section import reservation
-from runner.report.markup import code, cut
+from runner.report.document import cut
+from runner.report.markup import code
 from runner.report.markup import text as escaped
 from runner.report.summary import RESULT_NAME, read_result
 from runner.sweeps.log import NAME as LEDGER
