@@ -462,8 +462,7 @@ class Session:
         min_good = self.recheck.min_good(*self.passing(answer.searched), rest)
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
-        inside = not answer.standing.origin or answer.standing.proven_inside
-        message = how_it_fails(answer.standing.size, drift, cause, inside=inside) + self.cut_short + self.flakiness
+        message = how_it_fails(answer.standing.size, drift, cause) + self.cut_short + self.flakiness
         signature = verdict.signature or signature
         told = replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
         return replace(told, measures=answer.measures, status=cause.ending if cause else Status.found)
@@ -537,11 +536,9 @@ class Session:
         done = self.inquiry.search.stop()
         best = done.trial if done.trial != self.whole else None
         standing = Standing(self.judge, best) if best is not None else None
-        shown = f"; the best so far ({counted(standing.size, 'node')}) was not checked again" if standing else ""
+        shown = f"the best so far ({counted(standing.size, 'node')}) was not checked again" if standing else ""
         failure = self.judge.studied.signature
-        return Ending(
-            Status.interrupted, f"interrupted{shown}", done, standing, signature=failure, main=best, code=exit_code
-        )
+        return Ending(Status.interrupted, shown, done, standing, signature=failure, main=best, code=exit_code)
 
     # ---- parts
 

@@ -24,7 +24,7 @@ from runner.report.markdown import Shown, heart
 from runner.report.markup import sections_text
 from runner.report.page.data import PageTensor, RunMaterial
 from runner.report.repro.write import Repro
-from runner.report.result_parts import Cause, KnownFailure, TestedAnswer, TestedWhole
+from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, KnownFailure
 from runner.report.summary import Summary
 from tests.report.hostile import STRINGS
 from tests.report.rendered import report
@@ -213,8 +213,8 @@ def test_what_the_archive_lacks_is_said_where_it_is_to_be_run() -> None:
 
 
 def test_the_whole_model_is_no_name_and_variables_have_no_values() -> None:
-    one = TestedWhole("fail")
-    cause = Cause("not proven", whole=one, answers=(TestedAnswer(("Mul",), good_outputs=one),))
+    one = CauseExperiment("fail")
+    cause = Cause("not proven", whole=one, answers=(CauseAnswer(("Mul",), good_outputs=one),))
     said = report(found(cause=cause), ("winnow", "checker.env.A=secret", "+checker.env={A: secret}"))
     assert "|  | the whole model | fail |" in said and "`the whole model`" not in said
     assert "checker.env.A=... '+checker.env=...'" in said or "checker.env.A=... +checker.env=..." in said

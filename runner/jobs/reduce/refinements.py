@@ -284,12 +284,11 @@ def further(
     ended: Callable[[Callable[[], Ending | None]], Ending | None],
     conclude: Callable[[Ending, Path], Summary],
     first: Ending,
-    onward: str = "",
 ) -> Rest:
     """Find the answers after the first, until the rest passes; good values replace the nodes of those found before.
 
     ``ended``: turns what stops a question into an ending. ``conclude``: writes everything about an answer into its
-    folder. ``onward``: how a run goes on that was stopped.
+    folder.
     """
     excluded: frozenset[int] = frozenset()
     answers: list[Summary] = []
@@ -316,7 +315,7 @@ def further(
             hands.withdraw(MIN_GOOD)
             shutil.rmtree(folder, ignore_errors=True)
             stopped = found.status is Status.interrupted
-            why = f"interrupted{onward}" if stopped else found.message
+            why = "interrupted" if stopped else found.message
             return Rest(tuple(answers), f"the search for more broke off: {why}", found)
         ending = found
         folder.mkdir(parents=True, exist_ok=True)

@@ -167,7 +167,7 @@ def _reduce(job: Job) -> Summary:
         if strategy.find is Find.all and ending.status is Status.found:
             from runner.jobs.reduce.refinements import further
 
-            rest = further(session, handed, subject, partial(job.ended, session), conclude, ending, job.onward)
+            rest = further(session, handed, subject, partial(job.ended, session), conclude, ending)
             summary = with_rest(told(ending, reliability), summary, rest)
         job.bundle(summary, files_of(ending))
     return summary

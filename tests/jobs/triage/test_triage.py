@@ -149,9 +149,7 @@ def test_interrupted_in_a_step(tmp_path: Path, model: Path) -> None:
     code = interrupted(*words, folder=tmp_path / "run", ready=hanging, number=signal.SIGINT)
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert code == result["exit_code"] == 130 and result["status"] == "interrupted"
-    onward = f"resume={tmp_path / 'run'}"
-    assert result["message"].endswith(f" {onward}") and "go on with: " in result["message"]
-    assert f"model={model}" in result["message"].partition("go on with: ")[2]
+    assert result["message"].endswith("no part was found so far"), "its screen has the command that goes on"
     assert [one["status"] for one in result["triage"]["steps"]] == ["found", "found", "not asked", "interrupted"]
 
 
