@@ -265,7 +265,10 @@ def test_a_model_alone_from_an_overflow_that_the_cpu_hides_to_a_workaround(tmp_p
     assert run.model(first["files"][0]).graph.node
     assert run.output.count("WARNING random inputs were used") == 1, "and not once for each step"
     last = run.screen[0]
-    assert last.startswith("found: mul (1 of 5 nodes); infer: nan, only where it is rounded") and last.count("mul") == 2
+    assert (
+        last.startswith("found: mul (1 of 5 nodes); whose bug: the model itself; infer: nan, only where it is rounded")
+        and last.count("mul") == 2
+    )
     assert "(20 of 20 fresh inputs pass" in (run.folder / "REPORT.md").read_text()
 
 
