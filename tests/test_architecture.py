@@ -58,7 +58,6 @@ SHORT = {
     "runner.jobs.repeat": "one kind of run",
     "runner.model.values.wire": "runs under Python 3.8",
     "runner.model.values.value_types": "runs under Python 3.8",
-    "runner.report.markup": "how every section writes its text",
     "runner.report.observer": "chooses between log lines and the panel, which imports rich",
     "runner.report.plot": "draws with matplotlib, of which it needs nothing else of a run",
     "runner.samples.python": "one kind of inputs",

@@ -7,7 +7,6 @@ It is made from result.json's content alone, so that a run that ended long ago s
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +16,12 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, defs
 from runner.cli.next_command import next_command, shown_path
 from runner.cli.terminal import Row, short, write
 from runner.files import inside, is_plain
-from runner.judgment import ANSWERED, ENDED_WELL, Status
+from runner.judgment import ANSWERED, ENDED_WELL, SHOWN, Status, Whose
 from runner.model.files.parse_without_weights import parse_without_weights
-from runner.report.cause_section import reservation, sentence, told
+from runner.report.cause_section import WHOSE, in_a_word, reservation, sentence, told
 from runner.report.diagnosis_sections import left_out
-from runner.report.result_parts import Cause, Count, Plan, Statistics
+from runner.report.failure_section import runtime
+from runner.report.result_parts import Count, Plan, Statistics
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.text import counted, listed, one_line, percent, with_inside
@@ -149,10 +149,6 @@ _MANY = 0.2
 _KNOWN_CHECKS = frozenset({"repeat", "layerwise", "workaround"})
 #: what is opened first, the best first
 _FILES = ("report.html", "REPORT.md", "bundle.zip", "repro.py")
-#: what a message says of going on, which a screen has as a command
-_ONWARD = re.compile(r"(interrupted; )|(; )?go on with:? (.* )?'?resume=\S*", re.DOTALL)
-#: what a message says of nodes that are not shown to be the cause
-_FAIL_ALONE = re.compile(r"\d{1,9} nodes? fails? alone")
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "1-minimal: none of it can be left out",
     Claim.WINDOW.value: "a window: of what lies between its ends some may not be needed",
@@ -168,38 +164,31 @@ _FAILED_TO_RUN = frozenset({Status.usage, Status.internal_error, Status.no_room}
 
 
 def headline(result: Summary, *, most: int = _FIRST_NAMES, above: bool = False) -> str:
-    """Return the status, the first names with their number, and the message: one line, or a few. ``above``: rows."""
-    status, message = result.status, result.message
-    after, before = result.nodes_after, result.nodes_before
+    """Return the status, the first names with their number, whose bug it is, and the message: one line, or a few.
+
+    ``above``: rows, one of which says why a cause is not shown.
+    """
+    status, named = result.status, result.status in _NAMED
     # a precision run counts the nodes that were left in high precision, which is no finding
-    nodes = f"{after} of {before} nodes" if after is not None and status != Status.nothing_to_find else ""
-    names = _names(result.culprits)
-    answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
-    nested = _names(result.nested)
+    counts = result.nodes_after is not None and status != Status.nothing_to_find
+    nodes = f"{result.nodes_after} of {result.nodes_before} nodes" if counts else ""
+    names, nested = _names(result.culprits), _names(result.nested)
+    answer = listed(names, most + (len(names) == most + 1)) if named else ""  # "1 more" is no shorter
     answer = with_inside(answer, len(names), listed(nested, most + (len(nested) == most + 1)))
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
-    cause = result.cause
-    if answer and (reserved := reservation(cause)):
-        nodes = f"{'fails' if len(names) == 1 else 'fail'} alone, but {reserved}: {nodes}"
-    if answer and cause and (reservation(cause) or (above and cause.status == "untested")):
-        message = _without_cause(message, cause)
-    message = without_advice(message) if status == Status.interrupted else message
-    what = "; ".join(part for part in (nodes, message) if part)
+    cause = result.cause if answer and result.strategy != "triage" else None  # whose message says it
+    proof = in_a_word(cause) if cause and (cause.status in SHOWN or not above) else ""
+    what = "; ".join(filter(None, (nodes, _whose(result) if answer else "", result.message, proof)))
     return (f"{status}: {what}" if what else str(status)).replace(
         "\n", "\n  "
     )  # no line of it passes for the last word
 
 
-def without_advice(message: str) -> str:
-    """Return the message of an interrupted run without what a command beside it says better."""
-    return _ONWARD.sub("", message).strip("; ")
-
-
-def _without_cause(message: str, cause: Cause) -> str:
-    """Return a message without what the first words of its line and the row on the cause say."""
-    why = f" ({cause.reason})" if cause.reason else ""
-    parts = message.replace(f"cause: {cause.status}{why}", "", 1).split("; ")
-    return "; ".join(part for part in parts if part and not _FAIL_ALONE.fullmatch(part))
+def _whose(result: Summary) -> str:
+    """Return whose bug it is; "" where nobody asked, or that is not known."""
+    named = runtime(result, "target") if result.whose == Whose.TARGET else ""
+    whose = named or WHOSE.get(result.whose or "", "")
+    return f"whose bug: {whose}" if whose else ""
 
 
 def say_ended(
@@ -366,8 +355,8 @@ def _unknown(result: Summary) -> str:
     if not total or (result.status in ANSWERED and total < _MANY * sum(result.outcomes.values())):
         return ""
     most = 3 if result.status == Status.could_not_judge else 1
-    message = one_line(result.message, _LONGEST_MESSAGE)
-    told = [reason for reason in reasons if reason in message]
+    said = one_line(result.message, _LONGEST_MESSAGE) + (result.cause.reason if result.cause else "")
+    told = [reason for reason in reasons if reason in said]
     new = [reason for reason in reasons if reason not in told]
     shown = [f"{sum(reasons[reason] for reason in told)} x the reason{'s' * (len(told) > 1)} above"] if told else []
     shown += [f"{reasons[reason]} x {short(reason, _LONGEST_REASON)}" for reason in new[:most]]

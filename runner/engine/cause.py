@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from runner.judgment import SHOWN, CauseStatus, Experiment, Scale, Status, Whose
-from runner.report.cause_section import NOT_THE_TARGET
+from runner.judgment import CauseStatus, Experiment, Scale, Status, Whose
+from runner.report.cause_section import NOT_THE_CAUSE
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -145,22 +145,14 @@ class Cause:
         told = f"the check's measure is {good:g} where the model passes and {bad:g} where it fails"
         return f"{told}: checker.measure_better={'lower' if scale.higher_is_better else 'higher'}"
 
-    @property
-    def said(self) -> str:
-        """The status, and why it is no better."""
-        return self.status.value + (f" ({self.reason})" if self.reason else "")
 
+def how_it_fails(size: int, drift: str, cause: Cause | None) -> str:
+    """Return in words how an answer of so many nodes fails; None: whether it is the cause was not asked.
 
-def how_it_fails(size: int, drift: str, cause: Cause | None, *, inside: bool = True) -> str:
-    """Return in words how an answer of so many nodes fails, and what was shown of the cause; None: it was not asked.
-
-    ``drift``: how its message differs from the model's. ``inside``: what is named inside is shown to be the cause.
-    That it is the model's own failure is not said where the experiments on the whole model speak against it.
+    ``drift``: how its message differs from the model's. That it is the model's own failure is not said where the
+    experiments on the whole model speak against it.
     """
     fail = "fails" if size == 1 else "fail"
-    doubted = cause is not None and cause.status is CauseStatus.NOT_PROVEN
-    said = f"{counted(size, 'node')} {f'{fail} alone' if doubted else f'still {fail}'}"
-    said += f"; {drift}" if drift else "" if doubted else " the same way"
-    of = " of the owner, not of the nodes inside it" if cause and cause.status in SHOWN and not inside else ""
-    blamed = NOT_THE_TARGET.get(cause.whose.value, "") if cause else ""
-    return "; ".join(filter(None, (said, f"cause: {cause.said}{of}" if cause else "", blamed)))
+    if cause is not None and cause.status is CauseStatus.NOT_PROVEN:
+        return "; ".join(filter(None, (f"{fail} alone, but {NOT_THE_CAUSE}", drift)))
+    return f"{counted(size, 'node')} still {fail}" + (f"; {drift}" if drift else " the same way")

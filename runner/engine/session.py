@@ -337,11 +337,9 @@ class Session:
         done = self.inquiry.search.stop()
         best = done.trial if done.trial != self.whole else None
         standing = Standing(self.judge, best) if best is not None else None
-        shown = f"; the best so far ({counted(standing.size, 'node')}) was not checked again" if standing else ""
+        shown = f"the best so far ({counted(standing.size, 'node')}) was not checked again" if standing else ""
         failure = self.judge.studied.signature
-        return Ending(
-            Status.interrupted, f"interrupted{shown}", done, standing, signature=failure, main=best, code=exit_code
-        )
+        return Ending(Status.interrupted, shown, done, standing, signature=failure, main=best, code=exit_code)
 
     # ---- parts
 

@@ -137,7 +137,7 @@ class _Nothing:
 
     def interrupted(self, exit_code: int) -> Ending:
         """Return that it was."""
-        return Ending(Status.interrupted, "interrupted", code=exit_code)
+        return Ending(Status.interrupted, "", code=exit_code)
 
 
 def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Ending:

@@ -73,9 +73,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BEST = "interrupted; "
-"""How the message of a session begins that somebody stopped."""
-
 E = TypeVar("E", bound="Ending | None")
 
 
@@ -154,11 +151,6 @@ class Job:
         kind = self.pool.user_kind if own else lease_of(target.to_json(), self.pool, target.python, builds=builds)
         return self.pool.at_once(wanted, kind)
 
-    @property
-    def onward(self) -> str:
-        """How a run goes on that was stopped, behind what is said of it."""
-        return f"; go on with resume={self.folder}"
-
     def drop_stale_results(self) -> None:
         """Remove what an earlier run left in the folder, but for what this one reads."""
         read = [self.tools.at(path) for _, use, path in path_values(self.settings) if PathUse.READ in use]
@@ -233,7 +225,7 @@ class Job:
         except UsageError as error:
             # what the search has found so far is kept, as after an interruption
             best = session.interrupted(error.exit_code)
-            said = f"{error}\n{best.message.removeprefix(BEST)}" if best.standing else str(error)
+            said = f"{error}\n{best.message}" if best.standing else str(error)
             return replace(best, status=error.status, message=said)
         except WinnowError as error:
             return Ending(error.status, str(error))
@@ -246,12 +238,17 @@ class Job:
             return session.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
 
     def stopped(self, ending: Ending, hand_over: HandOver, name: str) -> Ending:
-        """Say how to go on from an ending that somebody, or a mistake, brought about; hand over the best so far."""
+        """Hand over the best so far of an ending that somebody, or a mistake, brought about.
+
+        How a run goes on that a mistake in its settings ended is said with it; the others' screen has a command.
+        """
         if ending.status is not Status.interrupted and not (ending.status is Status.usage and ending.standing):
             return ending
         if ending.standing:
             hand_over.write(ending.standing.judge.subject, ending.standing.trial, name)
-        return replace(ending, message=f"{ending.message}{self.onward}")
+        if ending.status is Status.interrupted:
+            return ending
+        return replace(ending, message=f"{ending.message}; go on with resume={self.folder}")
 
     def summary(
         self, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None

@@ -252,8 +252,7 @@ class Pipeline(Session):
         min_good = self.recheck.min_good(*self.passing(answer.searched), rest)
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
-        inside = not answer.standing.origin or answer.standing.proven_inside
-        message = how_it_fails(answer.standing.size, drift, cause, inside=inside) + self.cut_short + self.flakiness
+        message = how_it_fails(answer.standing.size, drift, cause) + self.cut_short + self.flakiness
         signature = verdict.signature or signature
         told = replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
         return replace(told, measures=answer.measures, status=cause.ending if cause else Status.found)

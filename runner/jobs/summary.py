@@ -133,14 +133,14 @@ NO_PLACE = "what they hold has no place of its own in the whole model, or they d
 def _shown(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str, Any]:
     """Return the fields of what was shown."""
 
-    def tested(one: Experiment | None) -> told.TestedWhole | None:
-        return told.TestedWhole(one.outcome.value, one.measure, one.reason) if one else None
+    def tested(one: Experiment | None) -> told.CauseExperiment | None:
+        return told.CauseExperiment(one.outcome.value, one.measure, one.reason) if one else None
 
     wider = cause.wider and told.WiderType(
         **{**vars(cause.wider), "raised": names(cause.wider.raised)}, said=cause.wider.said
     )
     answers = tuple(
-        told.TestedAnswer(
+        told.CauseAnswer(
             names(one.answer),
             at in cause.causes,
             tuple(names(Trial(nodes)) for nodes in one.instances or (one.answer.elements,)),

@@ -32,8 +32,9 @@ from runner.model.graph.scopes import names_of
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
 from runner.report import check_files
+from runner.report.document import Document
 from runner.report.failure_section import tensor_type
-from runner.report.markdown import REPORT_NAME, Shown, present, write_report
+from runner.report.markdown import REPORT_NAME, Shown, document_of, present, write_report
 from runner.report.page.data import RunMaterial
 from runner.report.repro.compose import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, NotAlone, Repro, repro, write_repro
@@ -315,11 +316,13 @@ def write_bundle(
         told = attempt("details for the page", material) or RunMaterial()
         made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
         shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
-        attempt(REPORT_NAME, lambda: write_report(folder, _near_summary(summary, cwd), command, shown))
+        document = attempt(REPORT_NAME, lambda: document_of(_near_summary(summary, cwd), command, shown))
+        if document:
+            attempt(REPORT_NAME, lambda: write_report(folder, document))
         written.result()  # the page shows what lies in the folder
         if held:
             beside.submit(attempt, BUNDLE_NAME, partial(_write_zip, folder, held, shown))
-        attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, made, told))
+        attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, document, made, told))
     ran = made.seconds if made else 0.0
     if lost or ran:
         seconds = replace(summary.seconds, total=summary.seconds.total + ran)
@@ -356,6 +359,7 @@ def _write_page(
     folder: Path,
     summary: Summary,
     command: Sequence[str],
+    document: Document | None,
     reduced: Reduced | None,
     material: RunMaterial,
 ) -> None:
@@ -363,7 +367,7 @@ def _write_page(
     from runner.report.page.html import write_page  # noqa: PLC0415
     from runner.report.page.run_page import page_of  # noqa: PLC0415 - see the caller
 
-    write_page(folder, page_of(settings, folder, summary, command, reduced, material))
+    write_page(folder, page_of(settings, folder, summary, command, document, reduced, material))
 
 
 def _write_repro(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runner.report.markup import bullets, code, cut, section, table, text
-from runner.report.result_parts import Cause, ShownCause, TestedAnswer, TestedWhole
+from runner.judgment import SHOWN
+from runner.report.document import Section, bullets, code, cut, section, table
+from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, ShownCause
 from runner.text import counted, listed
 
 SENTENCES: Mapping[str, str] = {
@@ -51,6 +52,15 @@ NOT_THE_TARGET: Mapping[str, str] = {
     "both lose digits": "both sides lose digits",
 }
 """What is said of a failure that is not the target's, by whose it is."""
+WHOSE: Mapping[str, str] = {
+    "model": "the model itself",
+    "conversion": "the conversion",
+    "target": "the target",
+    "reference": "the reference, not the target",
+    "check": "your check",
+    "both lose digits": "both sides lose digits",
+}
+"""Whose bug a failure is, for a first line; of the target the runtime's name is said where it is known."""
 NOT_THE_CAUSE = "not shown to be the cause"
 """What a first line says of nodes that fail alone, where the experiments on the whole model do not hold."""
 
@@ -58,6 +68,13 @@ NOT_THE_CAUSE = "not shown to be the cause"
 def reservation(cause: ShownCause | None) -> str:
     """Return what has to be said wherever nodes are named as the answer; "" where nothing speaks against them."""
     return NOT_THE_CAUSE if cause and cause.status == "not proven" else ""
+
+
+def in_a_word(cause: Cause) -> str:
+    """Return how far the cause is shown, and why not further, in a line."""
+    inside = cause.inside is not None and cause.inside.status not in SHOWN
+    of = " of the owner, not of the nodes inside it" if inside and cause.status in SHOWN else ""
+    return f"cause: {cause.status}{f' ({cause.reason})' if cause.reason else ''}{of}"
 
 
 def told(cause: ShownCause) -> str:
@@ -110,28 +127,30 @@ def sentence(cause: Cause) -> str:
 def _inside(cause: Cause) -> str:
     """Return what was shown of the nodes inside those that are the cause."""
     inside = cause.inside
-    if inside is None or cause.status not in ("proven", "joint"):
+    if inside is None or cause.status not in SHOWN:
         return ""
-    if inside.status in ("proven", "joint"):
+    if inside.status in SHOWN:
         names = [name for one in inside.causes for name in one.culprits]
         return f" The same was shown of {listed(names, _MOST_NAMES)} inside them."
     return f" What is named inside them fails alone, and was not shown to be the cause: {inside.reason}."
 
 
-def experiments(cause: Cause) -> str:
+def experiments(cause: Cause) -> list[Section]:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
     head = ("nodes", "", "good values for what they give", "good values for what they read", "good values for both")
     (whole, role, *found), *answers = rows(cause)
-    shown = table(head, [(role, whole, *found), *answers], names=1)  # which is no node
-    others = _elsewhere(cause)
-    places = "\n\nThe same pattern stands at:\n\n" + bullets(code(cut(one)) for one in others) if others else ""
     measured = (
         " How bad it is, by the check, in parentheses." if cause.whole and cause.whole.measure is not None else ""
     )
-    right = f"\n\n{text(cause.right)}." if cause.right else ""
-    return section(
-        "The cause", f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{shown}{places}{right}"
-    )
+    others = _elsewhere(cause)
+    said = [
+        f"Experiments on the whole model, judged at its own outputs.{measured}",
+        table(head, [(role, whole, *found), *answers], names=1),  # which is no node
+        "The same pattern stands at:" if others else "",
+        bullets(code(cut(one)) for one in others),
+        f"{cause.right}." if cause.right else "",
+    ]
+    return section("The cause", said)
 
 
 def rows(cause: Cause) -> list[tuple[str, str, str, str, str]]:
@@ -152,7 +171,7 @@ def _elsewhere(cause: Cause) -> list[str]:
     return [", ".join(one) for one, culprits in places if one != culprits][:_MOST_INSTANCES]
 
 
-def _role(cause: Cause, answer: TestedAnswer) -> str:
+def _role(cause: Cause, answer: CauseAnswer) -> str:
     if answer.is_cause:
         return "part of the cause" if cause.status == "joint" else "the cause"
     if any(answer.culprits in one.instances for one in cause.causes):
@@ -161,7 +180,7 @@ def _role(cause: Cause, answer: TestedAnswer) -> str:
     return "fails alone too; not the cause" if harmless or cause.causes else "fails alone"
 
 
-def _shown(one: TestedWhole | None) -> str:
+def _shown(one: CauseExperiment | None) -> str:
     if one is None:
         return ""
     return one.outcome if one.measure is None else f"{one.outcome} ({one.measure:.3g})"

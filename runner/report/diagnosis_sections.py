@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.report.markup import block, bullets, code, section, some, table
-from runner.report.markup import text as as_text
+from runner.report.document import Block, Code, Document, Section, Table, bullets, code, section, some, table
+from runner.report.markup import to_markdown
 from runner.report.result_parts import (
     FirstWrong,
     Inspection,
@@ -49,30 +49,25 @@ NOT_COMPARED = "nothing compared"
 _KINDS = {"nan": "NaN", "inf": "Inf", "shape": "another shape", NOT_FINITE: "NaN or Inf"}
 
 
-def layers_section(layers: Layers | None, *, failing: bool = True) -> str:
-    """Return the section; "" where tensors were not compared. ``failing``: whether the model as it is fails."""
+def layers_section(layers: Layers | None, *, failing: bool = True) -> list[Section]:
+    """Return the sections; none where tensors were not compared. ``failing``: whether the model as it is fails."""
     if not layers:
-        return ""
+        return []
     first, largest, said = layers.first_bad, layers.largest_own, []
     if first:
         said += [] if failing else ["The model as it is does not fail by this check."]
         said += [f"First wrong tensor: {_made(first)}, {size_of(first.kind, first.error)}.", _MARKING[layers.marking]]
         said += [] if first.own is None else [f"Its own error: {size_of(first.kind, first.own)}."]
     if largest:
-        said.append(
-            f"Largest error of its own: {ending_in(largest)}{_made(largest)}, {size_of(largest.kind, largest.own)}."
-        )
-    if layers.own_unknown:
-        said.append(f"The own errors are not known: {as_text(layers.own_unknown)}.")
+        own = size_of(largest.kind, largest.own)
+        said.append(f"Largest error of its own: {ending_in(largest)}{_made(largest)}, {own}.")
+    said += [f"The own errors are not known: {layers.own_unknown}."] if layers.own_unknown else []
     said += [f"{word}: {some(names)}." for key, word in _LEFT.items() if (names := getattr(layers, key))]
-    if layers.suspects:
-        said.append(f"What to extract next: {some(layers.suspects)}.")
+    said += [f"What to extract next: {some(layers.suspects)}."] if layers.suspects else []
     files = ", ".join(map(code, layers.files))
     said.append(f"{counted(layers.tensors, 'tensor')} in {counted(layers.runs, 'run')}; all of them: {files}.")
-    parts = [bullets(said)]
-    if layers.worst:
-        parts += ["The worst tensors:", tensors_table(layers.worst)]
-    return section("Layer by layer", "\n\n".join(parts)) + "\n\n" + outputs_section(layers.outputs)
+    worst = ["The worst tensors:", tensors_table(layers.worst)] if layers.worst else []
+    return [*section("Layer by layer", [bullets(said), *worst]), *outputs_section(layers.outputs)]
 
 
 def _made(found: FirstWrong | LargestOwn) -> str:
@@ -95,12 +90,12 @@ def size_of(kind: str, error: float | None) -> str:
     return _KINDS.get(kind) or ("not known" if error is None else f"{error:.3g} of its range")
 
 
-def outputs_section(rows: Sequence[Row], form: str = "") -> str:
-    """Return the section on the model's outputs; "" where none were compared. ``form``: what was made of it, if any."""
-    return section(f"The model's outputs{f', {as_text(form)}' if form else ''}", tensors_table(rows))
+def outputs_section(rows: Sequence[Row], form: str = "") -> list[Section]:
+    """Return the section on the model's outputs; none where none were compared. ``form``: what was made of it."""
+    return section(f"The model's outputs{f', {form}' if form else ''}", [tensors_table(rows)])
 
 
-def tensors_table(rows: Sequence[Row]) -> str:
+def tensors_table(rows: Sequence[Row]) -> Table | None:
     """Return a row for each tensor."""
     top = any("top1" in row for row in rows)
     head: tuple[str, ...] = (
@@ -160,10 +155,10 @@ OFF_ALONE: Mapping[str, str] = {
 }
 
 
-def passes_section(passes: NeededPasses | None, minimality: str | None) -> str:
-    """Return the section; "" where no passes were searched. ``minimality``: whether each is shown to be needed."""
+def passes_section(passes: NeededPasses | None, minimality: str | None) -> list[Section]:
+    """Return the section; none where no passes were searched. ``minimality``: whether each is shown to be needed."""
     if not passes:
-        return ""
+        return []
     needed = ", ".join(map(code, passes.needed))
     heals = [f"Off, with all others on, the whole model passes: {', '.join(map(code, one))}" for one in passes.heals]
     healed = {one[0] for one in passes.heals if len(one) == 1}
@@ -173,12 +168,12 @@ def passes_section(passes: NeededPasses | None, minimality: str | None) -> str:
         if name not in healed
     ]
     shown = "Needed for the failure" if minimality == "1-minimal" else "Enough for the failure; not all may be needed"
-    parts = [bullets([f"{shown}, with the rest of {passes.asked} off: {needed}", *heals, *others])]
+    said: list[Block | None] = [bullets([f"{shown}, with the rest of {passes.asked} off: {needed}", *heals, *others])]
     if session := session_code(passes.settings):
-        parts += ["The first of these, off in a program of your own:", block(session, "python")]
+        said += ["The first of these, off in a program of your own:", Code(session, "python")]
     if passes.overrides:
-        parts += ["The same for Winnow:", block(shlex.join(passes.overrides), "sh")]
-    return section("What has to be on", "\n\n".join(parts))
+        said += ["The same for Winnow:", Code(shlex.join(passes.overrides), "sh")]
+    return section("What has to be on", said)
 
 
 def session_code(settings: Mapping[str, Any]) -> str:
@@ -197,38 +192,32 @@ def session_code(settings: Mapping[str, Any]) -> str:
 # The section of a report that says in which releases of a package the failure is there.
 
 
-def releases_section(releases: Releases | None) -> str:
-    """Return the section; "" where no releases were asked."""
+def releases_section(releases: Releases | None) -> list[Section]:
+    """Return the section; none where no releases were asked."""
     if not releases:
-        return ""
+        return []
     rows = [(one.version, one.outcome, one.reason) for one in releases.asked]
-    parts = [table((releases.package, "", ""), rows)]
-    if releases.not_asked:
-        parts.append(as_text(f"Not asked: {', '.join(releases.not_asked)}."))
+    said: list[Block | None] = [table((releases.package, "", ""), rows)]
+    said += [f"Not asked: {', '.join(releases.not_asked)}."] if releases.not_asked else []
     if releases.good:
         install = shlex.join(["pip", "install", f"{releases.package}=={releases.good[-1]}"])
-        parts += ["A release without it:", block(install, "sh")]
-    return section("Releases", "\n\n".join(parts))
+        said += ["A release without it:", Code(install, "sh")]
+    return section("Releases", said)
 
 
 # The section of a report that says what keeps a failure away, how that was shown, and what it costs.
 
 
-def workarounds_section(workarounds: Sequence[Workaround]) -> str:
-    """Return the section; "" where nothing was tried."""
-    if not workarounds:
-        return ""
+def workarounds_section(workarounds: Sequence[Workaround]) -> list[Section]:
+    """Return the section; none where nothing was tried."""
     head = ("kind", "what", "passes", "inputs", "time", "why not")
-    parts = [table(head, [_row(one) for one in workarounds])]
+    said: list[Block | None] = [table(head, [_row(one) for one in workarounds])]
     for one in workarounds:
-        if not one.passes:
-            continue
-        parts.append(as_text(f"{one.kind}, {one.what}:"))
-        if one.code:
-            parts.append(block(one.code, "sh" if one.kind == "release" else "python"))
-        if one.overrides:
-            parts += ["For Winnow:", block(shlex.join(one.overrides), "sh")]
-    return section("Workarounds", "\n\n".join(parts))
+        if one.passes:
+            said += [f"{one.kind}, {one.what}:"]
+            said += [Code(one.code, "sh" if one.kind == "release" else "python")] if one.code else []
+            said += ["For Winnow:", Code(shlex.join(one.overrides), "sh")] if one.overrides else []
+    return section("Workarounds", said)
 
 
 def shown(one: Workaround) -> str:
@@ -270,24 +259,24 @@ _MOST_OPERATORS, _MOST_TENSORS, _MOST_LAYERS = 12, 6, 200
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 
-def inspection_section(inspection: Inspection | None) -> str:
-    """Return the sections; "" where nothing was inspected."""
+def inspection_section(inspection: Inspection | None) -> list[Section]:
+    """Return the sections; none where nothing was inspected."""
     if not inspection:
-        return ""
+        return []
     concerns = [(one.kind, one.where, one.what) for one in inspection.concerns]
     sides = (("inputs", inspection.inputs), ("outputs", inspection.outputs))
     tensors = [(one.name, way, one.dtype, _shape(one.shape)) for way, held in sides for one in held]
     largest = [(one.name, one.dtype, _shape(one.shape), _size(one.bytes)) for one in inspection.weights.largest]
     layers = [(one.name, one.type, one.tactic, ", ".join(one.dtypes)) for one in inspection.layers[:_MOST_LAYERS]]
-    sections = [
-        section("The file", table(("", ""), [row for row in _facts(inspection) if row[1]])),
-        section("Concerns", table(("kind", "where", "what"), concerns)),
-        section("Inputs and outputs", table(("tensor", "", "type", "shape"), tensors, names=1)),
-        section("Operators", table(("operator", "nodes"), list(inspection.operators.items()), names=1)),
-        section("Largest weights", table(("weight", "type", "shape", "size"), largest, names=1)),
-        section("Layers", table(("layer", "type", "tactic", "outputs"), layers, names=1)),
-    ]
-    return "\n\n".join(one for one in sections if one)
+    parts = (
+        ("The file", table(("", ""), [row for row in _facts(inspection) if row[1]])),
+        ("Concerns", table(("kind", "where", "what"), concerns)),
+        ("Inputs and outputs", table(("tensor", "", "type", "shape"), tensors, names=1)),
+        ("Operators", table(("operator", "nodes"), inspection.operators.items(), names=1)),
+        ("Largest weights", table(("weight", "type", "shape", "size"), largest, names=1)),
+        ("Layers", table(("layer", "type", "tactic", "outputs"), layers, names=1)),
+    )
+    return [one for title, rows in parts for one in section(title, [rows])]
 
 
 def screen(inspection: Inspection) -> str:
@@ -353,31 +342,29 @@ BUGS_NAME = "bugs.md"
 def bugs_page(bugs: Sequence[KnownBug], apart: Sequence[str] = ()) -> str:
     """Return bugs.md. ``apart``: failures that could not be judged, and why."""
     failures = sum(bug.count for bug in bugs)
-    head = f"# {counted(len(bugs), 'bug')} in {counted(failures, 'failure')}"
-    left = section("Not judged", bullets(map(as_text, apart)))
-    return "\n\n".join(part for part in (head, bugs_section(bugs), left) if part) + "\n"
+    title = f"{counted(len(bugs), 'bug')} in {counted(failures, 'failure')}"
+    return to_markdown(Document(title, (), (*bugs_section(bugs), *section("Not judged", [bullets(apart)]))))
 
 
-def bugs_section(bugs: Sequence[KnownBug]) -> str:
-    """Return a section for each bug; "" where there is none."""
-    return "\n\n".join(section(f"{number}. {as_text(bug.name)}", _body(bug)) for number, bug in enumerate(bugs, 1))
+def bugs_section(bugs: Sequence[KnownBug]) -> list[Section]:
+    """Return a section for each bug."""
+    return [one for number, bug in enumerate(bugs, 1) for one in section(f"{number}. {bug.name}", _body(bug))]
 
 
-def _body(bug: KnownBug) -> str:
+def _body(bug: KnownBug) -> list[Block | None]:
     hows = Counter(one.how for one in bug.evidence if one.said)
     items = [
         f"{counted(bug.count, 'failure')}: {some(bug.failures, 12)}",
         f"Smallest example: {code(bug.smallest)}",
         f"Operators: {', '.join(map(code, bug.culprit_operators))}",
-        f"How it fails: {as_text(': '.join(filter(None, (bug.signature.stage, bug.signature.kind))))}",
-        *(f"It passes with {as_text(one)}" for one in bug.passes),
-        *([f"Releases: {as_text(bug.releases)}"] if bug.releases else []),
+        f"How it fails: {': '.join(filter(None, (bug.signature.stage, bug.signature.kind)))}",
+        *(f"It passes with {one}" for one in bug.passes),
+        *([f"Releases: {bug.releases}"] if bug.releases else []),
         f"Models: {some(bug.hosts, 12)}",
         *([f"Winnow passes it with {', '.join(map(code, bug.workaround))}"] if bug.workaround else []),
         *([f"Why these are one bug: {', '.join(f'{n} {how}' for how, n in hows.items())}"] if hows else []),
     ]
-    said = [f"{code(one.failure)}: {as_text(one.said)}" for one in bug.evidence if one.said]
-    return "\n\n".join(part for part in (bullets(items), bullets(said)) if part)
+    return [bullets(items), bullets(f"{code(one.failure)}: {one.said}" for one in bug.evidence if one.said)]
 
 
 # The section of a report that says how kept results end by now.
@@ -390,8 +377,8 @@ def title_of_kept(strategy: str, *, found: bool, bugs: int) -> str:
     return "kept results are as expected" if strategy == "recheck" and found else ""
 
 
-def rechecked_section(rechecked: Sequence[Rechecked]) -> str:
-    """Return the section; "" where nothing was checked again. What is not as expected comes first."""
+def rechecked_section(rechecked: Sequence[Rechecked]) -> list[Section]:
+    """Return the section; none where nothing was checked again. What is not as expected comes first."""
     rows = sorted(rechecked, key=lambda one: one.outcome == one.expect)
     cells = [(one.folder, one.outcome, one.expect, one.said) for one in rows]
-    return section("Kept results", table(("folder", "by now", "expected", "what the check says"), cells, names=1))
+    return section("Kept results", [table(("folder", "by now", "expected", "what the check says"), cells, names=1)])

@@ -21,7 +21,7 @@ from runner.judgment import Status
 from runner.model.values.dtypes import BY_NUMPY
 from runner.model.values.tensor_bytes import range_of
 from runner.report.cause_section import NOT_THE_TARGET, reservation
-from runner.report.markup import block, bullets, code, cut, section, some, table, text
+from runner.report.document import Block, Bullets, Code, Section, bullets, code, cut, section, some, table
 from runner.report.page.data import PageTensor, PageValues
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
@@ -41,26 +41,25 @@ _CONTAINERS = {"sequence_type": "seq", "optional_type": "optional"}
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
-def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str, str] | None = None) -> str:
-    """Return the section; "" where nothing was reduced. ``types``: of tensors, which the model may not declare."""
+def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str, str] | None = None) -> list[Section]:
+    """Return the section; none where nothing was reduced. ``types``: of tensors, which the model may not declare."""
     if summary.nodes_after is None:
-        return ""
+        return []
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
-    nested = f"Nested nodes kept:\n\n{_bulleted(summary.nested)}" if summary.nested else ""
+    nested = ["Nested nodes kept:", _bulleted(summary.nested)] if summary.nested else []
     if proto is None:
-        return section("The reduced model", _joined(size, _bulleted(summary.culprits), nested))
+        return section("The reduced model", [size, _bulleted(summary.culprits), *nested])
     if (lines := model_text(proto, types)) is not None:
-        return section("The reduced model", _joined(size, block("\n".join(lines)), nested))
+        return section("The reduced model", [size, Code("\n".join(lines)), *nested])
     rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
     more = len(proto.graph.node) - len(rows)
     opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in proto.opset_import)
-    parts = (
-        f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.",
+    said = [
+        f"{size} Opsets: {opsets}; IR version {proto.ir_version}.",
         table(("node", "op", "inputs", "outputs", "attributes"), rows, names=5),
         f"{more} more nodes are not listed." if more else "",
-        nested,
-    )
-    return section("The reduced model", _joined(*parts))
+    ]
+    return section("The reduced model", [*said, *nested])
 
 
 def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> list[str] | None:
@@ -158,11 +157,7 @@ def _name(name: str) -> str:
     return short if _IDENTIFIER.fullmatch(short) or not short else json.dumps(short, ensure_ascii=False)
 
 
-def _joined(*parts: str) -> str:
-    return "\n\n".join(part for part in parts if part)
-
-
-def _bulleted(names: Sequence[str]) -> str:
+def _bulleted(names: Sequence[str]) -> Bullets | None:
     more = len(names) - _MOST_ROWS
     return bullets([*map(code, names[:_MOST_ROWS]), *([f"{more} more; result.json has them all"] if more > 0 else [])])
 
@@ -262,13 +257,13 @@ def _runtime(summary: Summary, side: str) -> str:
     return f"{_CALLED[package]}{f' {version}' if version else ''}{on}"
 
 
-def versions_section(summary: Summary, check: str = "", driver: Path = _DRIVER) -> str:
+def versions_section(summary: Summary, check: str = "", driver: Path = _DRIVER) -> list[Section]:
     """Return the section. ``check``: the text of the user's check, which may name packages. ``driver``: the GPUs'."""
     sides = (_backend(summary, side) for side in _SIDES)
     said = "\n".join((*(f"{one.get('name')} {one.get('providers')}" for one in sides), summary.check, check))
     rows = [*relevant(summary, check).items(), ("platform", _system())]
     rows += _graphics(driver) if _ON_A_GPU.search(said) else []
-    return section("Versions", table(("package", "version"), rows))
+    return section("Versions", [table(("package", "version"), rows)])
 
 
 def relevant(summary: Summary, check: str = "") -> dict[str, str]:
@@ -355,7 +350,7 @@ def title(summary: Summary, model: ModelProto | None) -> str:
         about += f" ({with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))})"
     doubts = reservation(summary.cause), NOT_THE_TARGET.get(summary.whose or "", "")
     reserved = "".join(f" ({said})" for said in doubts if said)
-    return f"{text(what)}{f' with {text(where)}' if where else ''}: {about}{reserved}"
+    return f"{what}{f' with {where}' if where else ''}: {about}{reserved}"
 
 
 def quoted(summary: Summary) -> str:
@@ -386,28 +381,28 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     subject = of if of and size == 1 else f"A model of {counted(size, 'node')}{f' ({of})' if of else ''}"
     where, reference = (runtime(summary, side, told_apart=True) for side in ("target", "reference"))
     named = f" in {code(str(told['output']))}" if told.get("output") else ""
-    said = f"{subject} {text(_words(failure)[1])}{named}{f' with {text(where)}' if where else ''}"
+    said = f"{subject} {_words(failure)[1]}{named}{f' with {where}' if where else ''}"
     compared = failure.stage == "compare" and reference
     too = failure.kind in _NOT_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
-    said += f", compared with {text(reference)}" if compared else ""
+    said += f", compared with {reference}" if compared else ""
     if too:
-        other = "the reference" if compared or not reference else text(reference)
+        other = "the reference" if compared or not reference else reference
         said += f"; {other} gives NaN or Inf there as well: this part alone shows no bug of the runtime"
     elif not compared and where and reference and (other := _elsewhere(failure, told)):
-        said += f"; {text(reference)} {other}"
+        said += f"; {reference} {other}"
     return f"{said}."
 
 
 def failure_section(
     summary: Summary, tensors: Sequence[PageTensor] = (), said: str = "", *, whole: bool = False
-) -> str:
+) -> list[Section]:
     """Return the section: expected and actual values, what was measured, and the check.
 
     ``tensors``: values of the reduced model. ``said``: what the check printed about it. ``whole``: the failure is that
     of the whole model, which nothing else says.
     """
     if not summary.signature:
-        return ""
+        return []
     measured = _measured(summary.evidence)
     reason = str(summary.evidence.get("reason") or "") or summary.signature.detail
     judged = f"Judged by {code(summary.checker)}:" if summary.checker else "The check:"
@@ -415,19 +410,17 @@ def failure_section(
     about = [one for one in tensors if one["differences"]][:_MOST_TENSORS]
     odd = [one for one in tensors if one["wrong"] and (one["wrong"]["nan"] or one["wrong"]["inf"])][:_MOST_TENSORS]
     where = runtime(summary, "target") if whole else ""
-    parts = [
-        f"{_whole(summary)} {text(_words(summary.signature)[1])}{f' with {text(where)}' if where else ''}."
-        if whole
-        else "",
-        *map(_differences, about),
+    fails = f"{_whole(summary)} {_words(summary.signature)[1]}{f' with {where}' if where else ''}."
+    parts: list[Block | None] = [
+        fails if whole else "",
+        *(part for one in about for part in _differences(one)),
         *map(_not_finite, [] if about else odd),
-        text(measured),
-        "" if about or odd or measured or reason in said else block(reason),
-        f"It printed:\n\n{block(printed, 'text')}" if printed and not about else "",
-        f"{judged}\n\n{block(summary.check)}" if summary.check else "",
+        measured,
+        None if about or odd or measured or reason in said else Code(reason),
     ]
-    shown = "Expected and actual values" if about or odd or measured else "What was seen"
-    return section(shown, "\n\n".join(part for part in parts if part))
+    parts += ["It printed:", Code(printed, "text")] if printed and not about else []
+    parts += [judged, Code(summary.check)] if summary.check else []
+    return section("Expected and actual values" if about or odd or measured else "What was seen", parts)
 
 
 def _whole(summary: Summary) -> str:
@@ -436,7 +429,7 @@ def _whole(summary: Summary) -> str:
     if context.get("subject.kind") != "precision":
         return "The model"
     failed = context.get("subject.high" if summary.status == Status.no_set_suffices else "subject.low", "")
-    return f"The model with everything in {text('Q/DQ' if failed == 'quantized' else failed)}"
+    return f"The model with everything in {'Q/DQ' if failed == 'quantized' else failed}"
 
 
 def _words(failure: KnownFailure) -> tuple[str, str]:
@@ -489,7 +482,7 @@ def _measured(told: Mapping[str, Any]) -> str:
     return f"{head}{'; '.join([f'{unit} {error:.4g}, allowed {limit:.4g}', *more])}."
 
 
-def _differences(tensor: PageTensor) -> str:
+def _differences(tensor: PageTensor) -> list[Block | None]:
     good, wrong = tensor["good"], tensor["wrong"]
     kind = f", {code(_type(wrong))}" if wrong else ""
     size = math.prod((good or wrong or {"shape": []})["shape"])
@@ -499,7 +492,7 @@ def _differences(tensor: PageTensor) -> str:
         for one in tensor["differences"][:_MOST_ELEMENTS]
     ]
     head = f"{code(tensor['name'])}{kind}{f': {count}' if count else ''}, the worst of them:"
-    return f"{head}\n\n{table(('index', 'expected', 'actual'), rows, names=3)}"
+    return [head, table(("index", "expected", "actual"), rows, names=3)]
 
 
 def _not_finite(tensor: PageTensor) -> str:

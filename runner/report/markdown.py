@@ -28,14 +28,15 @@ from runner.report.diagnosis_sections import (
     title_of_kept,
     workarounds_section,
 )
+from runner.report.document import Block, Code, Document, Section, Table, bullets, code, cut, section, some, table
 from runner.report.failure_section import model_section
-from runner.report.markup import block, bullets, code, cut, folded, section, some, table, text
+from runner.report.markup import to_markdown
 from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Statistics
 from runner.report.summary import Summary
-from runner.report.triage_section import triage_page
+from runner.report.triage_section import triage_document
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, without_values
 
@@ -49,37 +50,38 @@ _HEART = ("target", "judge", "reference", "write", "load")
 """The functions that say what is run on what, in the order in which they are worth room."""
 
 
-def repro_section(repro: Repro, zipped: str = "", check: Mapping[str, str] | None = None, missing: str = "") -> str:
-    """Return the section; "" without a script.
+def repro_section(
+    repro: Repro, zipped: str = "", check: Mapping[str, str] | None = None, missing: str = ""
+) -> list[Section]:
+    """Return the section; none without a script.
 
     ``zipped``: the archive that it lies in, "" without one, and what is ``missing`` there. ``check``: the user's
     scripts, by their names.
     """
     source = repro.source.strip("\n")
     if not source:
-        return ""
+        return []
     script, told = REPRO_NAME, "Its exit status is 1 where the failure shows"
     if repro.alone and source.count("\n") < MOST_LINES:
-        said = f"{script} stands alone: run `python {script}`. {told}."
-        return section("To reproduce", f"{said}\n\n{folded(script, block(source, 'python'))}")
-    how = f"Unzip {zipped} and run `python {zipped.removesuffix('.zip')}/{script}`" if zipped else f"Run `{script}`"
-    lacks = f"{zipped} is not whole: {text(missing)}. Put what is missing beside {script} first." if missing else ""
-    parts = [f"{how}. {told}.", *filter(None, (lacks,))]
+        said = f"{script} stands alone: run {code(f'python {script}')}. {told}."
+        return section("To reproduce", [said, Code(source, "python", script)])
+    how = f"Unzip {zipped} and run {code(f'python {zipped[:-4]}/{script}')}" if zipped else f"Run {code(script)}"
+    lacks = f"{zipped} is not whole: {missing}. Put what is missing beside {script} first." if missing else ""
+    parts: list[Block | None] = [f"{how}. {told}.", lacks]
     if not check:
-        parts += ["The part of it that runs the model:", block(heart(source), "python")]
+        parts += ["The part of it that runs the model:", Code(heart(source), "python")]
     for name, lines in [*(check or {}).items()][:_MOST_SCRIPTS]:
         parts += [f"It runs {code(name)}:", _script(lines, PurePosixPath(name).suffix)]
-    return section("To reproduce", "\n\n".join(parts))
+    return section("To reproduce", parts)
 
 
-def _script(source: str, suffix: str) -> str:
+def _script(source: str, suffix: str) -> Code:
     """Return a script: whole if it is short, else its first lines."""
-    lines = source.strip("\n").splitlines()
-    if len(lines) <= _MOST_SHOWN:
-        return block("\n".join(lines), _LANGUAGES.get(suffix, ""))
+    lines, language = source.strip("\n").splitlines(), _LANGUAGES.get(suffix, "")
     if len(lines) <= MOST_LINES:
-        return folded(f"{len(lines)} lines", block("\n".join(lines), _LANGUAGES.get(suffix, "")))
-    return block("\n".join([*lines[: _MOST_SHOWN - 1], "..."]), _LANGUAGES.get(suffix, ""))
+        folded = f"{len(lines)} lines" if len(lines) > _MOST_SHOWN else ""
+        return Code("\n".join(lines), language, folded)
+    return Code("\n".join([*lines[: _MOST_SHOWN - 1], "..."]), language)
 
 
 def heart(source: str) -> str:
@@ -143,54 +145,58 @@ class Shown:
     makes: str = ""
 
 
-def write_report(folder: Path, summary: Summary, command: Sequence[str], shown: Shown) -> None:
-    """Write ``REPORT.md`` into ``folder``: see `report`. Raises OSError where it cannot be written."""
-    write_text(folder / REPORT_NAME, report(summary, command, shown))
+def write_report(folder: Path, document: Document) -> None:
+    """Write ``REPORT.md`` into ``folder``. Raises OSError where it cannot be written."""
+    write_text(folder / REPORT_NAME, to_markdown(document))
 
 
-def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()) -> str:
-    """Return the text of the report, Markdown as GitHub reads it: for a maintainer, and folded how it was found.
+def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()) -> Document:
+    """Return what there is to say of a run: for a maintainer, and folded how it was found.
 
     ``command``: the argv that started the run.
     """
     if summary.triage:
-        return triage_page(summary, command)
+        return triage_document(summary, command)
     fails = _is_failing_part(summary)
-    message, warnings = text(summary.message), bullets(text(warning) for warning in summary.warnings)
+    warnings = section("Warnings", [bullets(summary.warnings)], aside=True)
+    run = [Code(shlex.join(without_values(command)), "sh")] if command else []
+    told = summary.precision
+    mixed = raised(summary, told) if told and summary.nodes_after is not None else []
     known = [
-        section("How it was run", block(shlex.join(without_values(command)), "sh") if command else ""),
-        section("How it was found", (f"{message}\n\n" if fails and message else "") + _how(summary)),
-        section("What is not known", table(("reason", "verdicts"), list(summary.unresolved.items()))),
-        section("Warnings", warnings if fails else ""),
-        section("Files", table(("file", "what it is"), sorted(shown.files.items()), names=1)),
+        *section("How it was run", run, aside=True),
+        *section("How it was found", [summary.message if fails else "", _how(summary)]),
+        *section("What is not known", [table(("reason", "verdicts"), summary.unresolved.items())]),
+        *(warnings if fails else []),
+        *section("Files", [table(("file", "what it is"), sorted(shown.files.items()), names=1)]),
+    ]
+    lead = [
+        failure_section.what_happens(summary, shown.model, shown.tensors) if fails else summary.message,
+        sentence(summary.cause) if summary.cause else "",
     ]
     sections = [
-        f"# {_title(summary, shown.model)}",
-        failure_section.what_happens(summary, shown.model, shown.tensors) if fails else message,
-        text(sentence(summary.cause)) if summary.cause else "",
-        failure_section.failure_section(summary, shown.tensors, shown.said, whole=not fails),
-        raised(summary, summary.precision)
-        if summary.precision and summary.nodes_after is not None
-        else model_section(summary, shown.model, shown.types),
-        repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
-        again_section(summary, shown.zipped, shown.missing) if shown.makes else "",
-        experiments(summary.cause) if summary.cause else "",
-        _suspects(summary),
-        passes_section(summary.passes, summary.minimality),
-        releases_section(summary.releases),
-        inspection_section(summary.inspection),
-        layers_section(summary.layers, failing=summary.signature is not None)
-        or outputs_section(summary.outputs, f"everything in {told.high}" if (told := summary.precision) else ""),
-        workarounds_section(summary.workarounds),
-        rechecked_section(summary.rechecked),
-        bugs_section(summary.bugs),
-        section("Statistics", table(("", ""), list(to_json(summary.statistics or Statistics()).items()))),
-        _fused(summary),
-        "" if fails else section("Warnings", warnings),
-        failure_section.versions_section(summary, "\n".join(shown.check.values())),
-        folded("How this was found", "\n\n".join(part for part in known if part)),
+        *failure_section.failure_section(summary, shown.tensors, shown.said, whole=not fails),
+        *(mixed or model_section(summary, shown.model, shown.types)),
+        *repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
+        *(again_section(summary, shown.zipped, shown.missing) if shown.makes else []),
+        *(experiments(summary.cause) if summary.cause else []),
+        *_suspects(summary),
+        *passes_section(summary.passes, summary.minimality),
+        *releases_section(summary.releases),
+        *inspection_section(summary.inspection),
+        *(
+            layers_section(summary.layers, failing=summary.signature is not None)
+            or outputs_section(summary.outputs, f"everything in {told.high}" if told else "")
+        ),
+        *workarounds_section(summary.workarounds),
+        *rechecked_section(summary.rechecked),
+        *bugs_section(summary.bugs),
+        *section("Statistics", [table(("", ""), to_json(summary.statistics or Statistics()).items())]),
+        *_fused(summary),
+        *([] if fails else warnings),
+        *failure_section.versions_section(summary, "\n".join(shown.check.values())),
     ]
-    return "\n\n".join(section for section in sections if section) + "\n"
+    title = _title(summary, shown.model)
+    return Document(title, tuple(filter(None, lead)), tuple(sections), tuple(known))
 
 
 def _is_failing_part(summary: Summary) -> bool:
@@ -219,15 +225,15 @@ def _title(summary: Summary, model: ModelProto | None) -> str:
         return asked
     if summary.status == Status.interrupted and not summary.culprits:
         return "interrupted before there was an answer"
-    return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))
+    return _TITLES.get(summary.status, summary.status.replace("_", " "))
 
 
-def _fused(summary: Summary) -> str:
+def _fused(summary: Summary) -> list[Section]:
     if not summary.fused:
-        return ""
+        return []
     rows = [(one.layer, ", ".join(one.nodes[:_MOST_ROWS])) for one in summary.fused.layers[:_MOST_ROWS]]
-    shown = table(("layer", "nodes"), rows, names=2)
-    return section("Fused layers", f"What TensorRT made of these nodes in {text(summary.fused.of)}.\n\n{shown}")
+    said = f"What TensorRT made of these nodes in {summary.fused.of}."
+    return section("Fused layers", [said, table(("layer", "nodes"), rows, names=2)])
 
 
 def present(
@@ -256,7 +262,7 @@ def present(
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 
 
-def _how(summary: Summary) -> str:
+def _how(summary: Summary) -> Table | None:
     checks, failure = summary.checks, summary.failure
     of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
     claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
@@ -296,7 +302,7 @@ def _noticed(reliability: CheckReliability | None) -> str:
     )
 
 
-def _suspects(summary: Summary) -> str:
+def _suspects(summary: Summary) -> list[Section]:
     keys: dict[str, set[str | None]] = {}
     for one in summary.suspects:
         keys.setdefault(one.layer, set()).add(one.key)
@@ -311,4 +317,4 @@ def _suspects(summary: Summary) -> str:
         for one in summary.suspects[:_MOST_ROWS]
     ]
     head = ("layer", "tactic of bad builds only", "good builds chose", "bad builds", "ONNX nodes")
-    return section("Suspect tactics", table(head, rows, names=2))
+    return section("Suspect tactics", [table(head, rows, names=2)])

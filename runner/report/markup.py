@@ -1,4 +1,4 @@
-"""Markdown of which no part can be taken for markup that it is not.
+"""A document as Markdown of which no part can be taken for markup that it is not.
 
 Names of nodes and tensors, messages and commands come from outside and may hold anything: names of plain characters
 are code spans, everything else is escaped in running text; in blocks the fence is longer than any in the text.
@@ -7,11 +7,11 @@ are code spans, everything else is escaped in running text; in blocks the fence 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from runner.text import listed, one_line
+from runner.report.document import Block, Bullets, Code, Document, Picture, Section, Table, cut, pieces
+from runner.text import one_line
 
-_LONGEST_CELL = 160
 _LONGEST_TEXT = 4000
 _LONGEST_BLOCK = 20_000
 # what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon that is no part of
@@ -20,14 +20,67 @@ _LINK = r":(?=//|(?:[+-]1|100|1234|[\w+-]{0,40}[a-z][\w+-]{0,40}):)|(?<=mailto):
 _MARKUP = re.compile(rf"[\\`*{{}}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|{_LINK}", re.IGNORECASE)
 # names that are whole in a code span: no backtick ends it, no pipe ends a cell, no other character plays tricks
 _PLAIN = re.compile(r"[A-Za-z0-9_./:;,+=()\[\]-]+(?: [A-Za-z0-9_./:;,+=()\[\]-]+)*")
+_FOLDED = "How this was found"
+
+
+def to_markdown(document: Document) -> str:
+    """Return a document as GitHub reads it."""
+    found = _folded(_FOLDED, sections_text(document.found)) if document.found else ""
+    parts = (f"# {words(document.title)}", *map(_block, document.lead), sections_text(document.sections), found)
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def sections_text(sections: Iterable[Section]) -> str:
+    """Return sections, one below the other."""
+    return "\n\n".join("\n\n".join((f"## {words(one.title)}", *map(_block, one.blocks))) for one in sections)
+
+
+def _block(one: Block) -> str:
+    if isinstance(one, str):
+        return words(one)
+    if isinstance(one, Bullets):
+        return "\n".join(f"- {words(item)}" for item in one.items)
+    if isinstance(one, Code):
+        shown = fenced(one.lines, one.language)
+        return _folded(one.folded, shown) if one.folded else shown
+    if isinstance(one, Picture):
+        return f"![{one.shows}]({one.path})"
+    return _table(one)
+
+
+def _table(one: Table) -> str:
+    cells = ([(code if at < one.names else text)(cut(cell)) for at, cell in enumerate(row)] for row in one.rows)
+    lines = [list(one.head), ["---"] * len(one.head), *cells]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _folded(title: str, body: str) -> str:
+    """Return what a reader opens to see. Nothing within ends it: see the module."""
+    return f"<details>\n<summary>{text(title)}</summary>\n\n{body}\n\n</details>"
+
+
+def words(said: str) -> str:
+    """Return a text with its marks as Markdown."""
+    return "".join(_piece(kind, piece) for kind, piece in pieces(said) if piece).strip()
+
+
+def _piece(kind: str, piece: str) -> str:
+    if kind:
+        return code(piece) if kind == "name" else f"**{text(piece)}**"
+    return f"{' ' * piece[0].isspace()}{text(piece)}{' ' * piece[-1].isspace()}" if piece.strip() else " "
 
 
 def text(value: object) -> str:
     """Return a value as running text on one line that no renderer takes for markup, and that is read to its end."""
-    line = cut(str(value), _LONGEST_TEXT)
-    plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in line)
     # HTML entities show as the character in text, in a table and in a heading alike, and in no context as markup
-    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", one_line(plain, _LONGEST_TEXT))
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", on_a_line(str(value)))
+
+
+def on_a_line(value: str) -> str:
+    """Return a text on one line, of which a renderer shows all characters."""
+    line = cut(value, _LONGEST_TEXT)
+    plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in line)
+    return one_line(plain, _LONGEST_TEXT)
 
 
 def code(value: str) -> str:
@@ -35,44 +88,14 @@ def code(value: str) -> str:
     return f"`{value}`" if _PLAIN.fullmatch(value) else text(value)
 
 
-def some(names: Sequence[str], most: int = 3) -> str:
-    """Return the first of many names, and how many more there are."""
-    return listed([code(cut(name, 60)) for name in names], most)
+def printed(value: str) -> str:
+    """Return lines of which a renderer shows all characters."""
+    lines = cut(value, _LONGEST_BLOCK)
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in lines)
 
 
-def block(value: str, language: str = "") -> str:
+def fenced(value: str, language: str = "") -> str:
     """Return a fenced block that its text cannot end."""
-    value = cut(value, _LONGEST_BLOCK)
-    plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in value)
-    longest = max((len(run) for run in re.findall(r"`+", plain)), default=0)
-    fence = "`" * max(3, longest + 1)
+    plain = printed(value)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", plain)), default=0))
     return f"{fence}{language}\n{plain}\n{fence}"
-
-
-def section(title: str, body: str) -> str:
-    """Return a section; nothing where it has no body."""
-    return f"## {title}\n\n{body}" if body else ""
-
-
-def folded(title: str, body: str) -> str:
-    """Return what a reader opens to see; nothing where it has no body. Nothing within ends it: see the module."""
-    return f"<details>\n<summary>{text(title)}</summary>\n\n{body}\n\n</details>" if body else ""
-
-
-def bullets(items: Iterable[str]) -> str:
-    """Return a list, an item a line."""
-    return "\n".join(f"- {item}" for item in items)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]], names: int = 0) -> str:
-    """Return a table whose first ``names`` columns hold names."""
-    if not rows:
-        return ""
-    cells = ([(code if at < names else text)(cut(str(cell))) for at, cell in enumerate(row)] for row in rows)
-    lines = [head, ["---"] * len(head), *cells]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def cut(value: str, longest: int = _LONGEST_CELL) -> str:
-    """Return a text that is not longer than this, dots in place of what is left out."""
-    return value if len(value) <= longest else f"{value[: longest - 3]}..."

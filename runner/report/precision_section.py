@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from runner.judgment import Status
-from runner.report.markup import block, code, cut, section, some, table, text
+from runner.report.document import Block, Code, Picture, Section, code, cut, section, some, strong, table
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary
 from runner.text import listed
@@ -34,7 +34,7 @@ def title(summary: Summary) -> str:
     told = summary.precision
     if not told:
         return ""
-    low, high = _called(told.low), text(told.high)
+    low, high = _called(told.low), told.high
     if summary.status == Status.nothing_to_find:
         but = f" but {summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after else ""
         return f"all{but or ' of it'} can be in {low}"
@@ -48,89 +48,82 @@ def title(summary: Summary) -> str:
     return f"{needed} of {summary.nodes_before} nodes {verb} to be in {high}: {some(summary.culprits)}"
 
 
-def raised(summary: Summary, told: Precision) -> str:
+def raised(summary: Summary, told: Precision) -> list[Section]:
     """Return the sections on what is raised, and on how to use the model."""
     every = list(_rows(told))
     rows = every[:_MOST_ROWS]
     parts = ", ".join(f"{told.low_share[key]:.1%} of the {name}" for key, name in _SHARES.items())
-    count = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {text(told.high)}."
+    count = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {told.high}."
     said = [
-        f"{count} In {_called(told.low)}: {parts}.{_staying(told)}",
-        _worth(told),
-        table(("node", "op", "why"), rows, names=2) if rows else "",
+        f"{count} In {_called(told.low)}: {parts}.",
+        _staying(told),
+        *_worth(told),
+        table(("node", "op", "why"), rows, names=2),
         f"{len(every) - len(rows)} more rows are not shown." if len(every) > len(rows) else "",
-        f"![The error of each layer, before and after]({told.plot})" if told.plot else "",
+        Picture("The error of each layer, before and after", told.plot) if told.plot else None,
         f"The error of each layer: {told.layers}" if told.layers else "",
-        f"![The error that is left by the number of raised nodes]({told.curve_plot})" if told.curve_plot else "",
+        Picture("The error that is left by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
     ]
-    shown = section("Raised nodes", "\n\n".join(part for part in said if part))
-    return f"{shown}\n\n{section('How to use it', usage(summary, told))}"
+    return [*section("Raised nodes", said), *section("How to use it", usage(summary, told))]
 
 
-def _worth(told: Precision) -> str:
+def _worth(told: Precision) -> list[Block | None]:
     """Say how much of the tolerance is used up, on samples that were searched and on others."""
     samples, alone = told.samples, told.fails_alone
     named = {"searched": f"{samples.searched} searched", "held_out": f"{samples.held_out} held out"}
     if samples.held_out_are not in (None, "given"):
         named["held_out"] += f" ({samples.held_out_are})"
     rows = [(named[on], _share(one.before), _share(one.after)) for on, one in told.error.items() if on in named]
-    said = [table(("samples", "error / tolerance, all low", "as handed over"), rows)] if rows else []
-    said += [f"No sample was held out: {text(samples.why_not_held_out)}."] if samples.why_not_held_out else []
+    said: list[Block | None] = [table(("samples", "error / tolerance, all low", "as handed over"), rows)]
+    said += [f"No sample was held out: {samples.why_not_held_out}."] if samples.why_not_held_out else []
     if samples.passed_held_out is False:
         said.append("The answer fails on samples that were held out: it does not hold for others of their kind.")
     if alone.nodes:
         kept, names = "raised all the same" if alone.raised else "left out", some(alone.nodes, _MOST_NAMES)
         said.append(f"The search did without {names}, but each fails when it alone is low: {kept}.")
-    return "\n\n".join(said)
+    return said
 
 
 def _share(share: float | None) -> str:
     return "not finite, or not known" if share is None else f"{share:.3g}"
 
 
-def usage(summary: Summary, told: Precision) -> str:
+def usage(summary: Summary, told: Precision) -> list[Block]:
     """Return how the model is built and run with TensorRT and ONNX Runtime."""
     model = summary.model or "mixed.onnx"
-    said = (
-        f"{code(model)} has its casts inside: each tensor has the type that it is to have, and no option says anything "
-        "about precision."
-    )
-    strong = (
-        "**TensorRT 11 and TensorRT for RTX** build it strongly typed (they know nothing else; TensorRT 10 does with "
-        "the option):"
-    )
-    parts = [
-        said,
-        strong,
-        block(f"trtexec --onnx={shlex.quote(model)} --stronglyTyped --saveEngine=mixed.engine", "sh"),
+    strongly = strong("TensorRT 11 and TensorRT for RTX")
+    held = "each tensor has the type that it is to have, and no option says anything about precision."
+    return [
+        f"{code(model)} has its casts inside: {held}",
+        f"{strongly} build it strongly typed (they know nothing else; TensorRT 10 does with the option):",
+        Code(f"trtexec --onnx={shlex.quote(model)} --stronglyTyped --saveEngine=mixed.engine", "sh"),
         *_weakly_typed(summary, told),
-        "**ONNX Runtime** on a GPU:",
-        block(_SESSION.format(model=repr(model)), "python"),
+        f"{strong('ONNX Runtime')} on a GPU:",
+        Code(_SESSION.format(model=repr(model)), "python"),
     ]
-    return "\n\n".join(parts)
 
 
-def again_section(summary: Summary, zipped: str, missing: str) -> str:
+def again_section(summary: Summary, zipped: str, missing: str) -> list[Section]:
     """Return how somebody who has the original makes the same model of it."""
     name = summary.input_model or "the original"
-    lacks = f"\n\n{zipped} is not whole: {text(missing)}." if missing else ""
     said = (
         f"{zipped} holds this report, how {code(summary.model or '')} is made of {code(name)}, and the check's files; "
         "neither model, as both have all weights. Unzip it, put the original into its folder, and run:"
     )
     what = "The first lines of mixed.yaml say what else it needs. Nothing is searched again."
-    return section("To make it again", f"{said}\n\n{block('winnow bundle/mixed.yaml', 'sh')}\n\n{what}{lacks}")
+    lacks = f"{zipped} is not whole: {missing}." if missing else ""
+    return section("To make it again", [said, Code("winnow bundle/mixed.yaml", "sh"), what, lacks])
 
 
-def _weakly_typed(summary: Summary, told: Precision) -> list[str]:
+def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
     """Return the way of TensorRT 10, from the original; nothing for Q/DQ models, whose pairs say it all."""
     flag, precisions = _FLAGS.get(told.low), told.layer_precisions
     if flag is None or not summary.input_model:
         return []
     command = f"trtexec --onnx={shlex.quote(summary.input_model)} {flag}"
-    start = "**TensorRT 10** can also build the original, weakly typed"
+    start = f"{strong('TensorRT 10')} can also build the original, weakly typed"
     if not precisions:
-        return [f"{start}:", block(command, "sh")]
+        return [f"{start}:", Code(command, "sh")]
     inside = {*told.inlined, *(one.node for one in told.selected if one.nested)}
     nameless = [name for name in precisions if name in inside or _SPECIAL & {*name} or not name.isprintable()]
     command += " --precisionConstraints=obey"
@@ -140,9 +133,9 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[str]:
     else:
         command += ' "--layerPrecisions=$RAISED" "--layerOutputTypes=$RAISED"'
         shown = f"RAISED=$(python -c {shlex.quote(_NAMES)})\n{command}"
-    where = "the names are those of `precision.layer_precisions` in result.json"
-    parts = [f"{start}, with these layers held where they are ({where}):"]
-    parts += [block(shown, "sh")] if len(nameless) < len(precisions) else []
+    where = f"the names are those of {code('precision.layer_precisions')} in result.json"
+    parts: list[Block] = [f"{start}, with these layers held where they are ({where}):"]
+    parts += [Code(shown, "sh")] if len(nameless) < len(precisions) else []
     if nameless:
         parts.append(
             f"{len(nameless)} of them cannot be named so, as they lie in functions or bodies, or their names have a "
@@ -169,7 +162,7 @@ def _rows(told: Precision) -> Iterator[tuple[str, str, str]]:
 
 
 def _called(low: str) -> str:
-    return "Q/DQ" if low == "quantized" else text(low)
+    return "Q/DQ" if low == "quantized" else low
 
 
 def _staying(told: Precision) -> str:
@@ -179,4 +172,4 @@ def _staying(told: Precision) -> str:
         return ""
     shown = listed([f"{count} {code(op)}" for op, count in counts.most_common()], _MOST_OPS)
     nodes = f"float {'node stays' if counts.total() == 1 else 'nodes stay'}"
-    return f"\n\n{counts.total()} more {nodes} in {text(told.high)}: {shown}. result.json says why."
+    return f"{counts.total()} more {nodes} in {told.high}: {shown}. result.json says why."

@@ -518,7 +518,7 @@ class Precision:
 
 
 @dataclass(frozen=True)
-class TestedWhole:
+class CauseExperiment:
     """How an experiment on the whole model ended, and how bad it is (None: the check does not say)."""
 
     outcome: str = ""
@@ -527,7 +527,7 @@ class TestedWhole:
 
 
 @dataclass(frozen=True)
-class TestedAnswer:
+class CauseAnswer:
     """An answer and its experiments: good values for what it gives, for what it reads, and around it (None: not made).
 
     ``instances``: all places where its pattern stands, itself among them.
@@ -536,9 +536,9 @@ class TestedAnswer:
     culprits: tuple[str, ...] = ()
     is_cause: bool = False
     instances: tuple[tuple[str, ...], ...] = ()
-    good_outputs: TestedWhole | None = None
-    good_inputs: TestedWhole | None = None
-    good_around: TestedWhole | None = None
+    good_outputs: CauseExperiment | None = None
+    good_inputs: CauseExperiment | None = None
+    good_around: CauseExperiment | None = None
 
 
 @dataclass(frozen=True)
@@ -569,11 +569,11 @@ class ShownCause:
     wider: WiderType | None = None
     no_value: str = ""
     right: str = ""
-    whole: TestedWhole | None = None
-    answers: tuple[TestedAnswer, ...] = ()
+    whole: CauseExperiment | None = None
+    answers: tuple[CauseAnswer, ...] = ()
 
     @property
-    def causes(self) -> list[TestedAnswer]:
+    def causes(self) -> list[CauseAnswer]:
         """The answers that are the cause, or part of it."""
         return [one for one in self.answers if one.is_cause]
 

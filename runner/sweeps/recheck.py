@@ -270,7 +270,7 @@ def kept_run(
         summary = ask(rechecker)
     except KeyboardInterrupt as error:  # a termination says its own exit code
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
-        said = f"interrupted; after {counted(checks.paid, 'check')}"
+        said = f"after {counted(checks.paid, 'check')}"
         summary = replace(Summary(Status.interrupted, code, settings.strategy.name, said), **so_far())
     summary = replace(
         summary,

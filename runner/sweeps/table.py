@@ -16,12 +16,12 @@ from hydra.core.utils import filter_overrides
 
 from runner.cli import finished_jobs, terminal
 from runner.cli.bounded_yaml import read_yaml
-from runner.cli.last_screen import without_advice
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.judgment import ENDED_WELL, Status
 from runner.report.cause_section import reservation
-from runner.report.markup import code, cut
+from runner.report.document import cut
+from runner.report.markup import code
 from runner.report.markup import text as escaped
 from runner.report.summary import RESULT_NAME, read_result
 from runner.sweeps.log import NAME as LEDGER
@@ -128,7 +128,7 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
         nested=data.nested,
         checks=checks.search,
         seconds=data.seconds.total,
-        message=without_advice(data.message),
+        message=data.message,
         folder=where,
         asked=run + checks.reused,
         run=run,

@@ -292,36 +292,45 @@ def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: p
         said = capsys.readouterr().err
         assert said.count(why) == 1 and all(line in said for line in row), said
     # with room for a single reason that is the one which is not known yet
-    told = result(Status.found, f"cause: untested ({why})", unresolved={why: 2, other: 1}, outcomes={"unresolved": 3})
+    cause = {"status": "untested", "reason": why}
+    told = result(Status.found, cause=cause, unresolved={why: 2, other: 1}, outcomes={"unresolved": 3})
     say_ended(told, tmp_path, PROGRAM)
     assert f"1 x {other}" in capsys.readouterr().out
 
 
-def test_what_stands_behind_a_cause_that_is_not_proven_stays_in_the_first_line() -> None:
-    why = "the checks were used up; more: strategy.cause_checks=100"
-    told = f"2 nodes fail alone; its message differs; cause: not proven ({why}); the budget was reached"
-    found = result(Status.found, told, culprits=("a", "b"), cause={"status": "not proven", "reason": why})
-    first = "found: fail alone, but not shown to be the cause: a, b"
-    assert headline(found) == f"{first}; its message differs; the budget was reached"
-    # a message of another version
-    other = result(Status.found, "so it is", culprits=("a", "b"), cause={"status": "not proven"})
-    assert headline(other) == f"{first}; so it is"
+def test_whose_bug_it_is_stands_in_the_first_line_beside_the_nodes() -> None:
+    context = {"target": json.dumps({"name": "onnxruntime", "versions": {"onnxruntime": "1.27.0"}})}
+    for whose, said in (
+        ("model", "; whose bug: the model itself"),
+        ("conversion", "; whose bug: the conversion"),
+        ("target", "; whose bug: ONNX Runtime 1.27.0"),
+        ("reference", "; whose bug: the reference, not the target"),
+        ("check", "; whose bug: your check"),
+        ("not known", ""),
+        (None, ""),
+        ("of another version", ""),
+    ):
+        found = result(Status.found, "so", culprits=("a",), whose=whose, context=context)
+        assert headline(found) == f"found: a{said}; so"
+    assert headline(result(Status.nothing_to_find, "so", whose="model")) == "nothing_to_find: so"
+    assert (
+        headline(result(Status.found, "so", culprits=("a",), whose="target")) == "found: a; whose bug: the target; so"
+    )
 
 
-def test_that_a_cause_is_untested_is_said_once_with_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_that_a_cause_is_not_shown_is_said_once_with_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In the row on the cause; a first line that stands alone has it itself."""
     why = "the check feeds the model itself: good values reach nothing"
-    told = f"1 node still fails the same way; cause: untested ({why}); reduced.onnx is smaller"
-    found = result(Status.found, told, culprits=("a",), cause={"status": "untested", "reason": why, "answers": []})
-    assert headline(found) == f"found: a; {told}"
-    say_ended(found, tmp_path, PROGRAM)
-    first, row, *_ = capsys.readouterr().out.splitlines()
-    assert first == "found: a; 1 node still fails the same way; reduced.onnx is smaller"
-    assert row.startswith("  cause    untested. These nodes fail alone;") and row.endswith(
-        f"could not be tested: {why}."
-    )
-    say_ended(found, tmp_path, PROGRAM, number=3)
-    assert f"cause: untested ({why})" in capsys.readouterr().out
+    for status, row in (("untested", f"could not be tested: {why}."), ("not proven", f"not proven: {why}")):
+        cause = {"status": status, "reason": why, "answers": []}
+        found = result(Status.found, "1 node still fails", culprits=("a",), cause=cause)
+        say_ended(found, tmp_path, PROGRAM)
+        first, second, *_ = capsys.readouterr().out.splitlines()
+        assert first == "found: a; 1 node still fails" and second.startswith("  cause ") and second.endswith(row)
+        say_ended(found, tmp_path, PROGRAM, number=3)
+        assert f"a; 1 node still fails; cause: {status} ({why})" in capsys.readouterr().out
+    proven = result(Status.found, "so", culprits=("a",), cause={"status": "proven", "inside": {"status": "untested"}})
+    assert headline(proven) == "found: a; so; cause: proven of the owner, not of the nodes inside it"
 
 
 def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(

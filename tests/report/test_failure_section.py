@@ -19,14 +19,15 @@ from onnx import TensorProto, helper, numpy_helper
 from runner.judgment import Status
 from runner.model.values.recorded import TensorFile
 from runner.report import bundle
-from runner.report import failure_section as report_failure_section
-from runner.report.failure_section import MOST_LINES, failure_section, model_text
-from runner.report.markdown import Shown, heart, report
+from runner.report.failure_section import MOST_LINES, failure_section, model_text, relevant, versions_section
+from runner.report.markdown import Shown, heart
+from runner.report.markup import sections_text
 from runner.report.page.data import PageTensor, RunMaterial
 from runner.report.repro.write import Repro
-from runner.report.result_parts import Cause, KnownFailure, TestedAnswer, TestedWhole
+from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, KnownFailure
 from runner.report.summary import Summary
 from tests.report.hostile import STRINGS
+from tests.report.rendered import report
 
 VERSIONS = {
     "python": "3.11.7",
@@ -186,7 +187,7 @@ def test_a_precision_search_says_in_which_precision_it_fails_and_that_rounding_i
     subject = {"subject.kind": "precision", "subject.low": "float16", "subject.high": "float32"} if failed else {}
     target = json.dumps({"name": "onnxruntime", "rounding": "on", "versions": VERSIONS})
     about = replace(found("nan"), status=status, context={"target": target, **subject})
-    said = failure_section(about, whole=True)
+    said = sections_text(failure_section(about, whole=True))
     form = f" with everything in {failed}" if failed else ""
     assert said.splitlines()[2] == f"The model{form} gives NaN with ONNX Runtime 1.31.1 (rounding=on)."
 
@@ -212,8 +213,8 @@ def test_what_the_archive_lacks_is_said_where_it_is_to_be_run() -> None:
 
 
 def test_the_whole_model_is_no_name_and_variables_have_no_values() -> None:
-    one = TestedWhole("fail")
-    cause = Cause("not proven", whole=one, answers=(TestedAnswer(("Mul",), good_outputs=one),))
+    one = CauseExperiment("fail")
+    cause = Cause("not proven", whole=one, answers=(CauseAnswer(("Mul",), good_outputs=one),))
     said = report(found(cause=cause), ("winnow", "checker.env.A=secret", "+checker.env={A: secret}"))
     assert "|  | the whole model | fail |" in said and "`the whole model`" not in said
     assert "checker.env.A=... '+checker.env=...'" in said or "checker.env.A=... +checker.env=..." in said
@@ -297,7 +298,7 @@ def test_of_a_check_of_the_users_that_is_shown() -> None:
 
 
 def packages(summary: Summary, check: str = "") -> list[str]:
-    return list(report_failure_section.relevant(summary, check))
+    return list(relevant(summary, check))
 
 
 def test_the_versions_are_of_what_took_part() -> None:
@@ -322,10 +323,10 @@ def test_a_gpu_is_named_where_one_is_used(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "information").write_text("Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   42\n")
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar\n")
-    said = report_failure_section.versions_section(found(context=context("tensorrt")), driver=tmp_path)
+    said = sections_text(versions_section(found(context=context("tensorrt")), driver=tmp_path))
     assert "| GPU | 2 x NVIDIA H100 80GB HBM3 |" in said and "| NVIDIA driver | 550.54.15 |" in said
-    assert "GPU" not in report_failure_section.versions_section(found(), driver=tmp_path)
-    own = report_failure_section.versions_section(found(context={}), "onnxruntime.get_device() == 'cuda'", tmp_path)
+    assert "GPU" not in sections_text(versions_section(found(), driver=tmp_path))
+    own = sections_text(versions_section(found(context={}), "onnxruntime.get_device() == 'cuda'", tmp_path))
     assert "GPU" in own
 
 

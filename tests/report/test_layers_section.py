@@ -6,12 +6,13 @@ from typing import Any
 
 from runner.judgment import Status
 from runner.report.diagnosis_sections import layers_section, outputs_section
-from runner.report.markdown import report
+from runner.report.markup import sections_text
 from runner.report.result_parts import Layers
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json
 from runner.verdict import TABLE, Verdict, rows_of
 from strategies.outcome import Outcome
+from tests.report.rendered import report
 
 ROW: dict[str, Any] = {
     "tensor": "logits",
@@ -34,7 +35,7 @@ ROW: dict[str, Any] = {
 
 def test_where_nothing_was_compared_no_error_is_told() -> None:
     row = {**ROW, "bad": False, "kind": "", "error": 0.0, "compared": False, "shape": [0]}
-    assert "| `logits` | nothing compared |  |" in outputs_section([row])
+    assert "| `logits` | nothing compared |  |" in sections_text(outputs_section([row]))
 
 
 def test_outputs_of_any_run_that_compared_them() -> None:
@@ -49,18 +50,18 @@ def test_layers_say_what_is_wrong_first() -> None:
     found = {"tensor": "a|b", "node": "n`1", "kind": "nan", "error": 0.0, "own": None}
     layers = {"tensors": 3, "runs": 2, "first_bad": found, "largest_own": {**found, "kind": "mismatch", "own": 0.25}}
     rest = {"marking": "hides", "suspects": ["n"], "outputs": [ROW], "worst": [{**ROW, "own": 0.1}], "files": ["f.csv"]}
-    text = layers_section(from_json(Layers, {**layers, **rest}))
+    text = sections_text(layers_section(from_json(Layers, {**layers, **rest})))
     assert "First wrong tensor: a&#124;b by n&#96;1, NaN." in text and "0.25 of its range" in text
-    assert "makes the failure go away" in text and "| own |" in text and layers_section(None) == ""
+    assert "makes the failure go away" in text and "| own |" in text and layers_section(None) == []
 
 
 def test_what_is_not_finite_has_no_error_and_parts_of_many_nodes_are_named_by_their_end() -> None:
-    (row,) = [line for line in outputs_section([ROW]).splitlines() if line.startswith("| `logits`")]
+    (row,) = [line for line in sections_text(outputs_section([ROW])).splitlines() if line.startswith("| `logits`")]
     assert row.startswith("| `logits` | NaN |  |  |")
     found = {"tensor": "t", "node": "n", "nodes": [], "kind": "mismatch", "error": 0.5, "own": 0.5}
     layers = {"tensors": 1, "runs": 1, "first_bad": found, "largest_own": found, "marking": "breaks", "suspects": []}
     layers |= {"outputs": [], "worst": [], "files": ["f.csv"], "unanswered": ["u"], "own_unknown": "it crashed"}
-    text = layers_section(from_json(Layers, layers), failing=False)
+    text = sections_text(layers_section(from_json(Layers, layers), failing=False))
     assert "1 tensor in 1 run;" in text and "a part that ends in `t`" in text and "does not fail" in text
     assert "makes the model fail" in text and "no answer: `u`" in text and "not known: it crashed" in text
 

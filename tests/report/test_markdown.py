@@ -14,10 +14,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.report.markdown import Shown, present, report, write_report
-from runner.report.markup import block, code, text
+from runner.report.markdown import Shown, document_of, present, write_report
+from runner.report.markup import code, fenced, text
 from runner.report.result_parts import CheckReliability, KnownFailure, Statistics, TacticSuspect
 from runner.report.summary import Checks, Summary
+from tests.report.rendered import report
 
 NASTY = [
     "a|b",
@@ -87,7 +88,7 @@ def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
     (tmp_path / "reduced.onnx").touch()
     told = CheckReliability(agreed=3, wrong=0.3, noticed_with=0.657)
     given = summary(model="reduced.onnx", reliability=told, message="1 node still fails")
-    write_report(tmp_path, given, command, Shown(model, files=present(tmp_path, given)))
+    write_report(tmp_path, document_of(given, command, Shown(model, files=present(tmp_path, given))))
     markdown = html.unescape((tmp_path / "REPORT.md").read_text())
     assert markdown.startswith(
         "# Inf in the output: `com.x.Foo`, `Bar`\n\nA model of 2 nodes (`com.x.Foo`, `Bar`) gives Inf.\n"
@@ -164,7 +165,7 @@ def test_nasty_names_leave_the_tables_whole() -> None:
 
 
 def test_a_block_cannot_be_ended_from_inside() -> None:
-    shown = block("a\n```\n# title\n`````x")
+    shown = fenced("a\n```\n# title\n`````x")
     assert shown.startswith("``````\n")
     assert shown.endswith("\n``````")
 

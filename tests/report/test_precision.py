@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.report.markdown import report
 from runner.report.plot import plot_curve, plot_layers
 from runner.report.result_parts import KnownFailure, Precision
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json
+from tests.report.rendered import report
 from tests.report.test_markdown import NASTY, rows
 
 

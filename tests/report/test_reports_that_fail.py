@@ -16,7 +16,7 @@ from runner.candidate import Sample
 from runner.model.graph.graph_index import Graph
 from runner.report import bundle
 from runner.report.bundle import ReducedModel, write_bundle
-from runner.report.markdown import Shown, report
+from runner.report.markdown import Shown
 from runner.report.page.data import RunMaterial
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
@@ -25,6 +25,7 @@ from runner.schema.root import Settings
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_breadth import model_of, node, value
 from tests.report.page.pages import page_in
+from tests.report.rendered import report
 
 REPORTS = ("REPORT.md", "repro.py", "replay.yaml")
 

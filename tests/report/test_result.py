@@ -11,11 +11,11 @@ import pytest
 
 from runner.report.result_parts import (
     Cause,
+    CauseAnswer,
+    CauseExperiment,
     KnownFailure,
     ShownCause,
     Statistics,
-    TestedAnswer,
-    TestedWhole,
     Workaround,
 )
 from runner.report.summary import Checks, Seconds, Summary, read_result, result_json, summary_of, write_result
@@ -109,8 +109,8 @@ def test_a_write_that_fails_leaves_the_old_result_and_no_litter(
 
 
 def test_what_was_written_is_read_back_as_it_was(tmp_path: Path) -> None:
-    answer = TestedAnswer(("a",), is_cause=True, instances=(("a",), ("b",)), good_outputs=TestedWhole("pass"))
-    cause = Cause("proven", whole=TestedWhole("fail", 2.5), answers=(answer,), inside=ShownCause("untested", "why"))
+    answer = CauseAnswer(("a",), is_cause=True, instances=(("a",), ("b",)), good_outputs=CauseExperiment("pass"))
+    cause = Cause("proven", whole=CauseExperiment("fail", 2.5), answers=(answer,), inside=ShownCause("untested", "why"))
     first = Summary("found", 0, "reduce", culprits=("a",), nodes_after=1, cause=cause)
     second = Summary("found", 0, "reduce", culprits=("b",), nodes_after=2)
     write_result(
@@ -129,5 +129,5 @@ def test_what_is_not_of_its_type_counts_as_not_there() -> None:
         assert (found.status, found.exit_code, found.checks, found.cause) == ("", -1, Checks(), None), damaged
     cut = summary_of({"status": "found", "culprits": ["a", 3, None], "cause": {"status": "proven", "answers": [5, {}]}})
     assert cut.exit_code == -1 and cut.culprits == ("a",) and cut.cause is not None
-    assert cut.cause.answers == (TestedAnswer(),) and cut.checks == Checks() and cut.seconds == Seconds()
+    assert cut.cause.answers == (CauseAnswer(),) and cut.checks == Checks() and cut.seconds == Seconds()
     assert summary_of({"evidence": {"log": "/etc/passwd"}, "outputs": [1], "memory": "x"}) == Summary()

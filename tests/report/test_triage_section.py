@@ -9,10 +9,11 @@ import pytest
 
 from runner.judgment import Status
 from runner.report.diagnosis_sections import workarounds_section
+from runner.report.markup import sections_text
 from runner.report.result_parts import Workaround
 from runner.report.summary import Summary, result_json, summary_of
-from runner.report.triage_section import triage_page
 from runner.report.typed_json import from_json
+from tests.report.rendered import report
 
 SAMPLES = {"passed": 20, "of": 20, "kind": "fresh"}
 OFF = {"settings": {"disabled_optimizers": ["F"]}}
@@ -28,7 +29,7 @@ def page(*workarounds: dict[str, Any], passes: str = "", too: bool = False, smal
     model = "steps/03-reduce/reduced.onnx"
     found = Summary(Status.found, 0, "triage", "so", culprits=("a",), nodes_after=1, nodes_before=9, model=model)
     values = {"triage": told, "workarounds": [*workarounds], "passes": OFF, "releases": RELEASES, **more}
-    return triage_page(summary_of({**result_json(found), **values}))
+    return report(summary_of({**result_json(found), **values}))
 
 
 def tried(kind: str, *, passes: bool) -> dict[str, Any]:
@@ -56,11 +57,8 @@ def test_what_could_not_be_tried_says_nothing_of_a_workaround() -> None:
     untried = {**tried("pass", passes=False), "tried": False, "why_not": "unknown here", "latency": None}
     assert "Turn off what it needs" in page(untried, passes="the reduced model")
     failed = {**untried, "tried": True, "what": "another"}
-    rows = [
-        line
-        for line in workarounds_section([from_json(Workaround, one) for one in (untried, failed)]).splitlines()
-        if line.startswith("| pass ")
-    ]
+    both = [from_json(Workaround, one) for one in (untried, failed)]
+    rows = [line for line in sections_text(workarounds_section(both)).splitlines() if line.startswith("| pass ")]
     assert [row.split("|")[3].strip() for row in rows] == ["could not be tried", "no"], rows
 
 

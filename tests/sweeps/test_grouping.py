@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from runner.report.summary import summary_of
 from runner.sweeps.bugs import CHECKED, LIKENESS, Failure, ShownRemedy, failure_of, form_of, grouped, operators_of
 from runner.sweeps.kept_results import KeptResult
 
@@ -20,7 +21,9 @@ def off(name: str) -> ShownRemedy:
 
 
 def failure(name: str, *remedies: str, operators: str = "Add Mul", form: str = "f", kind: str = "mismatch") -> Failure:
-    kept = KeptResult(Path(name), {"signature": {**KIND, "kind": kind}}, Path("m.onnx"), Path("replay.yaml"))
+    kept = KeptResult(
+        Path(name), summary_of({"signature": {**KIND, "kind": kind}}), Path("m.onnx"), Path("replay.yaml")
+    )
     return Failure(kept, tuple(operators.split()), form, len(name), tuple(map(off, remedies)))
 
 
@@ -122,14 +125,15 @@ def test_a_stranger_s_result_names_no_code(tmp_path: Path, override: str) -> Non
     onnx.save(model(), str(tmp_path / "reduced.onnx"))
     passes = {"heals": [["A"], ["B"]], "overrides": [override], "settings": {"disabled_optimizers": ["A"]}}
     result = {"signature": KIND, "passes": passes}
-    kept = KeptResult(tmp_path, result, tmp_path / "reduced.onnx", tmp_path / "replay.yaml")
+    kept = KeptResult(tmp_path, summary_of(result), tmp_path / "reduced.onnx", tmp_path / "replay.yaml")
     assert failure_of(kept).remedies == ()
     passes["overrides"] = ["target.disabled_optimizers=[A]"]
+    kept = replace(kept, result=summary_of(result))
     assert failure_of(kept).remedies == (off("A"), off("B"))
     off_too = [
         "target.session_options={enable_mem_pattern: False, enable_mem_reuse: False}",
         "target.optimization=basic",
     ]
     both = {"kind": "pass", "what": "without A, B", "passes": True, "overrides": off_too}
-    kept = replace(kept, result={"signature": KIND, "workarounds": [both]})
+    kept = replace(kept, result=summary_of({"signature": KIND, "workarounds": [both]}))
     assert failure_of(kept).remedies == (ShownRemedy("A and B off", tuple(off_too)),)

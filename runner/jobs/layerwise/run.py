@@ -98,7 +98,7 @@ class _Layerwise:
 
     def interrupted(self, exit_code: int) -> Ending:
         """Return that somebody stopped it: what was measured is in the journal."""
-        return Ending(Status.interrupted, f"interrupted{self.job.onward}", code=exit_code)
+        return Ending(Status.interrupted, "", code=exit_code)
 
     def ending(self) -> Ending:
         """Look at all tensors. Raises CannotJudge where the target gives nothing to look at."""

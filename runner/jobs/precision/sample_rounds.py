@@ -204,7 +204,7 @@ class Rounds:
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it."""
         if self.mixing is None:
-            return Ending(Status.interrupted, "interrupted", code=exit_code)
+            return Ending(Status.interrupted, "", code=exit_code)
         ending, before = self.mixing.session.interrupted(exit_code), self._before
         if ending.standing is None and before and (earlier := before.session.interrupted(exit_code)).standing:
             ending = replace(earlier, message=f"{earlier.message}, and fails on samples that were held out")

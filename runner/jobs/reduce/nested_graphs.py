@@ -426,7 +426,7 @@ class NestedStages:
             session.adopt(*before)
         shown.append(cause.status in SHOWN)
         if cause.status is CauseStatus.NOT_PROVEN:
-            log.info("%s: %s", listed(inquiry.judge.subject.names(done.trial)), cause.said)
+            log.info("%s: %s", listed(inquiry.judge.subject.names(done.trial)), f"{cause.status.value}; {cause.reason}")
             return None
         inside = Inside(cause, inquiry.judge.subject.names)
         return *model.found.get(cause.answers[cause.main].answer, (inquiry, done)), inside

@@ -255,7 +255,7 @@ class Reduction(Pipeline):
                 hands.withdraw(MIN_GOOD)
                 shutil.rmtree(folder, ignore_errors=True)
                 stopped = found.status is Status.interrupted
-                why = f"interrupted{self.job.onward}" if stopped else found.message
+                why = "interrupted" if stopped else found.message
                 return Rest(tuple(answers), f"the search for more broke off: {why}", found)
             ending = found
             folder.mkdir(parents=True, exist_ok=True)

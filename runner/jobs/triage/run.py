@@ -249,7 +249,7 @@ def _taken(
             drop_after(folder, sum(bool(one.folder) for one in known.ended))
     except KeyboardInterrupt as error:  # between two steps; within one, that step says so
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
-    summary = combined(settings, folder, command, known, time.monotonic() - triage.started, code)
+    summary = combined(settings, folder, known, time.monotonic() - triage.started, code)
     with processes(settings, folder) as running:
         tools = Tools(running.pool, running.guardian, folder, Path.cwd())
         told = RunMaterial(run=run_of(settings, tools, summary))

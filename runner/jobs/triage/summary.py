@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import resource
-import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,21 +19,12 @@ from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 
 
-def combined(
-    settings: Settings, folder: Path, command: Sequence[str], known: Known, seconds: float, code: int | None
-) -> Summary:
-    """Return the summary.
-
-    ``command``: what the user typed; ``code``: the exit code with which it was stopped between two steps, or None.
-    """
+def combined(settings: Settings, folder: Path, known: Known, seconds: float, code: int | None) -> Summary:
+    """Return the summary. ``code``: the exit code with which it was stopped between two steps, or None."""
     asked = [one.result for one in known.ended if one.result]
     if asked and known.stopped:
         code = asked[-1].exit_code
     status = _status(known, code)
-    said = verdict(known)
-    if status is Status.interrupted:
-        words = shlex.join([*(word for word in command if not word.startswith("resume=")), f"resume={folder}"])
-        said = f"interrupted; {said}; go on with: {words}"
     answer = known.result(known.answer)
     place = step.folder if (step := known.of(known.answer)) else ""
     first, reduced = known.result("stands"), known.result("reduce")
@@ -42,7 +32,7 @@ def combined(
         status=status,
         exit_code=status.exit_code if code is None else code,
         strategy=settings.strategy.name,
-        message=said,
+        message=verdict(known),
         nodes_before=(reduced if known.has_result("reduce") else first).nodes_before,
         nodes_after=answer.nodes_after or None,
         culprits=known.culprits,

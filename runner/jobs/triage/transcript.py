@@ -263,7 +263,7 @@ class Known(Reproduced):
         if not self.has_answer("reduce"):
             return self.said("reduce")
         some = f"{listed(found.culprits)} ({found.nodes_after} of {found.nodes_before} nodes)"
-        return "; ".join(filter(None, (some, self.proof)))
+        return "; ".join(filter(None, (some, self.proof, NOT_THE_TARGET.get(found.whose or ""))))
 
     @property
     def smallest(self) -> bool:
@@ -273,9 +273,8 @@ class Known(Reproduced):
     @property
     def proof(self) -> str:
         """What was shown of the cause on the whole model."""
-        found = self.result("reduce")
-        shown = f"cause {found.cause.status} on the whole model" if found.cause else ""
-        return "; ".join(filter(None, (shown, NOT_THE_TARGET.get(found.whose or "", ""))))
+        cause = self.result("reduce").cause
+        return f"cause {cause.status} on the whole model" if cause else ""
 
     @property
     def recorded_too(self) -> bool:

@@ -188,7 +188,7 @@ class PageJob(TypedDict):
     page: str
 
 
-class Section(TypedDict):
+class PageSection(TypedDict):
     """A table that the page shows as it is: what heals it, releases, versions, files. ``head`` may be empty.
 
     ``text``: lines before it; what begins with a dash is an item of a list, with four spaces a line of code.
@@ -232,7 +232,7 @@ class Page(TypedDict):
     elements: str
     trials: list[PageTrial]
     curve: list[Point]
-    sections: list[Section]
+    sections: list[PageSection]
     commands: list[PageCommand]
     jobs: list[PageJob]
     made: str

@@ -23,7 +23,7 @@ from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 from runner.files import write_text
-from runner.report.page.data import Page, PageCommand, PageGraph, PageJob, Section
+from runner.report.page.data import Page, PageCommand, PageGraph, PageJob, PageSection
 from runner.report.page.graph_columns import without_bodies
 
 _ASSETS = Path(__file__).parent / "assets"
@@ -197,9 +197,9 @@ def _folded(name: str, size: int, body: str) -> str:
     return f"<details><summary>{name}</summary>{body}</details>\n" if size > _MANY else body
 
 
-def _tables(sections: Sequence[Section]) -> Iterator[str]:
+def _tables(sections: Sequence[PageSection]) -> Iterator[str]:
     """Yield sections; one without a title goes on with the one before it, and two narrow ones stand side by side."""
-    groups: list[list[Section]] = []
+    groups: list[list[PageSection]] = []
     for section in sections:
         if groups and not section["title"]:
             groups[-1].append(section)
@@ -313,7 +313,7 @@ def _cut(page: Page, most: int) -> Page:
     warnings = [*page["warnings"], *said]
     if len(warnings) > MOST_WARNINGS:
         warnings = [*warnings[:MOST_WARNINGS], f"{len(warnings) - MOST_WARNINGS} further warnings are not shown"]
-    sections = [Section({**one, "rows": one["rows"][:most]}) for one in page["sections"]]
+    sections = [PageSection({**one, "rows": one["rows"][:most]}) for one in page["sections"]]
     return {**page, "warnings": warnings, "sections": sections, "jobs": page["jobs"][:most]}
 
 

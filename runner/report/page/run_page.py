@@ -25,22 +25,21 @@ from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
 from runner.report.cause_section import NOT_THE_CAUSE, NOT_THE_TARGET, sentence
-from runner.report.markdown import REPORT_NAME
-from runner.report.markup import cut
+from runner.report.document import Bullets, Code, Document, Table, cut, without_marks
+from runner.report.markup import on_a_line, printed
 from runner.report.page.data import (
     Page,
     PageCommand,
     PageGraph,
     PageJob,
+    PageSection,
     PageTensor,
     PageTrial,
     Row,
     RunMaterial,
-    Section,
 )
 from runner.report.page.graph_columns import columns, types_of
 from runner.report.page.html import fitted
-from runner.report.page.markdown_sections import sections_of, title_of
 from runner.report.page.tensor_values import (
     Reduced,
     curve_of,
@@ -284,6 +283,9 @@ def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[
 
 
 PAGE_NAME = "report.html"
+CODE = " " * 4
+"""What a line of code begins with on a page."""
+_STATUSES = frozenset(map(str, Status))
 SHORTEST = 0.01
 MOST_CULPRITS = 12
 """Of which the good values are shown where there is no reduced model."""
@@ -297,11 +299,12 @@ def page_of(
     folder: Path,
     summary: Summary,
     command: Sequence[str],
+    document: Document | None,
     reduced: Reduced | None,
     material: RunMaterial,
 ) -> Page:
-    """Return the page of a run. REPORT.md lies in the folder already. ``reduced``: see `reduced_model`."""
-    report, whole = _text_of_file(folder / REPORT_NAME), _whole(settings, folder, summary, material)
+    """Return the page of a run. ``document``: its report, None: there is none. ``reduced``: see `reduced_model`."""
+    whole = _whole(settings, folder, summary, material)
     trials, left = trials_of(folder, material)
     layers, fewer = layers_of(folder, summary, material.graph)
     facts = facts_of(summary)
@@ -314,7 +317,7 @@ def page_of(
         facts.append(["values on this page", f"made by runs of their own, which are no checks: {took}"])
     page: Page = {
         "kind": "run",
-        "title": cut(title_of(report) or str(summary.status).replace("_", " "), LONGEST),
+        "title": cut(_plain(document.title) if document else words(summary.status), LONGEST),
         "verdict": verdict_of(summary, reduced.graph if reduced else None),
         "cause": cut(sentence(summary.cause), LONGEST) if summary.cause else "",
         "status": str(summary.status),
@@ -329,7 +332,7 @@ def page_of(
         "elements": material.elements,
         "trials": trials,
         "curve": curve_of(summary),
-        "sections": [*sections_of(report), *_named_sections(material)],
+        "sections": [*(sections_of(document) if document else ()), *_named_sections(material)],
         "commands": commands_of(folder, summary, command),
         "jobs": [*_steps(folder, summary), *_answers(folder, summary)],
         "made": made_now(),
@@ -338,7 +341,7 @@ def page_of(
     return fitted(page)
 
 
-def _named_sections(material: RunMaterial) -> list[Section]:
+def _named_sections(material: RunMaterial) -> list[PageSection]:
     """Return the table of what the numbers in trials stand for."""
     rows = [[str(number), name] for number, name in sorted(material.names.items())]
     head = ["number", "name"]
@@ -358,11 +361,40 @@ def version() -> str:
         return ""
 
 
-def _text_of_file(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+def sections_of(document: Document) -> Iterator[PageSection]:
+    """Yield the sections of a report as the page has them; one with several tables is several, the later ones nameless.
+
+    A picture, and what the page shows elsewhere, are left out.
+    """
+    for one in (*document.sections, *document.found):
+        title, said = _plain(one.title), list[str]()
+        for block in () if one.aside else one.blocks:
+            if isinstance(block, Table):
+                rows = [[_cell(cell) for cell in row] for row in block.rows]
+                yield {"title": title, "text": "\n\n".join(said), "head": _head(block), "rows": rows}
+                title, said = "", []
+            elif isinstance(block, Code):
+                said.append("\n".join(f"{CODE}{line}" for line in printed(block.lines).split("\n")))
+            elif isinstance(block, Bullets):
+                said.append("\n".join(f"- {_plain(item)}" for item in block.items))
+            elif isinstance(block, str):
+                said.append(_plain(block))
+        if said:
+            yield {"title": title, "text": "\n\n".join(said), "head": [], "rows": []}
+
+
+def _head(table: Table) -> Row:
+    return [*table.head] if any(table.head) else []
+
+
+def _cell(cell: str) -> str:
+    """Return a cell on one line; of what is a status, the words."""
+    shown = on_a_line(cut(cell))
+    return words(shown) if shown in _STATUSES else shown
+
+
+def _plain(text: str) -> str:
+    return on_a_line(without_marks(text))
 
 
 def reduced_model(

@@ -224,7 +224,7 @@ def test_where_an_iteration_is_named_the_owner_is_what_is_proven(tmp_path: Path)
     run = winnow("strategy=reduce", "checker.flaky=never", *given, folder=tmp_path / "run")
     assert (run.code, run.result["nested"]) == (0, ["loop.body/FAULTY"]), run.output
     assert (run.result["cause"]["status"], run.result["cause"]["inside"]["status"]) == ("proven", "untested")
-    assert "cause: proven of the owner, not of the nodes inside it" in run.result["message"]
+    assert "cause: proven of the owner, not of the nodes inside it" in run.screen[0]
     assert "What is named inside them fails alone, and was not shown to be the cause" in run.output
 
 

@@ -77,7 +77,7 @@ def test_a_reference_that_loses_its_digits_is_what_is_wrong(tmp_path: Path) -> N
     assert run.result["culprits"] == ["conv", "bn"] and run.result["cause"]["status"] == "proven"
     right = run.result["cause"]["right"]
     assert right.startswith("By values in float64 (the whole model) the target is off by "), right
-    assert "the reference is wrong, which is no bug of the target" in run.screen[0]
+    assert "whose bug: the reference, not the target" in run.screen[0]
     title, *_ = report = (run.folder / "REPORT.md").read_text().splitlines()
     assert title.endswith("(the reference is wrong, which is no bug of the target)")
     assert f"{right}." in report
@@ -95,7 +95,7 @@ def test_two_sides_that_lose_digits_are_both_told(tmp_path: Path) -> None:
     """Folded, each product is divided by three; else what is small is added to it."""
     run = reduced(tmp_path, folded(tmp_path, ["add", "mul"], weight=1024, bias=0.3), WHOLE)
     assert (run.code, run.result["whose"]) == (0, "both lose digits"), run.output
-    assert "both sides lose digits" in run.screen[0]
+    assert "whose bug: both sides lose digits" in run.screen[0]
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_a_model_that_computes_something_else_is_the_conversions(tmp_path: Path)
     steps = [("Mul", "x", "a", 1.0), ("Mul", "a", "fault", 2.0), ("Neg", "fault", "y")]
     run = winnow(*pair(tmp_path, steps, ["y"], {"fault": 2.5}), *COMPARE, folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["fault"], "conversion"), run.output
-    assert "the converted model itself differs" in run.screen[0]
+    assert "whose bug: the conversion" in run.screen[0]
 
 
 @pytest.mark.slow

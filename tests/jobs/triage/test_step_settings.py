@@ -111,7 +111,7 @@ def test_that_the_inputs_are_random_is_said_only_of_a_triage_whose_own_are(
     step = {"warnings": [RANDOM_INPUTS, "another"], "outcomes": {"fail": 2}}
     known = Known(Situation(), (), ended=(Ended("stands", "repeat", "s", "w", summary_of(step)),))
     settings = replace(SETTINGS, inputs=given)
-    told = combined(settings, tmp_path, (), known, 1.0, None).warnings
+    told = combined(settings, tmp_path, known, 1.0, None).warnings
     assert told == ((RANDOM_INPUTS, "another") if kept else ("another",))
     logging.getLogger().addHandler(caplog.handler)
     with said_once(untrue_of(settings)):

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.errors import UsageError
 from runner.jobs.workaround.remedies import Findings, Remedy, Tried, findings, ranked, together
+from runner.report.result_parts import Latency
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.optimizer_defect import defective, loads
 
@@ -250,7 +251,7 @@ def test_what_could_not_be_tried_is_not_counted_as_tried(tmp_path: Path, model: 
 
 def test_what_leaves_nothing_wrong_is_offered_before_what_passes_narrowly() -> None:
     def tried(kind: str, ratio: float | None, error: float | None, *, passes: bool = True) -> Tried:
-        latency = {"before_ms": 1.0, "after_ms": ratio, "ratio": ratio} if ratio else None
+        latency = Latency(1.0, ratio, ratio) if ratio else None
         return Tried(Remedy(kind, f"{kind} {ratio} {error}"), passes=passes, error=error, latency=latency)
 
     narrow, heals, slower = tried("rewrite", 0.9, 0.098), tried("pass", 1.04, 5e-6), tried("precision", 1.0, 4e-6)
@@ -271,7 +272,7 @@ def test_refusals(tmp_path: Path, model: Path) -> None:
 def test_costs_that_the_clock_cannot_tell_apart_leave_the_order_of_trial() -> None:
     ratios = {"dear": 12.8, "second": 1.02, "first": 1.14, "failed": None}
     tried = [
-        Tried(Remedy("rewrite", name), ratio is not None, latency={"ratio": ratio, "after_ms": 1.0})
+        Tried(Remedy("rewrite", name), ratio is not None, latency=Latency(after_ms=1.0, ratio=ratio))
         for name, ratio in ratios.items()
     ]
     assert [one.remedy.what for one in ranked(tried)] == ["second", "first", "dear", "failed"]
@@ -280,7 +281,7 @@ def test_costs_that_the_clock_cannot_tell_apart_leave_the_order_of_trial() -> No
 
 def test_a_change_at_many_places_never_stands_above_one_at_a_single_place() -> None:
     many, one, two = (
-        Tried(Remedy(kind, kind, places=places), passes=True, latency={"ratio": ratio, "after_ms": 1.0})
+        Tried(Remedy(kind, kind, places=places), passes=True, latency=Latency(after_ms=1.0, ratio=ratio))
         for kind, places, ratio in (("rewrite", 74, 0.9), ("precision", 1, 1.5), ("precision", 2, 1.0))
     )
     assert ranked([many, two, one]) == [one, two, many]

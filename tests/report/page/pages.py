@@ -11,7 +11,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from runner.report.page.data import Page, PageGraph, Section
+from runner.report.page.data import Page, PageGraph, PageSection
 
 _SECTION = re.compile(r'<section id="section-\d+"[^>]*><h2[^>]*>(.*?)</h2>(.*?)</section>', re.DOTALL)
 _SCRIPT = re.compile(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
@@ -31,12 +31,14 @@ def page_in(folder: Path) -> Page:
     return page
 
 
-def section_in(title: str, body: str) -> Section:
+def section_in(title: str, body: str) -> PageSection:
     """A section with all of its rows, of its HTML."""
     lines = (
         re.findall(r"<td>(.*?)</td>", line) for line in re.findall(r"<tr>(.*?)</tr>", body.split("<tbody>", 1)[-1])
     )
-    return Section(title=unescape(title), text="", head=[], rows=[[unescape(cell) for cell in line] for line in lines])
+    return PageSection(
+        title=unescape(title), text="", head=[], rows=[[unescape(cell) for cell in line] for line in lines]
+    )
 
 
 def whole(page: Page) -> None:

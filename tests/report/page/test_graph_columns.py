@@ -43,7 +43,7 @@ def chain(names: Sequence[str], **attributes: object) -> ModelProto:
 def page_from(model: ModelProto, folder: Path) -> Page:
     index = Index.of(model)
     summary = Summary("found", 0, "reduce", culprits=(index.nodes[0].name,))
-    return page_of(SETTINGS, folder, summary, ("winnow",), None, RunMaterial(graph=index, elements="nodes"))
+    return page_of(SETTINGS, folder, summary, ("winnow",), None, None, RunMaterial(graph=index, elements="nodes"))
 
 
 def test_blocks_are_scopes_or_else_stretches() -> None:
