@@ -88,13 +88,6 @@ def test_the_whole_model_keeps_its_inputs_and_outputs_in_their_order():
     assert cut(graph, [0, 1], types={}, constants={}).outputs == ("y", "x")
 
 
-def test_sinks_leaves_out_what_a_kept_node_reads():
-    nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
-    graph = Graph.of(model_of(nodes, ["a"], ["y", "x"]))
-    assert cut(graph, [0, 1], types={}, constants={}, expose="sinks").outputs == ("y",)
-    assert cut(graph, [0], types={}, constants={}, expose="sinks").outputs == ("x",)
-
-
 def test_an_input_of_unknown_type_is_an_error_that_names_it():
     nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
     graph = Graph.of(model_of(nodes, ["a"], ["y"]))
@@ -133,24 +126,6 @@ def test_only_what_is_needed_comes_along():
 
 OPSET = [helper.make_opsetid("", 17)]
 F_OPSET = helper.make_opsetid("f", 1)
-
-
-@pytest.mark.parametrize("ir", [3, 4, 8])
-def test_initializers_that_are_inputs_too_stay_so(ir):
-    info = helper.make_tensor_value_info("w", TensorProto.FLOAT, SHAPE)
-    nodes = [
-        helper.make_node("Neg", ["a"], ["x"]),
-        helper.make_node("Constant", [], ["c"], value=tensor("c", np.ones(SHAPE, np.float32))),
-        helper.make_node("Sum", ["x", "w", "c"], ["y"]),
-    ]
-    model = model_of(nodes, ["a", info], ["y"], [tensor("w", np.ones(SHAPE, np.float32))], opset=8, ir=ir)
-    graph = graph_of(model)
-    assert graph.inputs == ("a",)
-    onnx.checker.check_model(whole(graph).model)
-    made = cut(graph, [1], types={}, constants={"x": tensor("", np.ones(SHAPE, np.float32))})
-    assert (made.inputs, made.constants) == ((), ("x",))
-    assert {value.name for value in made.model.graph.input} == ({"w", "c", "x"} if ir < 4 else {"w"})
-    onnx.checker.check_model(made.model)
 
 
 def test_a_sparse_constant_is_carried_along_and_is_no_element():
