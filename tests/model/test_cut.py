@@ -128,6 +128,24 @@ OPSET = [helper.make_opsetid("", 17)]
 F_OPSET = helper.make_opsetid("f", 1)
 
 
+@pytest.mark.parametrize("ir", [3, 4, 8])
+def test_initializers_that_are_inputs_too_stay_so(ir):
+    info = helper.make_tensor_value_info("w", TensorProto.FLOAT, SHAPE)
+    nodes = [
+        helper.make_node("Neg", ["a"], ["x"]),
+        helper.make_node("Constant", [], ["c"], value=tensor("c", np.ones(SHAPE, np.float32))),
+        helper.make_node("Sum", ["x", "w", "c"], ["y"]),
+    ]
+    model = model_of(nodes, ["a", info], ["y"], [tensor("w", np.ones(SHAPE, np.float32))], opset=8, ir=ir)
+    graph = graph_of(model)
+    assert graph.inputs == ("a",)
+    onnx.checker.check_model(whole(graph).model)
+    made = cut(graph, [1], types={}, constants={"x": tensor("", np.ones(SHAPE, np.float32))})
+    assert (made.inputs, made.constants) == ((), ("x",))
+    assert {value.name for value in made.model.graph.input} == ({"w", "c", "x"} if ir < 4 else {"w"})
+    onnx.checker.check_model(made.model)
+
+
 def test_a_sparse_constant_is_carried_along_and_is_no_element():
     values, indices = tensor("", np.ones(1, np.float32)), tensor("", np.array([1]))
     sparse = helper.make_sparse_tensor(values, indices, SHAPE)
