@@ -77,34 +77,6 @@ def test_fp8_without_infinity(lab: Lab, backend: str) -> None:
 
 
 @both
-def test_int4(lab: Lab, backend: str) -> None:
-    proto = helper.make_tensor("x", TensorProto.INT4, [3], [-8, 7, -1])
-    scale = numpy_helper.from_array(np.float32(0.5), "s")
-    nodes = [node("DequantizeLinear", ["x", "s"], ["y"])]
-    model = lab.model(nodes, {"x": (TensorProto.INT4, [3])}, {"y": (F, [3])}, 21, ir_version=10, initializer=[scale])
-    reply = lab.run(backend, model, {"x": proto})
-    np.testing.assert_array_equal(numpy_helper.to_array(load(reply.value["samples"][0]["y"])), [-4, 3.5, -0.5])
-    nodes = [node("QuantizeLinear", ["x", "s", "z"], ["y"])]
-    zero = helper.make_tensor("z", TensorProto.INT4, [], [0])
-    model = lab.model(
-        nodes, {"x": (F, [3])}, {"y": (TensorProto.INT4, [3])}, 21, ir_version=10, initializer=[scale, zero]
-    )
-    reply = lab.run(backend, model, {"x": np.array([-4, 3.5, -0.5], np.float32)})
-    entry = reply.value["samples"][0]["y"]
-    assert entry["dtype"] == TensorProto.INT4 and entry["shape"] == [3]
-    assert load(entry).raw_data == bytes([0x78, 0x0F])
-
-
-@both
-def test_strings(lab: Lab, backend: str) -> None:
-    kind = TensorProto.STRING
-    model = lab.model([node("Identity", ["x"], ["y"])], {"x": (kind, [2, 1])}, {"y": (kind, [2, 1])})
-    proto = TensorProto(dims=[2, 1], data_type=kind, string_data=["ä".encode(), b""])
-    entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
-    assert list(load(entry).string_data) == ["ä".encode(), b""] and entry["shape"] == [2, 1] and entry["finite"]
-
-
-@both
 def test_typed_fields_are_read(lab: Lab, backend: str) -> None:
     for kind, values in [
         (F, [1.5, -2.0]),
@@ -186,17 +158,6 @@ def test_errors_name_their_stage(lab: Lab, backend: str) -> None:
     corrupt.write_bytes(b"\x08\x09garbage")
     assert lab.run(backend, corrupt).failure.stage == "load"
     assert lab.run(backend, lab.folder / "nowhere.onnx").failure.stage == "load"
-
-
-@both
-def test_external_data(lab: Lab, backend: str) -> None:
-    weights = np.arange(4, dtype=np.float32)
-    (lab.folder / "weights.bin").write_bytes(weights.tobytes())
-    proto = TensorProto(dims=[4], data_type=F, name="w", data_location=TensorProto.EXTERNAL)
-    proto.external_data.add(key="location", value="weights.bin")
-    model = lab.model([node("Add", ["x", "w"], ["y"])], {"x": (F, [4])}, {"y": (F, [4])}, initializer=[proto])
-    reply = lab.run(backend, model, {"x": weights})
-    np.testing.assert_array_equal(numpy_helper.to_array(load(reply.value["samples"][0]["y"])), weights * 2)
 
 
 def test_reference_overflows_in_fp16_without_chatter(lab: Lab) -> None:

@@ -201,13 +201,24 @@ def test_strings_and_small_floats() -> None:
 
 
 def test_the_numbers() -> None:
-    difference = compare(f32(1.1, 2, 4, 0), f32(1, 2, 4, 0), rule(), 2.0**-23)
-    assert difference.max_abs == pytest.approx(0.1, rel=1e-5)
+    a, b = f32(1, 2.2, 4, 0), f32(1, 2, 4, 0)
+    difference = compare(a, b, rule(), 2.0**-23)
+    assert difference.max_abs == pytest.approx(0.2, rel=1e-5)
     assert difference.max_rel == pytest.approx(0.1, rel=1e-5)
-    assert difference.error == pytest.approx(0.025, rel=1e-5)
+    assert difference.error == pytest.approx(0.05, rel=1e-5)
     assert difference.limit == pytest.approx(0.01 + 1e-5 / 4)
     assert difference.floor == pytest.approx(4 * 2.0**-23)
     assert difference.fraction == 0.25
+    each = compare(a, b, rule(metric=Metric.elementwise), 2.0**-10)
+    assert (each.error, each.limit) == (pytest.approx(0.2 / (1e-5 + 0.02), rel=1e-5), 1)
+    assert each.floor == pytest.approx(4 * 2.0**-10 * 4 / (1e-5 + 0.04))
+    assert compare(a, b, rule(metric=Metric.cosine), 2.0**-10).floor == pytest.approx(2.0**-17)
+    counts = compare(np.array([3, 9, 5]), np.array([2, 9, 5]), rule())
+    assert (counts.max_abs, counts.max_rel, counts.fraction) == (1, 0.5, pytest.approx(1 / 3))
+    assert (counts.detail, counts.flips) == ("1 of 3 elements differ, by up to 1", ((0, 3, 2),))
+    assert compare(f32(NAN, 1), f32(2, 1), rule()).detail == "1 of 2 elements, not in the reference"
+    assert compare(f32(2, 1), f32(NAN, 1), rule()).detail == "1 of 2 elements are nan in the reference only"
+    assert compare(f32(NAN, 1, 9, 9), f32(NAN, 2, 9, 9), rule()).fraction == 0.25
 
 
 def test_huge_values_do_not_overflow_into_json() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,6 @@ from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
 from runner.errors import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
-from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.harness import winnow
 from tests.model.models import model_of
@@ -122,29 +122,6 @@ def test_several_at_once_have_a_server_each(tools: Tools, preloaded: Make, candi
     assert said(tools, check, candidate()) in parents
 
 
-@pytest.mark.variants
-@pytest.mark.parametrize(
-    ("ending", "kind"),
-    [("os.abort()", "death MEMORY"), ("os.kill(os.getpid(), 9)", "death KILL"), ("time.sleep(60)", "timeout")],
-)
-def test_a_death_counts_where_a_process_of_its_own_dies_too(
-    tools: Tools, preloaded: Make, candidate: MakeCandidate, ending: str, kind: str
-) -> None:
-    text = f"import os, time\nwith open('told', 'a') as told: told.write(f'{{os.getppid()}} ')\n{ending}\n"
-    verdict = preloaded(text, timeout=3).check(candidate())
-    assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == kind
-    parents = list(map(int, (tools.cwd / "told").read_text().split()))
-    assert parents[0] != os.getpid() and set(parents[1:]) == {os.getpid()}
-
-
-def test_a_death_that_the_fork_alone_causes_is_no_verdict(
-    tools: Tools, preloaded: Make, candidate: MakeCandidate
-) -> None:
-    (tools.cwd / "owned.py").write_text("import os\nOWNER = os.getpid()\n")
-    check = preloaded("import os, owned\nif owned.OWNER != os.getpid(): os.abort()\n", preload=["owned"])
-    assert check.check(candidate()).outcome is Outcome.PASS
-
-
 def test_verdicts_and_identity_are_those_of_a_plain_check(preloaded: Make, candidate: MakeCandidate) -> None:
     for text in (
         "def f():\n    raise ValueError('odd')\nf()\n",
@@ -172,7 +149,10 @@ def test_a_server_that_is_gone_is_replaced_and_one_that_a_check_ends_is_an_error
 
 
 def test_a_run_forks_what_is_searched_and_trusts_processes_of_their_own(tmp_path: Path) -> None:
-    """The user's file, repeats and the answer are checked plainly, and the answer is that of a plain run."""
+    """The user's file, repeats and the answer are checked plainly, and the answer is that of a plain run.
+
+    So it is where nothing is asked for: what the script imports first is imported ahead.
+    """
     names = ("Neg", "Abs", "Sigmoid", "Tanh", "Cos", "Sin")
     nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=op) for at, op in enumerate(names)]
     onnx.save(model_of(nodes, ["t0"], [f"t{len(names)}"]), str(tmp_path / "model.onnx"))
@@ -187,9 +167,18 @@ def test_a_run_forks_what_is_searched_and_trusts_processes_of_their_own(tmp_path
     )
     words = shlex.split("checker=command inputs=files inputs.path=inputs.npz model=model.onnx strategy=reduce")
     command = f"checker.command={json.dumps([sys.executable, 'check.py', '{model}', '{iteration}'])}"
-    done = winnow(*words, command, "checker.preload=[onnx]", folder=tmp_path / "run", cwd=tmp_path)
-    assert done.code == 0, done.output
-    assert [node.name for node in done.model().graph.node] == ["Tanh"]
+    answers, counts = set(), {}
+    for preload in ("checker.preload=[]", "checker.flaky=auto", "checker.preload=auto", "checker.preload=[onnx]"):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        (tmp_path / "asked.txt").unlink(missing_ok=True)
+        done = winnow(*words, command, preload, folder=tmp_path / "run", cwd=tmp_path)
+        assert done.code == 0, done.output
+        assert [node.name for node in done.model().graph.node] == ["Tanh"]
+        answers.add(((tmp_path / "run" / "reduced.onnx").read_bytes(), json.dumps(done.result["checks"])))
+        counts[preload] = (tmp_path / "asked.txt").read_text().count("True")
+    assert len(answers) == 1
+    # it is the default
+    assert not counts["checker.preload=[]"] and counts["checker.flaky=auto"] == counts["checker.preload=auto"] > 2
     asked = [line.split() for line in (tmp_path / "asked.txt").read_text().splitlines()]
     forked = {int(number): parent for was, parent, number in asked if was == "True"}
     journal = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()

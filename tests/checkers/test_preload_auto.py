@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
@@ -14,11 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import psutil
 import pytest
-from onnx import helper
 
 from runner.candidate import Candidate
 from runner.checkers.checker import Tools
@@ -31,8 +27,6 @@ from runner.workers.fork_server import ForkServer
 from runner.workers.leases import Stopped
 from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
-from tests.harness import winnow
-from tests.model.models import model_of
 from tests.workers.test_command import guardian as own_guardian
 from tests.workers.test_fork_server import SAME, Forked
 
@@ -450,49 +444,3 @@ def test_a_script_of_any_kind_ends_and_prints_as_a_plain_run(tmp_path: Path, own
         assert ends[2] == ends[0]
     finally:
         run.server.close()
-
-
-def random_model(seed: int, folder: Path) -> tuple[Path, set[str]]:
-    """Write a graph in which each node reads one or two earlier values; return it, and two nodes that matter."""
-    draw = np.random.default_rng(seed)
-    nodes, values = [], ["x"]
-    for at in range(30):
-        op = str(draw.choice(["Neg", "Abs", "Tanh", "Add", "Mul"]))
-        reads = [str(draw.choice(values[-4:])) for _ in range(1 + (op in ("Add", "Mul")))]
-        nodes.append(helper.make_node(op, reads, [f"t{at}"], name=f"n{at}"))
-        values.append(f"t{at}")
-    path = folder / "model.onnx"
-    onnx.save(model_of(nodes, ["x"], ["t29"]), str(path))
-    used = {"t29"}
-    for node in reversed(nodes):
-        used |= set(node.input) if node.output[0] in used else set()
-    alive = [node.name for node in nodes if node.output[0] in used]
-    return path, {str(name) for name in draw.choice(alive, 2, replace=False)}
-
-
-@pytest.mark.variants
-@pytest.mark.parametrize("seed", range(3))
-def test_the_answer_of_a_run_is_the_same(tmp_path: Path, seed: int) -> None:
-    model, wanted = random_model(seed, tmp_path)
-    np.savez(tmp_path / "inputs.npz", x=np.ones((2, 3), np.float32))
-    (tmp_path / "check.py").write_text(
-        "import os, sys\nimport onnx\n"
-        "names = {node.name for node in onnx.load(sys.argv[1]).graph.node}\n"
-        f"with open('asked.txt', 'a') as file: print({FORKED}, file=file)\n"
-        f"sys.exit(1 if {wanted} <= names else 0)\n"
-    )
-    words = ["checker=command", "inputs=files", "inputs.path=inputs.npz", f"model={model}", "strategy=reduce"]
-    command = f"checker.command={json.dumps([sys.executable, 'check.py', '{model}'])}"
-    answers, forked = [], []
-    for number, preload in enumerate(("checker.preload=[]", "checker.preload=auto", "checker.flaky=auto")):
-        done = winnow(*words, command, preload, folder=tmp_path / f"run{number}", cwd=tmp_path)
-        assert done.code == 0, done.output
-        result = json.loads((tmp_path / f"run{number}" / "result.json").read_text())
-        answers.append(((tmp_path / f"run{number}" / "reduced.onnx").read_bytes(), result["checks"]))
-        asked = (tmp_path / "asked.txt").read_text().split()
-        (tmp_path / "asked.txt").unlink()
-        forked.append(asked.count("True"))
-        assert asked[0] == "False" and len(asked) > 5
-    assert answers[1] == answers[2] == answers[0]
-    # it is the default
-    assert not forked[0] and forked[1] == forked[2] > 3

@@ -14,7 +14,6 @@ from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.compare_values import blank
 from runner.checkers.tolerances import check_outputs, rules_of
-from runner.cli.arguments import rewrite
 from runner.errors import UsageError
 from runner.schema.checker import AutoChecker, CompareChecker, Golden, Metric, NonFinite, Tolerance
 from strategies.outcome import Outcome
@@ -66,13 +65,6 @@ def test_noise_is_measured_by_one_metric() -> None:
         rules_of(CompareChecker(metric=["scale", "cosine"], tolerance=Tolerance.auto))
 
 
-def test_a_mapping_with_an_empty_key_can_be_typed() -> None:
-    (argument,) = rewrite(['checker.rtol={logits: 1e-2, "": 1e-3}']).argv
-    assert argument == "checker.rtol='{logits: 1e-2, \"\": 1e-3}'"
-    (argument,) = rewrite(["checker.rtol={logits: 1e-2}"]).argv
-    assert argument == "checker.rtol={logits: 1e-2}"
-
-
 def compared(
     tools: Tools, candidate: MakeCandidate, path: Path, expected: dict[str, np.ndarray], *feeds: Any, **settings: Any
 ) -> Any:
@@ -85,14 +77,6 @@ def compared(
 def two(tmp_path: Path) -> Path:
     nodes = [helper.make_node("Identity", ["x"], [name]) for name in ("y", "z")]
     return model(nodes, tmp_path / "two.onnx", outputs=("y", "z"))
-
-
-def test_each_output_has_its_own_tolerance(tools: Tools, candidate: MakeCandidate, two: Path) -> None:
-    expected = {"y": X * np.float32(1.05), "z": X}
-    verdict = compared(tools, candidate, two, expected, rtol={"y": 0.1, "": 1e-6})
-    assert verdict.outcome is Outcome.PASS, verdict
-    verdict = compared(tools, candidate, two, expected, rtol={"z": 0.1, "": 1e-6})
-    assert verdict.outcome is Outcome.FAIL and verdict.metrics["output"] == "y"
 
 
 def test_any_of_several_metrics_fails(tools: Tools, candidate: MakeCandidate, two: Path) -> None:
@@ -140,26 +124,3 @@ def test_what_shows_nothing(tmp_path: Path, held: list, alike: bool, different: 
         feeds = [np.array([at if differ else 0], np.float32) for at in range(len(held))]
         samples = [Sample(tensors({"x": feed}, tmp_path / f"x{at}{differ}"), {}) for at, feed in enumerate(feeds)]
         assert bool(blank(["y"], expected, samples)) is wanted
-
-
-def test_a_pass_before_the_search_rests_on_something(tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
-    path = model(
-        [helper.make_node("Sub", ["x", "x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])],
-        tmp_path / "zero.onnx",
-        outputs=("y", "z"),
-    )
-    zero = np.zeros(4, np.float32)
-
-    def whole(check: Any, expected: dict[str, np.ndarray], phase: str = "pre-flight") -> Any:
-        one = candidate(path, {"x": X}, expected=expected)
-        return check.check(Candidate(**{**vars(one), "phase": phase}))
-
-    alone = make(tools, CompareChecker(golden=Golden.ahead, outputs=["y"]))
-    verdict = whole(alone, {"y": zero, "z": -X})
-    assert verdict.outcome is Outcome.UNRESOLVED and "nothing but y: all zero" in verdict.reason
-    both = make(tools, CompareChecker(golden=Golden.ahead))
-    verdict = whole(both, {"y": zero, "z": -X})
-    assert (verdict.outcome, verdict.metrics["constant"]) == (Outcome.PASS, ["y"])
-    verdict = whole(both, {"y": zero, "z": X})
-    assert (verdict.outcome, verdict.metrics["constant"]) == (Outcome.FAIL, ["y"])
-    assert whole(alone, {"y": zero, "z": X}, "bisect").outcome is Outcome.PASS

@@ -122,7 +122,7 @@ E   assert np.float64(0.5) < 0.001
         (SHORT, Raised(("AssertionError at test_check.py:8",), "check")),
         (SHORT.replace("E   assert np.float64(0.5) < 0.001", f"E   {GATHER}"),
          Raised(("InvalidArgument at test_check.py:8",), "model")),
-    ],
+    ]
 )  # fmt: skip
 def test_what_pytest_shows(output: str, raised: Raised) -> None:
     died = uncaught(output)

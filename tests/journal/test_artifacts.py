@@ -21,6 +21,7 @@ from runner.schema.root import ArtifactSettings, Keep
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
+from tests.model.models import model_of as built
 
 FOLDERS = {"good", "bad", "different", "unresolved"}
 
@@ -68,6 +69,14 @@ class Run:
         failed = outcome is Outcome.FAIL
         signature = signature or (Signature("check", "exit 1") if failed else None)
         artifacts.sort(candidate, Verdict(outcome, signature, returncode=1 if failed else 0, seconds=0.5))
+
+    def given(self, name: str, count: int, **more: object) -> Candidate:
+        """What is handed over as ``name``."""
+        place, folder = self.folder / f"{name}.onnx", self.folder / "trials" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        place.write_text(name)
+        details = {"iteration": 50, "phase": "re-check", "label": name, **more}
+        return Candidate(place, folder, Trial.of(range(count)), **details)  # type: ignore[arg-type]
 
     def kept(self) -> list[str]:
         base = self.folder / "artifacts"
@@ -170,16 +179,13 @@ def test_what_a_check_was_given_is_kept_beside_its_candidate(run: Run, keep: Kee
 def test_the_values_of_min_good_are_kept_though_the_model_lies_elsewhere(run: Run, name: str, left: int) -> None:
     """Beside the answer lies a data set."""
     artifacts = run.artifacts(keep=Keep.best)
-    place, folder = run.folder / f"{name}.onnx", run.folder / "trials" / name
-    folder.mkdir(parents=True)
-    place.write_text(name)
     for iteration in (50, 51):
-        given = Candidate(place, folder, Trial.of(range(2)), iteration=iteration, phase="re-check", label=name)
-        (folder / "inputs.npz").write_text("values")
-        given.values.append(folder / "inputs.npz")
+        given = run.given(name, 2, iteration=iteration)
+        (given.folder / "inputs.npz").write_text("values")
+        given.values.append(given.folder / "inputs.npz")
         artifacts.hand_over(given, Verdict(Outcome.PASS if left else Outcome.FAIL))
     assert run.kept() == [f"good/00051_re-check_{name}_pass.inputs.npz"] * left
-    artifacts.withdraw(place)
+    artifacts.withdraw(run.folder / f"{name}.onnx")
     assert not run.kept()
 
 
@@ -230,16 +236,12 @@ def test_what_is_handed_over_is_not_kept_a_second_time(run: Run, keep: Keep) -> 
         run.sort(artifacts, outcome, count)
     artifacts = run.artifacts(keep=keep)  # as a resumed run does
     for name, outcome, count in (("reduced", Outcome.FAIL, 4), ("min_good", Outcome.PASS, 2)):
-        place = run.folder / f"{name}.onnx"
-        place.write_text(name)
-        folder = run.folder / "trials" / name
-        folder.mkdir()
-        given = Candidate(place, folder, Trial.of(range(count)), iteration=50, phase="re-check", label=name)
+        given = run.given(name, count)
         for _ in range(2):
             artifacts.hand_over(given, Verdict(outcome))
         row = index(artifacts)[-1]
         assert (row["model"], row["elements"]) == (f"../{name}.onnx", count)
-        assert place.read_text() == name
+        assert (run.folder / f"{name}.onnx").read_text() == name
     assert [name[:10] for name in run.kept()] == ([] if keep is Keep.best else ["bad/00001_", "good/00004"])
 
 
@@ -252,34 +254,27 @@ def test_the_index_is_read_once_for_all_repeats_of_a_hand_over(run: Run, monkeyp
         return rows(path)
 
     monkeypatch.setattr("runner.journal.kept_files.rows", counted)
-    place = run.folder / "reduced.onnx"
-    place.touch()
     for count in (5, 4):
         for _ in range(3):
             run.sort(artifacts, Outcome.FAIL, count)
         for _ in range(3):
-            artifacts.hand_over(Candidate(place, run.folder, Trial.of(range(count))), Verdict(Outcome.FAIL))
+            artifacts.hand_over(run.given("reduced", count), Verdict(Outcome.FAIL))
     assert len(read) == 1 and run.kept() == []
 
 
 def test_the_same_trial_of_another_question_is_another_model(run: Run) -> None:
     artifacts = run.artifacts(keep=Keep.all)
     run.sort(artifacts, Outcome.FAIL, 4)
-    place = run.folder / "reduced.onnx"
-    place.touch()
-    given = Candidate(place, run.folder, Trial.of(range(4)))
-    artifacts.hand_over(given, Verdict(Outcome.FAIL), "inside")
+    artifacts.hand_over(run.given("reduced", 4), Verdict(Outcome.FAIL), "inside")
     assert len(run.kept()) == 1
 
 
 def test_artifacts_elsewhere_are_kept_beside_what_is_handed_over(run: Run, tmp_path: Path) -> None:
     artifacts = run.artifacts(keep=Keep.best, folder=str(tmp_path / "mine"))
     run.sort(artifacts, Outcome.FAIL, 4)
-    place = run.folder / "reduced.onnx"
-    place.touch()
-    artifacts.hand_over(Candidate(place, run.folder, Trial.of(range(4))), Verdict(Outcome.FAIL))
+    artifacts.hand_over(run.given("reduced", 4), Verdict(Outcome.FAIL))
     assert len(list((artifacts.folder / "bad").iterdir())) == 1
-    assert index(artifacts)[-1]["model"] == str(place)
+    assert index(artifacts)[-1]["model"] == str(run.folder / "reduced.onnx")
 
 
 def test_files_folders_and_globs_are_moved(run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -435,18 +430,12 @@ def test_trouble_with_the_disk_does_not_end_a_run(run: Run, caplog: pytest.LogCa
 
 def test_a_large_candidate_is_pointed_at_or_materialized(run: Run, tmp_path: Path) -> None:
     weights = helper.make_tensor("w", TensorProto.FLOAT, [1 << 12], b"\1" * (1 << 14), raw=True)
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1 << 12])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1 << 12])],
-        [weights],
-    )
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1 << 12]) for name in "xy"]
+    model = built([helper.make_node("Add", ["x", "w"], ["y"])], ends[:1], ends[1:], [weights])
     store = run.folder / "store"
     store.mkdir()
     # what a store beside a large model looks like: the structure refers to weights.bin
     large = store / "1.onnx"
-    model = helper.make_model(graph)
     onnx.save(model, large, save_as_external_data=True, location="weights.bin", size_threshold=0)
     pointing = run.artifacts(keep=Keep.all)
     run.sort(pointing, Outcome.FAIL, 1, large)

@@ -20,7 +20,7 @@ import pytest
 from runner.engine.check_trials import Judge
 from runner.engine.verdict_cache import Journals
 from runner.errors import UsageError
-from runner.journal.journal import FORMAT, Journal, context_digest, read_context
+from runner.journal.journal import FORMAT, Journal, context_digest
 from runner.verdict import Signature, Verdict
 from strategies import trial as trial_module
 from strategies.outcome import Outcome
@@ -93,12 +93,6 @@ def test_a_verdict_is_synced_with_the_name_of_its_file_and_a_header_waits_for_th
     assert synced == [path.name, tmp_path.name, path.name]
 
 
-def test_the_empty_trial_is_a_trial(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j", CONTEXT)
-    put(journal, [], FAIL)
-    assert Journal(tmp_path / "j", CONTEXT).get(Trial.of([])) == FAIL
-
-
 def test_the_first_verdict_of_a_place_counts_everywhere(tmp_path: Path) -> None:
     one, two = Journal(tmp_path / "j", CONTEXT), Journal(tmp_path / "j", CONTEXT)
     assert put(one, [1], FAIL) == FAIL
@@ -106,15 +100,6 @@ def test_the_first_verdict_of_a_place_counts_everywhere(tmp_path: Path) -> None:
     assert one.refresh() == 1
     assert one.get(Trial.of([1])) == two.get(Trial.of([1])) == FAIL
     assert put(two, [1], PASS, attempt=1) == PASS
-
-
-def test_refresh_sees_what_others_appended(tmp_path: Path) -> None:
-    one, two = Journal(tmp_path / "j", CONTEXT), Journal(tmp_path / "j", CONTEXT)
-    put(one, [1])
-    assert two.get(Trial.of([1])) is None
-    assert two.refresh() == 1
-    assert two.get(Trial.of([1])) == PASS
-    assert two.refresh() == 0
 
 
 def test_forget_voids_until_the_next_put(tmp_path: Path) -> None:
@@ -182,16 +167,6 @@ def test_a_journal_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path, 
         ) as told:
             use()
         assert "\n" not in str(told.value) and "start a new run folder" in str(told.value)
-
-
-@pytest.mark.parametrize("kept", [0, 1, 9, 11, 30])
-def test_a_header_cut_short_is_written_anew(tmp_path: Path, kept: int) -> None:
-    path = tmp_path / "j"
-    Journal(path, CONTEXT)
-    path.write_bytes(path.read_bytes()[:kept])
-    put(Journal(path, CONTEXT), [1])
-    assert read_context(path) == CONTEXT
-    assert Journal(path, CONTEXT).get(Trial.of([1])) == PASS
 
 
 def test_a_last_line_torn_anywhere_costs_only_itself(tmp_path: Path) -> None:

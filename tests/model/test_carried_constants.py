@@ -14,7 +14,6 @@ from runner.model.graph.cut import cut, splice
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
-from tests.model.nested import run_ort
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(SHAPE)
 W = np.float32([[1, 2, 3], [4, 5, 6]])
@@ -47,22 +46,6 @@ def cut_of(graph: Graph, keep, **options):
     made = cut(graph, keep, types=types_of(values), constants={}, **options)
     onnx.checker.check_model(made.model, full_check=True)
     return made, values
-
-
-def test_a_chain_comes_along_once_with_all_that_read_it():
-    graph = graph_of(TABLE, ["y"])
-    assert named(graph, graph.constants) == ["angle", "table"]
-    made, values = cut_of(graph, [2, 3], carried=graph.constants)
-    assert [one.name for one in made.model.graph.node] == ["angle", "table", "first", "second"]
-    assert (made.inputs, made.outputs, made.constants) == (("x",), ("second",), ())
-    assert [one.name for one in made.model.graph.initializer] == ["w"]
-    np.testing.assert_allclose(run_ort(made.model, {"x": X})["second"], values["second"], rtol=1e-6)
-
-
-def test_what_no_kept_node_reads_stays_away():
-    graph = graph_of(TABLE, ["y"])
-    made, _ = cut_of(graph, [4], carried=graph.constants)
-    assert ([one.name for one in made.model.graph.node], made.inputs) == (["y"], ("second",))
 
 
 def test_one_that_is_kept_hands_out_what_others_read():
@@ -139,15 +122,6 @@ def test_a_function_that_draws_is_none(inner: str, constants: list[str]):
     assert named(graph, graph.constants) == constants
     made, _ = cut_of(graph, [1], carried=graph.constants) if constants else (None, None)
     assert made is None or [one.name for one in made.model.functions] == ["F"]
-
-
-def test_what_a_nested_graph_captures_comes_along():
-    inside = body(node("Add", "x table", "t")), body(node("Neg", "x", "e"))
-    nodes = [*TABLE[:2], node("If", "yes", "y", then_branch=inside[0], else_branch=inside[1]), node("Neg", "y", "z")]
-    graph = graph_of(nodes, ["z"])
-    made, _ = cut_of(graph, [2], carried=graph.constants)
-    assert [one.name for one in made.model.graph.node] == ["angle", "table", "y"]
-    np.testing.assert_allclose(run_ort(made.model, {"x": X})["y"], X + np.cos(-W), rtol=1e-6)
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

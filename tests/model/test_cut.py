@@ -88,13 +88,6 @@ def test_the_whole_model_keeps_its_inputs_and_outputs_in_their_order():
     assert cut(graph, [0, 1], types={}, constants={}).outputs == ("y", "x")
 
 
-def test_sinks_leaves_out_what_a_kept_node_reads():
-    nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
-    graph = Graph.of(model_of(nodes, ["a"], ["y", "x"]))
-    assert cut(graph, [0, 1], types={}, constants={}, expose="sinks").outputs == ("y",)
-    assert cut(graph, [0], types={}, constants={}, expose="sinks").outputs == ("x",)
-
-
 def test_an_input_of_unknown_type_is_an_error_that_names_it():
     nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
     graph = Graph.of(model_of(nodes, ["a"], ["y"]))

@@ -102,49 +102,6 @@ def test_what_is_claimed_of_every_operator_of_onnx_holds():
     assert len(seen) > 150 and claims > 300
 
 
-def test_shapes_that_depend_on_data():
-    # after each of these operators, Shape is data; the model is run on other data to show it
-    weights = [tensor("zero", np.array([0])), tensor("minus", np.array([-1])), tensor("most", np.array([9]))]
-    nodes = [
-        node("NonZero", "x", "nonzero"),
-        node("Greater", "x zero_f", "mask"),
-        node("Reshape", "mask minus", "flat"),
-        node("Compress", "x flat", "compressed"),
-        node("Unique", "x", "unique"),
-        node("ReduceSum", "whole", "count", keepdims=0),
-        node("Abs", "count", "n"),
-        node("Unsqueeze", "n zero", "n1"),
-        node("Range", "zero_i n one_i", "range"),
-        node("ConstantOfShape", "n1", "zeros"),
-        node("Concat", "n1 n1", "n2", axis=0),
-        node("Expand", "one_i n2", "expanded"),
-        node("Tile", "most n1", "tiled"),
-        node("Slice", "most_x zero n1", "sliced"),
-        node("TopK", "most_x n1", "top at"),
-        node("Add", "compressed compressed", "after"),
-        node("Mul", "whole whole", "ordinary"),
-    ]
-    for name in ("nonzero", "compressed", "unique", "range", "zeros", "expanded", "tiled", "sliced", "top", "after"):
-        nodes += [node("Shape", name, f"{name}.shape"), node("Size", name, f"{name}.size")]
-        nodes += [node("Shape", f"{name}.shape", f"{name}.rank")]
-    nodes += [node("Shape", "ordinary", "ordinary.shape")]
-    weights += [tensor("zero_f", np.float32(0)), tensor("zero_i", np.int64(0)), tensor("one_i", np.int64(1))]
-    weights += [tensor("most_x", np.arange(9.0))]
-    inputs = [helper.make_tensor_value_info("whole", INT, [2])]
-    model = model_of(nodes, ["x", *inputs], ["after"], weights)
-    found = levels(model)
-    feeds = [
-        {"x": np.array([[1, 0, 0], [2, 3, 0]], np.float32), "whole": np.array([1, 2])},
-        {"x": np.array([[1, -1, 5], [2, 3, 4]], np.float32), "whole": np.array([2, 2])},
-    ]
-    assert same(model, feeds) > 20
-    depend = {name for name in found if name.endswith((".shape", ".size")) and found[name] < VALUE}
-    assert depend == {name for name in found if name.endswith((".shape", ".size"))} - {"ordinary.shape"}
-    assert not depend & Graph.of(model).data_independent
-    # how many dimensions there are is known all the same
-    assert {found[name] for name in found if name.endswith(".rank")} == {VALUE}
-
-
 def test_what_exports_read_from_shapes_stays_constant():
     # heads are split with Shape, Gather, Concat, Reshape; a mask is expanded; windows are made (Swin)
     weights = [tensor(f"i{at}", np.array(at)) for at in range(2)] + [tensor("one", np.array([1]))]

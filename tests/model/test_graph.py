@@ -22,44 +22,6 @@ def test_names_are_unique_and_fall_back_to_the_first_output():
     assert [node.name for node in graph.nodes] == ["x", "y", "z", "second", "same", "Print#5"]
 
 
-def test_captures_of_nested_graphs_are_inputs():
-    innermost = helper.make_graph([helper.make_node("Add", ["local", "deep"], ["t2"])], "i", [], [_info("t2")])
-    inner = helper.make_graph(
-        [
-            helper.make_node("Neg", ["mid"], ["local"]),
-            helper.make_node("If", ["yes"], ["t"], then_branch=innermost, else_branch=innermost),
-        ],
-        "b",
-        [],
-        [_info("t")],
-    )
-    through = helper.make_graph([], "c", [], [_info("passed")])
-    nodes = [
-        *(helper.make_node("Neg", ["a"], [name]) for name in ("deep", "mid", "passed")),
-        helper.make_node("If", ["yes"], ["z"], then_branch=inner, else_branch=through),
-    ]
-    graph = Graph.of(model_of(nodes, ["a"], ["z"], [tensor("yes", np.array(True))]))
-    assert set(graph.nodes[3].inputs) == {"yes", "mid", "deep", "passed"}
-    assert graph.parents[3] == (0, 1, 2)
-    assert graph.readers["deep"] == (3,)
-    assert graph.readers["a"] == (0, 1, 2)
-
-
-def test_loop_and_scan_inputs_are_their_own():
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Add", ["v", "outer"], ["v2"])],
-        "body",
-        [helper.make_tensor_value_info("i", 7, []), helper.make_tensor_value_info("c", 9, []), _info("v")],
-        [helper.make_tensor_value_info("c2", 9, []), _info("v2")],
-    )
-    nodes = [
-        helper.make_node("Neg", ["a"], ["outer"]),
-        helper.make_node("Loop", ["n", "", "a"], ["y"], body=body),
-    ]
-    graph = Graph.of(model_of(nodes, ["a"], ["y"], [tensor("n", np.array(3))]))
-    assert graph.nodes[1].inputs == ("n", "a", "outer")
-
-
 def test_what_depends_on_data_and_what_does_not():
     draws = helper.make_function(
         "f", "Draws", ["x"], ["y"], [helper.make_node("RandomNormalLike", ["x"], ["y"])], [helper.make_opsetid("", 17)]
@@ -87,7 +49,3 @@ def test_declared_types_are_found_and_omitted_inputs_are_not():
     assert graph.value_types["x"] == info.type
     assert set(graph.value_types) == {"a", "x", "y"}
     assert (graph.inputs, graph.outputs, dict(graph.producers)) == (("a",), ("y",), {"x": 0, "y": 1})
-
-
-def _info(name):
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)

@@ -152,17 +152,6 @@ def test_external_data_is_read_only_from_inside_the_folder(tmp_path):
     assert report["weights_bytes"] == 16
 
 
-def test_a_model_behind_a_link_finds_its_weights(tmp_path):
-    real, links = tmp_path / "real", tmp_path / "links"
-    real.mkdir()
-    links.mkdir()
-    (real / "w.bin").write_bytes(np.arange(4, dtype=np.float32).tobytes())
-    onnx.save(model_of([neg("w", "x")], [], ["x"], [external("w", [4], "w.bin")]), real / "m.onnx")
-    (links / "m.onnx").symlink_to(real / "m.onnx")
-    report = ingest({"model": str(links / "m.onnx"), "store": str(tmp_path / "store")})
-    assert report["weights_bytes"] == 16 and report["behind_link"]
-
-
 def hub(root, folder="snapshots/rev"):
     """A model in the layout of a model hub's cache: all files are links into one folder."""
     blobs, snapshot = root / "blobs", root / folder
@@ -174,14 +163,6 @@ def hub(root, folder="snapshots/rev"):
     for name, blob in (("model.onnx", "aaa"), ("model.onnx_data", "bbb")):
         (snapshot / name).symlink_to(os.path.relpath(blobs / blob, snapshot))
     return snapshot / "model.onnx"
-
-
-@pytest.mark.parametrize("folder", ["snapshots/rev", "snapshots/rev/onnx"])
-def test_a_model_in_the_cache_of_a_hub_comes_in(tmp_path, folder):
-    report = ingest({"model": str(hub(tmp_path, folder)), "store": str(tmp_path / "store")})
-    assert report["weights_bytes"] == 24 and not report["behind_link"]
-    weight = Graph.load(Store(tmp_path / "store").structure).initializers["w"]
-    np.testing.assert_array_equal(numpy_helper.to_array(weight).ravel(), np.arange(6))
 
 
 def test_a_link_in_such_a_cache_leads_into_it_only(tmp_path):

@@ -76,20 +76,6 @@ def test_before_ir_version_4_a_constant_is_an_input_too(tmp_path):
     onnx.checker.check_model(model)
 
 
-def test_equal_names_of_nodes_do_not_matter(tmp_path):
-    nodes = [node("Neg", "w", "n"), node("Exp", "n", "e"), node("Add", "a e", "y")]
-    for one in nodes:
-        one.name = "same"
-    model, _ = sanitized(model_of(nodes, ["a"], ["y"], [tensor("w", np.ones(3, np.float32))]), tmp_path, fold=True)
-    assert names(model) == ["same"]
-
-
-def test_what_reads_the_data_is_not_folded(tmp_path):
-    model, done = sanitized(shape_model(), tmp_path, fold=True, fold_limit=LIMIT)
-    assert names(model) == names(shape_model())
-    assert done == ["sanitize.fold: 0 of 6 nodes folded into 0 constants"]
-
-
 def test_a_part_of_a_shape_is_that_part(tmp_path):
     nodes = [node("Shape", "a", "s", start=-1), node("Cast", "s", "f", to=1), node("Mul", "a f", "y")]
     model, _ = sanitized(model_of(nodes, ["a"], ["y"]), tmp_path, fold=True)

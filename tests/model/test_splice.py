@@ -7,7 +7,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 
 from runner.model.graph.cut import CutError, ancestors, cut, depends_on, splice
 from runner.model.graph.graph_index import Graph
@@ -65,7 +65,8 @@ def test_where_nothing_is_wrong_it_computes_what_the_model_does(dag, data):
         for name in candidate.outputs:
             np.testing.assert_allclose(found[name], values[name], rtol=1e-5, atol=1e-6)
         kept = {node.SerializeToString() for index, node in enumerate(graph.protos) if index not in gone}
-        assert kept <= {node.SerializeToString() for node in candidate.model.graph.node}
+        found = {node.SerializeToString() for node in candidate.model.graph.node}
+        assert kept <= found and found.isdisjoint(graph.protos[index].SerializeToString() for index in gone)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -119,53 +120,3 @@ def test_what_only_good_values_replace_can_be_kept_alive():
     values = recorded(chain(), {"x": X})
     assert spliced(graph, values, {1, 3})[0].outputs == ("y", "z")
     assert spliced(graph, values, {1, 3}, alive=True)[0].outputs == ("y", "z", "a")
-
-
-def test_the_output_of_a_node_with_several_is_replaced_as_a_whole():
-    nodes = [
-        helper.make_node("Split", ["x", "halves"], ["p", "q"], axis=0),
-        helper.make_node("Neg", ["p"], ["n"]),
-        helper.make_node("Concat", ["n", "q"], ["y"], axis=0),
-    ]
-    model = model_of(nodes, ["x"], ["y"], [tensor("halves", np.array([1, 1]))])
-    values = recorded(model, {"x": X}) | {"q": np.full((1, 3), 9, np.float32)}
-    candidate, found = spliced(graph_of(model), values, {0})
-    assert set(candidate.inputs) == {"p", "q"}
-    np.testing.assert_allclose(found["y"], np.concatenate([values["n"], values["q"]]))
-
-
-def test_a_nested_graph_captures_the_good_value():
-    inner = [helper.make_node("Add", ["a", "x"], ["t"])]
-    then = helper.make_graph(inner, "then", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, SHAPE)])
-    other = helper.make_graph(
-        [helper.make_node("Neg", ["a"], ["e"])], "else", [], [helper.make_tensor_value_info("e", 1, SHAPE)]
-    )
-    nodes = [
-        helper.make_node("Neg", ["x"], ["a"]),
-        helper.make_node("If", ["yes"], ["y"], then_branch=then, else_branch=other),
-    ]
-    model = model_of(nodes, ["x"], ["y"], [tensor("yes", np.array(True))])
-    values = recorded(model, {"x": X}) | {"a": X * 3}
-    candidate, found = spliced(graph_of(model), values, {0})
-    assert set(candidate.inputs) == {"x", "a"}
-    np.testing.assert_allclose(found["y"], X * 4)
-
-
-def test_a_sparse_constant_is_no_element_and_stays():
-    sparse = helper.make_sparse_tensor(
-        helper.make_tensor("v", TensorProto.FLOAT, [2], [1.0, 2.0]),
-        helper.make_tensor("i", TensorProto.INT64, [2], [0, 4]),
-        SHAPE,
-    )
-    nodes = [
-        helper.make_node("Constant", [], ["s"], sparse_value=sparse),
-        helper.make_node("Neg", ["x"], ["a"]),
-        helper.make_node("Add", ["a", "s"], ["y"]),
-    ]
-    graph = graph_of(model_of(nodes, ["x"], ["y"]))
-    assert len(graph.nodes) == 2
-    values = {"x": X, "a": X * 7, "y": X}
-    _, found = spliced(graph, values, {0})
-    held = np.zeros(6, np.float32)
-    held[[0, 4]] = 1, 2
-    np.testing.assert_allclose(found["y"], X * 7 + held.reshape(SHAPE))

@@ -113,37 +113,6 @@ def test_what_is_handed_over_stands_alone(placed, tmp_path, external_data, one_f
     np.testing.assert_array_equal(got, expected)
 
 
-def test_weights_pass_through_in_pieces(placed, tmp_path):
-    """What is written piece by piece is the file that protobuf would write, and so is a large model's."""
-    graph, store, _, _ = placed
-    model = whole(graph).model
-    whole_file = onnx.ModelProto()
-    whole_file.CopyFrom(model)
-    store.inline(whole_file)
-    store.standalone(model, tmp_path / "m.onnx")
-    written = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    for one in (written, whole_file):
-        one.graph.initializer.sort(key=lambda tensor: tensor.name)
-    assert written == whole_file
-
-
-def test_handing_over_does_not_hold_the_weights_in_memory(tmp_path):
-    megabytes = 96
-    big = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[megabytes << 18])
-    big.raw_data = bytes(megabytes << 20)
-    node = helper.make_node("Add", ["a", "w"], ["y"])
-    graph, store, _ = ingested(model_of([node], ["a"], ["y"], [big]), tmp_path, inline_limit=0)
-    del big
-    tracemalloc.start()
-    try:
-        store.standalone(whole(graph).model, tmp_path / "m.onnx")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert (tmp_path / "m.onnx").stat().st_size > megabytes << 20
-    assert peak < 16 << 20
-
-
 def test_the_threshold_says_what_stays_inside(placed, tmp_path):
     graph, store, _, _ = placed
     store.standalone(whole(graph).model, tmp_path / "m.onnx", external_data="d", threshold=1 << 20)
@@ -265,19 +234,19 @@ def test_large_recorded_values_reach_a_candidate_from_a_file_of_the_store(tmp_pa
     assert names_outside(onnx.load(store.folder / "outside.model.onnx", load_external_data=False)) == []
 
 
-def test_a_candidate_with_its_weights_is_not_held_in_memory(tmp_path):
-    megabytes = 24
-    big = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[megabytes << 18])
-    big.raw_data = bytes(megabytes << 20)
+@pytest.mark.parametrize(("megabytes", "most", "hand_over"), [(96, 16, True), (24, 12, False)])
+def test_neither_a_candidate_nor_what_is_handed_over_is_held_in_memory(tmp_path, megabytes, most, hand_over):
+    big = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[megabytes << 18], raw_data=bytes(megabytes << 20))
     node = helper.make_node("Add", ["a", "w"], ["y"])
     graph, store, _ = ingested(model_of([node], ["a"], ["y"], [big]), tmp_path, inline_limit=0)
+    del big
     store.inline_limit = 32 << 20
-    made = whole(graph).model
+    made, path = whole(graph).model, tmp_path / "m.onnx"
     tracemalloc.start()
     try:
-        path = store.write(made, tmp_path / "whole")
+        path = store.standalone(made, path)[0] if hand_over else store.write(made, tmp_path / "whole")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert path.stat().st_size > megabytes << 20
-    assert peak < 12 << 20
+    assert peak < most << 20

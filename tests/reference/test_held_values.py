@@ -15,16 +15,7 @@ from runner.model.values import recorded as values
 from runner.reference.recording import for_one_check
 from runner.workers.pool import Pool
 from runner.workers.worker import Worker, find_python
-from tests.reference.test_values_on_demand import (
-    LARGE,
-    MODELS,
-    SIDE,
-    chain,
-    info,
-    on_disk,
-    recorder,
-    samples,
-)
+from tests.reference.test_values_on_demand import LARGE, MODELS, SIDE, chain, info, on_disk, recorder, samples
 
 
 class Calls:

@@ -10,13 +10,7 @@ import pytest
 
 from runner.model.files.candidate_store import Store
 from runner.model.nested.bodies import HoistError, bodies
-from runner.reference.body_values import (
-    MOST_ITERATIONS,
-    descend,
-    iterations,
-    ordered_bodies,
-    trip_counts,
-)
+from runner.reference.body_values import MOST_ITERATIONS, descend, iterations, ordered_bodies, trip_counts
 from runner.workers.pool import Pool
 from tests.model.nested import (
     CALL,

@@ -11,10 +11,12 @@ from tests.harness import winnow
 from tests.model.test_ingest import hub
 
 
-@pytest.mark.parametrize("target", ["onnxruntime", "onnx_reference"])
-def test_a_model_in_the_cache_of_a_hub(tmp_path: Path, target: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "folder"), [("onnxruntime", "snapshots/rev"), ("onnx_reference", "snapshots/rev/onnx")]
+)
+def test_a_model_in_the_cache_of_a_hub(tmp_path: Path, target: str, folder: str) -> None:
     # nothing fails here, so the file is checked as it is before that is said
-    words = f"model={hub(tmp_path / 'cache')}", "checker=compare", f"target={target}"
+    words = f"model={hub(tmp_path / 'cache', folder)}", "checker=compare", f"target={target}"
     run = winnow(*words, folder=tmp_path / "run")
     assert run.code == 4, run.output
 

@@ -152,12 +152,7 @@ def quantized(elder: Path) -> Path:
     path = elder.parent / "quantized.onnx"
     kinds = ["Conv", "MatMul", "Gemm"]
     quantize_static(
-        elder,
-        path,
-        Samples(),
-        quant_format=QuantFormat.QDQ,
-        weight_type=QuantType.QInt8,
-        op_types_to_quantize=kinds,
+        elder, path, Samples(), quant_format=QuantFormat.QDQ, weight_type=QuantType.QInt8, op_types_to_quantize=kinds
     )
     return path
 
@@ -178,12 +173,7 @@ def test_a_wrong_scale_of_a_quantized_child(
     if scale:
         set_weight(model, scale, lambda held: held * 0.15)
     onnx.save(model, tmp_path / "child.onnx")
-    run = judged(
-        tmp_path / "child.onnx",
-        elder,
-        "inputs.ranges={image: [0, 1]}",
-        "+experiment=quantized",
-    )
+    run = judged(tmp_path / "child.onnx", elder, "inputs.ranges={image: [0, 1]}", "+experiment=quantized")
     assert run.code == (0 if scale else 4), run.output
     assert run.result["culprits"] == culprits, run.output
 

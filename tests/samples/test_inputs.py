@@ -18,7 +18,6 @@ from runner.errors import NotApplicable, UsageError
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.samples import samples
-from runner.samples.declared_inputs import Declared, fitted
 from runner.schema.inputs import FilesInputs, InputsSettings, PythonInputs, RandomInputs
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
@@ -72,10 +71,6 @@ class TestRandom:
             assert set(array.flat) == {0, 1}
         if array.dtype.kind == "f":
             assert -1 <= array.min() < -0.5 and 0.5 < array.max() <= 1
-
-    def test_a_scalar(self, pool: Pool, tmp_path: Path) -> None:
-        (sample,) = samples(RandomInputs(), graph(x=(F, []), b=(B, []), i=(INT, [])), pool, tmp_path)
-        assert [file.shape for file in sample.values()] == [(), (), ()]
 
     def test_ranges(self, pool: Pool, tmp_path: Path) -> None:
         one = graph(x=(F, [100]), i=(INT, [100]), h=(TensorProto.FLOAT16, [100]))
@@ -158,6 +153,8 @@ class TestRandom:
         settings = RandomInputs(shapes={"x": [2, 3, 5], "s": [4]})
         (sample,) = samples(settings, one, pool, tmp_path)
         assert (sample["x"].shape, sample["s"].shape) == ((2, 3, 5), (4,))
+        (sample,) = samples(RandomInputs(), graph(x=(F, []), b=(B, []), i=(INT, [])), pool, tmp_path)
+        assert [file.shape for file in sample.values()] == [(), (), ()]
         (sample,) = samples(RandomInputs(shapes={"s": []}), one, pool, tmp_path)
         assert (sample["x"].shape, sample["s"].shape) == ((1, 3, 1), ())
         with pytest.raises(UsageError, match=r"inputs\.shapes\.s="):
@@ -280,13 +277,6 @@ class TestFiles:
         np.savez(tmp_path / "a.npz", **held)
         with pytest.raises(UsageError, match=rf"a\.npz.*{message}"):
             samples(FilesInputs(path=str(tmp_path / "a.npz")), graph(**self.ONE), pool, tmp_path / "out")
-
-    @pytest.mark.parametrize(("dtype", "held"), [(TensorProto.UINT4, 200), (TensorProto.INT4, 8)])
-    def test_a_number_that_the_type_cannot_hold(self, tmp_path: Path, dtype: int, held: int) -> None:
-        one = Declared("x", int(dtype), (2,))
-        with pytest.raises(UsageError, match=f"'x' has {held}, which u?int4 cannot hold"):
-            fitted(np.array([1, held], np.uint8), one, tmp_path / "in.npz")
-        fitted(np.array([1, 7], np.uint8), one, tmp_path / "in.npz")
 
     def test_files_that_are_no_samples(self, pool: Pool, tmp_path: Path) -> None:
         one = graph(x=(F, [2, 3]))

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.minimal import linear, monotone, reduce
-from strategies.outcome import Answer
+from strategies.minimal import linear, reduce
 from strategies.search import Claim
 from strategies.trial import Trial
 from tests.strategies.test_properties import graphs
@@ -65,14 +64,6 @@ def test_growing_finds_a_smaller_answer_outside() -> None:
     space = chain(8)
     _, done = transcript(space, linear(space, 60), condition)
     assert done.trial == Trial.of([1, 3])
-
-
-def test_monotone_answers_are_told_from_others() -> None:
-    small, large = Trial.of([1]), Trial.of([1, 2])
-    assert monotone([(small, Answer.YES), (large, Answer.YES)])
-    assert monotone([(small, Answer.NO), (large, Answer.YES)])
-    assert not monotone([(small, Answer.YES), (large, Answer.NO)])
-    assert monotone([(small, Answer.YES), (large, Answer.UNKNOWN)])
 
 
 @settings(max_examples=100, deadline=None)

@@ -10,7 +10,7 @@ from strategies.repeat import both
 from strategies.search import Claim, Search
 from strategies.search_space import Space
 from strategies.trial import Trial
-from tests.strategies.transcript import drive, transcript
+from tests.strategies.transcript import transcript
 
 
 def told(most: int, answers: str) -> tuple[int, Claim]:
@@ -46,23 +46,8 @@ def test_a_single_bad_choice_of_sixteen() -> None:
     assert (done.trial, done.claim) == (Trial.of([11]), Claim.ONE_MINIMAL)
 
 
-def test_two_of_a_few_choices() -> None:
-    space = Space(tuple(range(4)))
-    lines, done = transcript(space, reduce(space), lambda kept: {1, 3} <= kept)
-    assert lines == ["0-1 no", "0-2 no", "3 no", "1-3 yes", "2-3 no", "1,3 yes", "1 no"]
-    assert done.trial == Trial.of([1, 3])
-
-
 def test_a_choice_that_cannot_be_pinned_alone_stays() -> None:
     """Pinning 2 without 1 is not honored (no answer): the answer keeps both, and says that it is not proven."""
     space = Space(tuple(range(4)))
     _, done = transcript(space, reduce(space), lambda kept: None if 2 in kept and 1 not in kept else 2 in kept)
     assert (done.trial, done.claim) == (Trial.of([1, 2]), Claim.UNPROVEN)
-
-
-@pytest.mark.parametrize("culprits", [{3}, {0, 63}, {7, 8, 40}])
-def test_any_subset_is_found_whatever_order_answers_come_in(culprits) -> None:
-    space = Space(tuple(range(64)))
-    done, checks = drive(space, reduce(space), lambda kept: culprits <= kept, workers=3)
-    assert done.trial == Trial.of(culprits)
-    assert checks < 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.nearest_release import each, nearest
@@ -31,6 +31,7 @@ def around(told: dict[int, str], start: int) -> tuple[int | None, int | None]:
     )
 
 
+@settings(deadline=None)
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 40), st.data())
 def test_one_span_has_exact_ends(before: int, after: int, span: int, data: st.DataObject) -> None:
     history = "g" * before + "b" * span + "g" * after

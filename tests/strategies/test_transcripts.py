@@ -100,23 +100,6 @@ def test_reduce_of_two_far_ends_tries_them_alone() -> None:
     assert len(lines) <= 2 * 6 + 2 * 2 + 3
 
 
-def test_reduce_finds_a_set_that_is_neither_contiguous_nor_connected() -> None:
-    lines, done = transcript(chain(12), reduce(chain(12)), needs(2, 9))
-    assert lines == [
-        "0-5 no",
-        "0-8 no",
-        "0-9 yes",
-        "9 no",
-        "5-9 no",
-        "2-9 yes",
-        "3-9 no",
-        "2-4,8-9 yes",
-        "2,9 yes",
-        "2 no",
-    ]
-    assert (done.trial, done.claim) == (Trial.of([2, 9]), Claim.ONE_MINIMAL)
-
-
 def test_an_unanswered_removal_is_not_called_proven() -> None:
     _, done = transcript(chain(4), linear(chain(4)), lambda kept: None if kept == {1} else {1, 2} <= kept)
     assert (done.trial, done.claim, done.unanswered) == (Trial.of([1, 2]), Claim.UNPROVEN, 1)
@@ -153,12 +136,6 @@ def test_repeat_refuses_other_ends(until: str) -> None:
         repeat(until)
 
 
-def test_the_same_question_is_never_asked_twice() -> None:
-    for first in (bisect, linear, reduce):
-        lines, _ = transcript(chain(40), first(chain(40)), needs(3, 17, 18, 31))
-        assert len(lines) == len(set(lines))
-
-
 def test_stopping_keeps_the_best_so_far() -> None:
     space = chain(100)
     search = Search(space, reduce(space), {space.whole: Answer.YES})
@@ -183,10 +160,3 @@ def test_a_different_failure_is_a_no() -> None:
     assert answer_of(Outcome.DIFFERENT) is Answer.NO
     assert answer_of(Outcome.UNRESOLVED) is Answer.UNKNOWN
     assert answer_of(Outcome.PASS, wanted=Outcome.PASS) is Answer.YES
-
-
-def test_trials_are_sets_and_round_trip() -> None:
-    trial = Trial.of([5, 1, 2, 3, 9])
-    assert trial.ranges == "1-3,5,9"
-    assert Trial.parse(trial.ranges) == trial == Trial.of([9, 5, 3, 2, 1])
-    assert Trial.parse("") == Trial.of([])

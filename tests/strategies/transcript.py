@@ -32,6 +32,7 @@ def transcript(space: Space, first: Step, condition: Condition) -> tuple[list[st
         told = answer(condition, question.trial)
         lines.append(f"{question.trial.ranges} {told.value}")
         search.tell(question.trial, told)
+    assert len(lines) == len(set(lines)), "the same question twice"
     return lines, search.done
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ import psutil
 import pytest
 
 from runner.workers import CommandEnd, Guardian, run_command
-from tests.workers.house import ended_late
 from tests.workers.test_pool import gone
 
 
@@ -61,20 +59,6 @@ def test_deaths(run: Runner, number: int, death: str) -> None:
     assert end.death == death and end.returncode == -number
 
 
-def test_timeout_kills_descendants_too(run: Runner) -> None:
-    code = (
-        "import subprocess, sys, time\n"
-        "for new in (False, True):\n"
-        "    print(subprocess.Popen(['sleep', '600'], start_new_session=new).pid, flush=True)\n"
-        "open('started', 'w').close()\n"
-        "time.sleep(600)\n"
-    )
-    end = ended_late(lambda seconds: run.python(code, timeout=seconds), run.folder / "started")
-    assert end.death == "timeout" and end.returncode is None
-    pids = [int(line) for line in run.log.read_text().split()]
-    assert len(pids) == 2 and all(gone(pid) for pid in pids)
-
-
 def test_memory(run: Runner) -> None:
     end = run.python("import time; data = b'x' * (300 << 20); time.sleep(600)", memory_mb=200)
     assert end.death == "memory" and end.returncode is None and end.peak_rss_mb > 200
@@ -106,46 +90,12 @@ def test_cannot_start(run: Runner, tmp_path: Path) -> None:
     assert end.cannot_start is not None and "folder" in end.cannot_start
 
 
-def test_large_output_keeps_head_and_tail(run: Runner) -> None:
-    code = (
-        "from os import write\nwrite(1, b'the start')\nfor _ in range(60): write(1, b'x' << 20)\nwrite(2, b'the end')"
-    )
-    code = code.replace("b'x' << 20", "b'x' * (1 << 20)")
-    assert run.python(code).returncode == 0
-    text = run.log.read_bytes()
-    assert len(text) < 5 << 20
-    assert text.startswith(b"the start") and text.endswith(b"the end") and b"bytes left out" in text
-
-
 def test_nothing_leaks(run: Runner) -> None:
     run("true")
     before = len(psutil.Process().open_files()), psutil.Process().num_fds()
     for _ in range(50):
         assert run("true").returncode == 0
     assert (len(psutil.Process().open_files()), psutil.Process().num_fds()) == before
-
-
-_JOB = """
-import os, sys
-from pathlib import Path
-from runner.workers import Guardian, run_command
-with Guardian() as guardian:
-    script = "sleep 600 & first=$!; sleep 600 & echo $$ $first $! > pids.part; mv pids.part pids; wait"
-    run_command(["sh", "-c", script], cwd=Path(sys.argv[1]), env=dict(os.environ), timeout=None, memory_mb=None,
-                log=Path(sys.argv[1]) / "log", guardian=guardian)
-"""
-
-
-def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path) -> None:
-    job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path)])
-    while not (tmp_path / "pids").exists():
-        assert job.poll() is None
-        time.sleep(0.02)
-    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
-    pids += [child.pid for child in psutil.Process(job.pid).children()]
-    job.kill()
-    job.wait()
-    assert len(pids) >= 4 and all(gone(pid) for pid in pids)
 
 
 _UNTOLD = """
@@ -189,12 +139,3 @@ def test_a_killed_guardian_is_replaced(run: Runner, guardian: Guardian) -> None:
     assert run("true").returncode == 0
     (second,) = guardians() - others
     assert second != first
-
-
-def test_all_commands_can_be_killed_from_outside(run: Runner, guardian: Guardian) -> None:
-    killer = threading.Timer(0.5, guardian.kill)
-    killer.start()
-    end = run("sleep", "60")
-    killer.join()
-    assert end.death == "death KILL"
-    assert run("true").returncode == 0

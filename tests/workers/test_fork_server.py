@@ -243,6 +243,7 @@ def test_an_interpreter_that_is_none(forked: Forked) -> None:
         assert words in str(raised.value)
 
 
+BOTH = pytest.mark.parametrize("plain", [True, False], ids=["plain", "forked"])
 HANGS = (
     "import os, subprocess, sys, time\n"
     "for new in (False, True):\n"
@@ -253,9 +254,10 @@ HANGS = (
 )
 
 
-def test_timeout_kills_descendants_too(forked: Forked) -> None:
+@BOTH
+def test_timeout_kills_descendants_too(forked: Forked, plain: bool) -> None:
     forked.start()
-    end = ended_late(lambda seconds: forked(HANGS, timeout=seconds), forked.folder / "started")
+    end = ended_late(lambda seconds: forked(HANGS, timeout=seconds, plain=plain), forked.folder / "started")
     assert end.death == "timeout" and end.returncode is None
     pids = [int(line) for line in forked.said.split()]
     assert len(pids) == 3 and all(gone(pid) for pid in pids)
@@ -302,11 +304,12 @@ def test_one_that_starts_others_again_and_again(forked: Forked) -> None:
     assert not psutil.Process(server.pid).children()
 
 
-def test_large_output_keeps_head_and_tail(forked: Forked) -> None:
+@BOTH
+def test_large_output_keeps_head_and_tail(forked: Forked, plain: bool) -> None:
     code = (
         "from os import write\nwrite(1, b'the start')\nfor _ in range(60): write(1, b'x' * (1 << 20))\nwrite(2, b'end')"
     )
-    assert forked(code).returncode == 0
+    assert forked(code, plain=plain).returncode == 0
     text = forked.log.read_bytes()
     assert len(text) < 5 << 20
     assert text.startswith(b"the start") and text.endswith(b"end") and b"bytes left out" in text
@@ -339,14 +342,15 @@ def test_a_check_that_ends_its_server_is_one_error_and_leaves_nothing(forked: Fo
     assert all(gone(int(pid)) for pid in forked.said.split())
 
 
-def test_all_checks_can_be_killed_from_outside_and_the_server_stays(forked: Forked) -> None:
+@BOTH
+def test_all_checks_can_be_killed_from_outside_and_the_server_stays(forked: Forked, plain: bool) -> None:
     server = forked.start()
     killer = threading.Timer(0.5, forked.guardian.kill)
     killer.start()
-    end = forked("import time; time.sleep(60)")
+    end = forked("import time; time.sleep(60)", plain=plain)
     killer.join()
     assert end.death == "death KILL"
-    assert forked("").returncode == 0 and server.alive
+    assert forked("", plain=plain).returncode == 0 and server.alive
 
 
 _JOB = """
@@ -354,9 +358,10 @@ import os, sys
 from pathlib import Path
 from runner.workers import Guardian, run_command
 from runner.workers.fork_server import ForkServer
-folder, env = Path(sys.argv[1]), dict(os.environ)
+folder, env, server = Path(sys.argv[1]), dict(os.environ), None
 with Guardian() as guardian:
-    server = ForkServer(sys.executable, "check.py", ["json"], cwd=folder, env=env, guardian=guardian)
+    if sys.argv[2] == "forked":
+        server = ForkServer(sys.executable, "check.py", ["json"], cwd=folder, env=env, guardian=guardian)
     run_command([sys.executable, "check.py"], cwd=folder, env=env, timeout=None, memory_mb=None,
                 log=folder / "log", guardian=guardian, server=server)
 """
@@ -373,10 +378,12 @@ _BUSY = (
 )
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_the_end_of_the_job_leaves_no_orphan(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "how"), [(signal.SIGKILL, "forked"), (signal.SIGINT, "forked"), (signal.SIGKILL, "plain")]
+)
+def test_the_end_of_the_job_leaves_no_orphan(tmp_path: Path, number: int, how: str) -> None:
     (tmp_path / "check.py").write_text(_BUSY)
-    job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path)], stderr=subprocess.DEVNULL)
+    job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path), how], stderr=subprocess.DEVNULL)
     while not (tmp_path / "pids").exists():
         assert job.poll() is None
         time.sleep(0.02)

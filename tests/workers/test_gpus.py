@@ -153,12 +153,6 @@ def test_a_wrong_choice_is_one_clear_line(machine: Machine, allowed: str | None,
         names(machine, allowed, [wanted])
 
 
-def test_why_there_is_none() -> None:
-    assert usable(NOTHING, {}, None).why == NOTHING.why
-    assert "CUDA_VISIBLE_DEVICES=''" in usable(TWO, {"CUDA_VISIBLE_DEVICES": ""}, None).why
-    assert "workers.gpus=[]" in usable(TWO, {}, []).why
-
-
 # ---- NVML's side
 
 

@@ -85,7 +85,7 @@ def test_a_run_inside_a_command_uses_the_commands_gpu(house: Make, tmp_path: Pat
         argv = [sys.executable, "-c", _INNER, str(tmp_path), ONE, str(here.checks), "environment", ""]
         end = run_command(
             argv, log=tmp_path / "log", guardian=here.guardian, lease=lease, timeout=60, memory_mb=None,
-            env=dict(os.environ), cwd=tmp_path,
+            env=dict(os.environ), cwd=tmp_path
         )  # fmt: skip
     assert end.returncode == 0, (tmp_path / "log").read_text()  # and inside, too, there is one holder at a time
     assert f"'detail': '{ONE}'" in (tmp_path / "log").read_text()

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.schema.root import LeaseMode, WorkerSettings
-from runner.workers.leases import Leases, LockFolder, NoGpuError
-from tests.workers.house import LOCKS, ONE, TWO, Make, free, leases
+from runner.workers.leases import LockFolder
+from tests.workers.house import LOCKS, ONE, TWO, free, leases
 
 # ---- the lock itself
 
@@ -47,22 +46,6 @@ def test_cpu_slots(tmp_path: Path) -> None:
     held = [mine.take("cpu"), mine.take("cpu")]
     assert all(held) and mine.take("cpu") is None
     assert "2 CPU slots" in mine.held_by("cpu")
-
-
-def test_no_gpu_is_a_clear_error(house: Make) -> None:
-    with pytest.raises(NoGpuError, match=r"workers\.gpus: .*there is none here.*nvidia-smi -L"):
-        house().ask()
-    assert house().pool.gpus == ()
-
-
-def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aaaaaaaa-0000-0000-0000-000000000000")
-    folder = str(tmp_path / LOCKS)
-    names = Leases.of(WorkerSettings(lease_folder=folder), tmp_path).gpus.names
-    assert set(names) <= {"GPU-aaaaaaaa-0000-0000-0000-000000000000"}  # none, where NVML knows better
-    with pytest.raises(UsageError, match=r"workers\.gpus=nonsense"):
-        _ = Leases.of(WorkerSettings(lease_folder=folder, gpus=["nonsense"]), tmp_path).gpus
-    assert Leases.of(WorkerSettings(lease=LeaseMode.none), tmp_path).needed("gpu") is None
 
 
 # ---- the folder

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.workers import Guardian, Pool, WorkerStartError
 from runner.workers.reply import WorkerKilledError
+from tests.checkers.models import model
 from tests.workers.house import ended_late, soon, workers
 
 Ask = Callable[..., Any]
@@ -331,16 +332,8 @@ def test_a_runtime_writes_nothing_down_about_its_user(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [0])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [0])],
-    )
     path, feed = tmp_path / "relu.onnx", tmp_path / "x.pb"
-    path.write_bytes(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
-    )
+    model([helper.make_node("Relu", ["x"], ["y"])], path, shape=(0,))
     feed.write_bytes(helper.make_tensor("x", TensorProto.FLOAT, [0], []).SerializeToString())
     backend = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
     samples = [{"x": str(feed)}]
