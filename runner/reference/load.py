@@ -35,7 +35,7 @@ from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.inputs import InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference
 from runner.text import listed, program_name
-from runner.workers.pool import Pool, operate
+from runner.workers.pool import Pool, limited, operate
 
 if TYPE_CHECKING:
     from runner.reference.parent import Inherited
@@ -384,15 +384,11 @@ def inferred_types(
     if mode is ShapeInference.off or not tensors - known:
         return {}
     out = store.folder / "inferred.onnx"
-    reply = pool.call(
-        "infer_shapes",
-        {"model": str(store.structure), "mode": mode.value, "shapes": dict(settings.inputs.shapes), "out": str(out)},
-        timeout=settings.workers.timeout,
-        memory_mb=settings.workers.memory_mb,
-    )
+    shapes = dict(settings.inputs.shapes)
+    args = {"model": str(store.structure), "mode": mode.value, "shapes": shapes, "out": str(out)}
+    reply = limited(pool, settings, "infer_shapes", args)
     if reply.value is None:
-        why = reply.failure.message if reply.failure else reply.death
-        warnings.append(f"cut.shapes={mode.value} failed: {why}")
+        warnings.append(f"cut.shapes={mode.value} failed: {reply.why}")
         return {}
     if reply.value["warning"]:
         warnings.append(reply.value["warning"])

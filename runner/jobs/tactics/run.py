@@ -365,7 +365,7 @@ def _library(job: Job) -> str:
         "tactics_support", {"backend": target.to_json()}, python=target.python, timeout=settings.workers.timeout
     )
     if reply.value is None:
-        raise UsageError(f"target=tensorrt: {reply.failure.message if reply.failure else reply.death}")
+        raise UsageError(f"target=tensorrt: {reply.why}")
     if reply.value["why_not"]:
         python = f" target.python={shlex.quote(target.python)}" if target.python else ""
         raise NotApplicable(

@@ -89,7 +89,7 @@ def _switches(job: Job) -> tuple[Switch, ...]:
     elif isinstance(target, OnnxRuntimeBackend):
         reply = job.pool.call("optimizers", {}, python=target.python, timeout=settings.workers.timeout)
         if reply.value is None:
-            raise UsageError(f"target=onnxruntime: {reply.failure.message if reply.failure else reply.death}")
+            raise UsageError(f"target=onnxruntime: {reply.why}")
         found = session_switches(target, reply.value["names"])
     elif isinstance(target, TensorRtBackend):
         found = builder_switches(target)
