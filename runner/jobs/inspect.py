@@ -1,7 +1,4 @@
-"""A run of strategy=inspect, and what of a model the installed runtime does not know.
-
-Runs `strategy=inspect`: says what a model or an engine is made of; nothing is checked, and nothing is run.
-"""
+"""Runs `strategy=inspect`: says what a model or an engine is made of; nothing is checked, and nothing is run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """What is kept of each iteration: models, engines, logs and given values, in folders of outcomes and in an index.
 
-The sorting policy: what of each iteration is kept, in good/, bad/, different/ and unresolved/.
-
 Sorting is a service to a person who looks at the files later. Nothing that goes wrong with it ends a run: a line in the
 log says so and the search goes on.
 """

@@ -1,7 +1,4 @@
-"""From a model file to all that cutting it needs: sanitized or not, with inputs as its profiles move.
-
-From a model file to everything that cutting it needs: weights stored once, graph, inputs, recorded values, types.
-"""
+"""From a model file to all that cutting it needs: sanitized or not, with inputs as its profiles move."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The whole configuration of a run, and settings of its smaller groups.
-
-The whole configuration of a run.
-"""
+"""The whole configuration of a run, and settings of its smaller groups."""
 
 from __future__ import annotations
 

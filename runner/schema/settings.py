@@ -1,7 +1,5 @@
 """How a setting is declared, once, and what values it takes, in words.
 
-How a setting is declared, once: its default, its limits, what its path is for, whether a verdict depends on it.
-
 What it means to a user is said beside its key in `conf/`, which names every key of every class.
 A settings class is a frozen dataclass that OmegaConf accepts as a schema. Whatever has to know which settings are
 paths, which of them are read, or what belongs into the context of a journal asks here.

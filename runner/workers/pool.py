@@ -1,7 +1,4 @@
-"""The pool of workers, the lease that a call needs, and operations of Winnow's own.
-
-The pool: warm workers for each interpreter, lent to one call at a time.
-"""
+"""The pool of workers, the lease that a call needs, and operations of Winnow's own."""
 
 from __future__ import annotations
 

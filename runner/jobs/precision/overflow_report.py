@@ -1,7 +1,4 @@
-"""What low precision does inside a mixed model, and the check that looks for it.
-
-What low precision does inside a mixed model: infinities, epsilons that it has not, weights that vanish.
-"""
+"""What low precision does inside a mixed model, and the check that looks for it."""
 
 from __future__ import annotations
 

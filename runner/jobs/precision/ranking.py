@@ -1,7 +1,4 @@
-"""Layer sensitivity, with quantized copies beside raised layers.
-
-Layer sensitivity: errors and ranges from one instrumented run, which rank the layers of a precision search.
-"""
+"""Layer sensitivity: errors and ranges from one instrumented run, which rank the layers of a precision search."""
 
 from __future__ import annotations
 

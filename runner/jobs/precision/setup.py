@@ -1,7 +1,4 @@
-"""From a loaded model to both precisions: types, weights and limits, samples.
-
-From a loaded model to everything that a precision search needs: types, weights in both precisions, samples.
-"""
+"""From a loaded model to everything that a precision search needs: types, weights in both precisions, samples."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Reducing inside nested graphs: stages, bodies as subjects, iterations of loops.
 
-The stages that reduce inside the nested graphs of an answer.
-
 First each body is hoisted: its nodes take the owner's place, so that they are reduced like those of a flat graph. The
 branch that an If takes, or a function, is hoisted in the whole model, where its nodes are shown to be the cause as all
 others are. Of a Loop or Scan one iteration is hoisted in the answer. Where the failure needs its owner (a Loop that

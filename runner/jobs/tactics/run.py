@@ -1,7 +1,4 @@
-"""Runs about tactics: built again and again, compared, isolated.
-
-Runs about tactics: build again and again and compare (`tactic_repeat`), pin what differs (`tactic_isolate`).
-"""
+"""Runs about tactics: build again and again and compare (`tactic_repeat`), pin what differs (`tactic_isolate`)."""
 
 from __future__ import annotations
 

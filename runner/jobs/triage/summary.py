@@ -11,7 +11,7 @@ from typing import Any
 
 from runner.files import inside
 from runner.jobs.triage.flowchart import branch, decisions, verdict
-from runner.jobs.triage.transcript import CHECKED, Ended, Known, mappings, names, number, section
+from runner.jobs.triage.transcript import Ended, Known, mappings, names, number, section
 from runner.judgment import Status
 from runner.reference.load import RANDOM_INPUTS
 from runner.report.summary import Checks, Seconds, Summary
@@ -102,7 +102,7 @@ def combined(
                     "folder": one.folder,
                     "why": one.why,
                     "status": one.status,
-                    "answer": known.count(one.name) if one.name in CHECKED else known.said(one.name),
+                    "answer": known.told(one.name),
                     "checks": one.checks,
                     "seconds": round(one.seconds, 3),
                 }

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from runner.candidate import Candidate, Variant
 from runner.engine.check_trials import Judge
@@ -145,7 +144,7 @@ class _Search:
         summary = job.summary(self.judge, ending, self.loaded, reliability)
         if ending.trial is not None:
             culprits = self.subject.names(ending.trial)
-            off = self._off_settings(healing[0]) if healing else {}
+            off = changes(self.subject.target, (self.subject.choices[number] for one in healing[:1] for number in one))
             passes = {
                 "asked": len(self.subject.choices),
                 "needed": list(culprits),
@@ -241,9 +240,6 @@ class _Search:
             find_min_good=False,
             hand_over=handed,
         )
-
-    def _off_settings(self, off: Trial) -> dict[str, Any]:
-        return changes(self.subject.target, (self.subject.choices[number] for number in off))
 
 
 class SameModel(HandOver):

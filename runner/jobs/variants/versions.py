@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -335,8 +336,10 @@ class _History:
 
 def _told(releases: dict[str, Any]) -> str:
     """Return the answer in a sentence."""
-    runs = [(word, [one["version"] for one in group]) for word, group in groupby(releases["asked"], _outcome)]
-    broken = ", ".join(_span(versions) for word, versions in runs if word == "broken")
+    runs = [
+        (word, [one["version"] for one in group]) for word, group in groupby(releases["asked"], itemgetter("outcome"))
+    ]
+    broken = ", ".join(" ... ".join(dict.fromkeys((one[0], one[-1]))) for word, one in runs if word == "broken")
     parts = [f"{releases['package']} is broken in {broken}"]
     good = [one for one in (releases["good_before"], releases["good_after"]) if one]
     parts.append(f"good: {' and '.join(good)}" if good else "no good release was found")
@@ -345,14 +348,6 @@ def _told(releases: dict[str, Any]) -> str:
     if releases["not_asked"]:
         parts.append(f"not asked: {listed(releases['not_asked'])}")
     return "; ".join(parts)
-
-
-def _outcome(one: dict[str, Any]) -> str:
-    return str(one["outcome"])
-
-
-def _span(versions: Sequence[str]) -> str:
-    return versions[0] if len(versions) == 1 else f"{versions[0]} ... {versions[-1]}"
 
 
 def word_of(verdict: Verdict) -> str:

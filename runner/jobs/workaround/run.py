@@ -1,7 +1,4 @@
-"""A run of strategy=workaround, with fresh inputs, and what each remedy costs.
-
-Runs `strategy=workaround`: tries remedies on the whole model, with fresh inputs too, and measures what they cost.
-"""
+"""Runs `strategy=workaround`: tries remedies on the whole model, with fresh inputs too, and measures what they cost."""
 
 from __future__ import annotations
 

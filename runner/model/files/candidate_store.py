@@ -1,7 +1,4 @@
-"""Writing candidate models, whole or beside the shared weights.
-
-Writing candidate models: small ones whole in their trial's folder, large ones beside the shared weights file.
-"""
+"""Writing candidate models: small ones whole in their trial's folder, large ones beside the shared weights file."""
 
 from __future__ import annotations
 
