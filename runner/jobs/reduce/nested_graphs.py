@@ -34,7 +34,7 @@ from runner.jobs.reduce.subgraph import Subgraph, same_in_all, samples_of
 from runner.journal.journal import context_digest
 from runner.judgment import SHOWN, CauseStatus
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import Cut, CutError, Expose, cut
+from runner.model.graph.cut import Cut, CutError, cut
 from runner.model.graph.graph_index import Graph, is_sparse_constant
 from runner.model.graph.identity_model import Form, control
 from runner.model.nested.bodies import Body, HoistError, Kind, bodies, is_constant
@@ -77,8 +77,8 @@ class BodySubject:
 
     ``descent``: the body hoisted, in its first iteration, with the values of its tensors; ``descent.above`` is the
     model. ``trips``: how many iterations the reference makes, for each sample (of a Loop; see ``trip_counts``): a
-    candidate in which the Loop's condition was cut makes as many. ``folder``: for values of our own. ``constant``:
-    whether data-independent values are written into candidates. ``origin``: the answer that the model was made from.
+    candidate in which the Loop's condition was cut makes as many. ``folder``: for values of our own. ``origin``: the
+    answer that the model was made from.
     ``emptied``: nothing is left of the body, and what it handed out is fed. Then the one element is the owner, which
     stays: a failure that stays too does not need this body, it is the owner's own or another body's. ``fed``: the
     check reads values.
@@ -88,8 +88,6 @@ class BodySubject:
     trips: tuple[int | None, ...]
     folder: Path
     closure: Closure = Closure.FREE
-    expose: Expose = "sinks"
-    constant: bool = True
     origin: str = ""
     emptied: bool = False
     fed: bool = True
@@ -121,8 +119,6 @@ class BodySubject:
             "body": self.descent.body.path,
             "trips": json.dumps(self.trips),
             "closure": self.closure.value,
-            "outputs": self.expose,
-            "constant": str(self.constant).lower(),
         }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
@@ -140,7 +136,7 @@ class BodySubject:
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
         keep = () if self.emptied else trial.elements
-        return cut_inside(self.inner, keep, self._knowledge, self.expose, emptied=self.emptied)
+        return cut_inside(self.inner, keep, self._knowledge, emptied=self.emptied)
 
     def kept(self, trial: Trial) -> Kept:
         """Return all nodes of the model around the body: they stay."""
@@ -191,7 +187,7 @@ class BodySubject:
         types = recorded_types(below)
         inner = {name: types[now[name]] for name in self.inner.outer if now.get(name) in types}
         fixed = {name for name in inner if now[name] in self.descent.level.graph.data_independent}
-        agreed = {name: same_in_all([sample.get(now[name]) for sample in below]) for name in fixed if self.constant}
+        agreed = {name: same_in_all([sample.get(now[name]) for sample in below]) for name in fixed}
         return Knowledge(
             self.level.all_types,
             inner,
