@@ -138,7 +138,6 @@ class RecordMode(str, Enum):
     all = "all"
     lazy = "lazy"
     off = "off"
-    ahead = "ahead"  # what `all` was called
 
 
 @settings
