@@ -108,9 +108,8 @@ def drop_engine(folder: Path) -> None:
 
 def remove_engine(place: Path, kept: ArtifactFolder) -> None:
     """Remove what was kept beside the candidate at ``place``. Raises OSError."""
-    stem = place.name.removesuffix(".txt").removesuffix(".onnx")
     for suffix in SUFFIXES.values():
-        beside = place.with_name(stem + suffix)
+        beside = place.with_name(_stem(place) + suffix)
         if beside.is_file():
             kept.remove(beside)
 
