@@ -205,7 +205,7 @@ def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
     if not ending.drift and before and after and before.kind != after.kind:
         said = f"the original's failure was {before.kind}, and the reduced model's is {after.kind}"
         if {before.kind, after.kind} == {"nan", "inf"}:
-            said += ": the two are followed as one failure, since nodes further on make a NaN of an Inf"
+            said += "; the Inf made here becomes the NaN further on, so both are followed as one failure"
         return (said,)
     return (ending.drift,) if ending.drift else ()
 

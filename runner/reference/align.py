@@ -5,10 +5,11 @@ structure in one case only: where it is that of a tensor further *down* in the p
 several of the parent's did (a folded normalization, a fused activation). A value from further *up* is that of a node
 that does nothing where it should do something, and so perhaps the bug itself.
 
-Structure: a node is known by its weights, by who reads what it makes, by its operator and the partners of what it reads
-where only one node is left that does this, and at last by its place in the sequence of operators, which counts only
-where a neighbor agrees. Downstream of a wrong node no value agrees, and structure alone decides. The order of nodes
-that nothing else tells apart says nothing: converters write such nodes in any order.
+Structure: a node is known by its weights, unless what it reads is another node's (the weights of two layers may be
+swapped); by who reads what it makes; by its operator and the partners of what it reads where only one node is left
+that does this; and at last by its place in the sequence of operators, which counts only where a neighbor agrees.
+Downstream of a wrong node no value agrees, and structure alone decides. The order of nodes that nothing else tells
+apart says nothing: converters write such nodes in any order.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -159,10 +161,12 @@ class Matching:
     loose: bool = False
     named: bool = True
     _anchored: dict[int, Node | None] = field(default_factory=dict)
+    _partner_for: dict[str, str] = field(default_factory=dict)
     _with_weights: dict[Hashable, Node | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._equal = EqualValues(self.parent)
+        self._partner_for |= {self.parent.root(one.tensor): self.child.root(name) for name, one in self.pairs.items()}
 
     def find(self) -> dict[str, Partner]:
         """Return the partners of the child's tensors: those there were, revised, and what can be concluded."""
@@ -329,6 +333,40 @@ class Matching:
         return self._equal.find_below(known, tensor, held, kind)
 
     def _anchor(self, node: Node) -> Node | None:
+        """Return the one node of the parent that has the weights of the child's; None: the graph speaks against it."""
+        found = self._with_the_weights(node)
+        if found is None or node.index in self._swapped or self._reads_elsewhere(node, found):
+            return None
+        return found
+
+    @cached_property
+    def _swapped(self) -> frozenset[int]:
+        """The nodes that depend on one another the other way round than the nodes of the parent with their weights."""
+        last: dict[str, tuple[Node, Node]] = {}
+        found: set[int] = set()
+        for node in self.child.graph.nodes:
+            partner = self._with_the_weights(node) if node.outputs else None
+            if partner is not None:
+                before, above = last.get(operator(node), (node, partner))
+                if (
+                    above.index > partner.index
+                    and self.child.depends(node.outputs[0], before.outputs[0])
+                    and self.parent.depends(above.outputs[0], partner.outputs[0])
+                ):
+                    found |= {node.index, before.index}
+                last[operator(node)] = node, partner
+        return frozenset(found)
+
+    def _reads_elsewhere(self, node: Node, partner: Node) -> bool:
+        """Whether what one of two nodes reads belongs to another node of that operator: the weight may be the bug."""
+        mine, theirs = self.child.reads(node), self.parent.reads(partner)
+        known = (seen for name in mine if (seen := self._seen(name)) and seen not in theirs)
+        if any(_is_read(self.parent, seen, node, partner) for seen in known):
+            return True
+        wanted = (one for name in theirs if (one := self._partner_for.get(name)) and one not in mine)
+        return any(self._seen(one) in theirs and _is_read(self.child, one, node, node) for one in wanted)
+
+    def _with_the_weights(self, node: Node) -> Node | None:
         if node.index not in self._anchored:
             mine = self.child.weights_of(node)
             key = (node.domain, node.op_type, *(one.content for one in mine))
@@ -381,6 +419,7 @@ class Matching:
     def _pair(self, tensor: str, partner: str, how: How, *, reshaped: bool = False) -> None:
         if tensor not in self.alone:
             self.pairs[tensor] = Partner(partner, how, reshaped)
+            self._partner_for[self.parent.root(partner)] = self.child.root(tensor)
             self._equal.taken.add(partner)
 
     def _seen(self, tensor: str) -> str | None:
@@ -407,6 +446,12 @@ class Matching:
     def _fits_reshaped(self, tensor: str, partner: str) -> bool:
         mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)
         return bool(mine and theirs and mine.holds_as_many(theirs))
+
+
+def _is_read(one: FingerprintedGraph, tensor: str, node: Node, other: Node) -> bool:
+    """Whether a node with the operator of ``node`` reads a tensor, ``other`` aside."""
+    kinds = PRODUCTS if node.op_type in PRODUCTS else {node.op_type}
+    return any(reader.op_type in kinds and reader != other for reader, _ in one.readers.get(tensor, ()))
 
 
 def _token(one: FingerprintedGraph, node: Node, paired: Mapping[str, str]) -> Hashable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -195,3 +195,26 @@ def test_inputs_that_are_swapped_below_another_bug_are_not_told_by_their_place(t
     assert told["c_Sub"] == "p_Sub"
     assert {told.get(f"c_{one}", f"p_{one}") for one in ("Sigmoid", "Tanh")} == {"p_Sigmoid", "p_Tanh"}
     assert told.get("c_Tanh") != "p_Sigmoid"
+
+
+@pytest.mark.parametrize(
+    "order", [(1, 0, 2, 3), (2, 1, 0, 3), (0, 2, 1, 3), (0, 3, 2, 1), (1, 0, 3, 2), (0, 2, 2, 3), (0, 1, 1, 3)]
+)
+def test_layers_with_weights_of_others_are_told_by_what_they_read(order: tuple[int, ...], tmp_path: Path) -> None:
+    """A weight names its node only where the graph does not say that the node is another one."""
+
+    def made(names: str, order: Sequence[int]) -> ModelProto:
+        draw = np.random.default_rng(3)
+        weights = [draw.standard_normal((8, 8)).astype(np.float32) for _ in order]
+        nodes, at = [], "x"
+        for layer in range(len(order)):
+            nodes.append(helper.make_node("MatMul", [at, f"{names}_w{layer}"], [f"{names}_m{layer}"]))
+            nodes.append(helper.make_node("Tanh", [f"{names}_m{layer}"], [at := f"{names}_t{layer}"]))
+        held = [numpy_helper.from_array(weights[one], f"{names}_w{layer}") for layer, one in enumerate(order)]
+        ends = [helper.make_tensor_value_info(name, 1, [4, 8]) for name in ("x", at)]
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], held)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    elder = kin(made("p", range(4)), tmp_path)
+    told = matched(kin(made("c", order), tmp_path), elder)
+    assert told == {"x": "x", **{f"c_{kind}{layer}": f"p_{kind}{layer}" for kind in "mt" for layer in range(4)}}

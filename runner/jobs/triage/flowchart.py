@@ -297,7 +297,7 @@ def _versions(known: Known) -> tuple[bool, str]:
         return False, why
     if not here.releases:
         return False, (
-            "no other release is in the cache, and none is installed unasked: strategy.versions='>=1.18' says which"
+            "no other release was tried: none is in the cache; strategy.versions='>=1.18' installs and tries some"
         )
     return True, f"in which releases is it? ({here.releases}) Asked on {known.place_of_releases}"
 

@@ -54,6 +54,7 @@ def test_of_two_instances_the_stronger_is_named(tmp_path: Path, first: str) -> N
     assert held["good_inputs"]["measure"] > 50
 
 
+@pytest.mark.slow
 def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_path: Path) -> None:
     """Noise is answered first; the cause that is found then cannot be judged as handed over."""
     refusing = (
@@ -70,6 +71,7 @@ def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_p
     assert "could not be judged when checked again" in run.screen[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", sample([13, 14], 2))
 def test_an_output_that_identity_does_not_take(tmp_path: Path, opset: int) -> None:
     """Before opset 14 none hands on a sequence: such an output, right in any case, is left out."""
@@ -117,6 +119,7 @@ def test_what_was_not_ruled_out_is_not_called_so() -> None:
     assert roles("proven", *others)[:2] == ["not the cause", "an instance of the pattern of the cause"]
 
 
+@pytest.mark.slow
 def test_a_person_who_takes_back_what_cannot_be_taken_back_is_asked_again(tmp_path: Path) -> None:
     keyboard, screen = pty.openpty()
     given = (pair(tmp_path, BESIDE, ["z"], ROUNDED)[0], "checker=interactive")
