@@ -273,9 +273,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, f
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
     """Return what every tensor holds when the target runs the whole model with all of them as outputs."""
-    inputs = [
-        {name: sample[name] for name in loaded.graph.inputs if name in sample} for sample in loaded.recorded.values
-    ]
+    inputs = [Sample.of(one, loaded.graph.inputs).feeds for one in loaded.recorded.values]
     shutil.rmtree(folder / "target", ignore_errors=True)
     # nobody reads these values, but whether they are finite
     limits = replace(recording_limits(settings.cut, folder), disk=0, lazy=True)

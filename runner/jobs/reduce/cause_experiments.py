@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto, helper
@@ -28,7 +27,6 @@ from runner.jobs.reduce.subgraph import SameNodes, Subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, got_further, measured, milder
 from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer
-from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import read, write
 from runner.text import counted
 from runner.verdict import Verdict
@@ -41,48 +39,6 @@ REACHED = "the budget was reached"
 USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
 
 
-class WholeModel(Protocol):
-    """The model whose failure is studied, and what may be asked about it.
-
-    ``space``: its nodes. ``whole``: what it does as it is. ``compares``: it is judged by the values of its outputs, and
-    by nothing else. ``about_values``: the failure is one of values, no crash and no error.
-    """
-
-    graph: Graph
-    space: Space
-    whole: Experiment
-    compares: bool
-    about_values: bool
-
-    @property
-    def scale(self) -> Scale:
-        """How its measures are read."""
-
-    def types(self) -> Mapping[str, TypeProto]:
-        """Return the types of its tensors, as far as they are known."""
-
-    def spent(self) -> bool:
-        """Whether the budget of the run is."""
-
-    def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
-        """Make experiments at once, where that is possible: nodes that stay as they are, and a label."""
-
-    def with_only(self, kept: Trial, label: str) -> Experiment | None:
-        """Check it with good values in place of what all other nodes give; None: the budget is spent."""
-
-    def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
-        """The same with fences around some parts, which no fusion crosses; None: the budget is spent."""
-
-    def looks_at_nodes(self, answer: Trial) -> bool:
-        """Whether its check may look for the nodes of an answer, and not at what they compute."""
-
-    def alone(self, kept: Trial) -> bool:
-        """Whether a part of it, cut out and fed good values, fails by itself."""
-
-    def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
-        """Look for an answer among some elements; return it, and how many of ``most`` questions that took."""
-
-
 @dataclass
 class Experiments:
     """Makes experiments, each a check of one model.
@@ -90,7 +46,7 @@ class Experiments:
     ``left``: questions that may still be asked. ``healed``: faults that are known, which have good outputs throughout.
     """
 
-    model: WholeModel
+    model: SessionModel
     left: int
     healed: frozenset[int] = frozenset()
 
@@ -337,7 +293,12 @@ def _beyond(model: ModelProto, samples: tuple[Sample, ...], folder: Path) -> tup
 
 @dataclass
 class SessionModel:
-    """``search``: for further answers, ``among`` some elements. ``found``: these answers, and how they were found."""
+    """The model whose failure is studied, and what may be asked about it.
+
+    ``search``: for further answers, ``among`` some elements. ``found``: these answers, and how they were found.
+    ``space``: its nodes. ``whole``: what it does as it is. ``compares``: it is judged by the values of its outputs, and
+    by nothing else. ``about_values``: the failure is one of values, no crash and no error.
+    """
 
     session: Session
     search: Callable[[Space], Step]
@@ -381,11 +342,11 @@ class SessionModel:
             )
 
     def with_only(self, kept: Trial, label: str) -> Experiment | None:
-        """Make an experiment; None: the budget was spent before it was sure."""
+        """Check it with good values in place of what all other nodes give; None: the budget was spent before that."""
         return self.asked(self._spliced, kept, label)
 
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
-        """Make one with fences around some parts; None: the budget was spent before it was sure."""
+        """The same with fences around some parts, which no fusion crosses."""
         judge = self.session.judge.stage("fenced", replace(self._splices, parts=tuple(parts)))
         return self.asked(judge, kept, label, "trust")
 
@@ -413,7 +374,7 @@ class SessionModel:
         return ruling is not None and ruling.answer is Answer.YES
 
     def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
-        """Search among some elements, if what is cut out of them fails."""
+        """Look for an answer among some elements; return it, and how many of ``most`` questions that took."""
         order = tuple(one for one in order if self.among is None or one in self.among)
         session, whole = self.session, Trial.of(order)
         if not whole:

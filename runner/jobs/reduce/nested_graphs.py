@@ -150,13 +150,8 @@ class BodySubject:
         on them, nothing is said.
         """
         changed = self._changed(made)
-        return tuple(
-            Sample(
-                {name: sample[name] for name in made.inputs if name in sample},
-                {name: sample[name] for name in made.outputs if name in sample and name not in changed},
-            )
-            for sample in self.values
-        )
+        known = [name for name in made.outputs if name not in changed]
+        return tuple(Sample.of(one, made.inputs, known) for one in self.values)
 
     @property
     def store(self) -> Store:
@@ -316,13 +311,7 @@ class Iterations:
             made = cut(graph, range(len(graph.nodes)), types=types, constants={})
         except (CutError, HoistError) as error:
             return Invalid(str(error))
-        samples = tuple(
-            Sample(
-                {name: one[name] for name in made.inputs if name in one},
-                {name: one[name] for name in made.outputs if name in one and name != COUNT},
-            )
-            for one in values
-        )
+        samples = tuple(Sample.of(one, made.inputs, (name for name in made.outputs if name != COUNT)) for one in values)
         path = self.level.store.write(made.model, folder)
         return Candidate(path, folder, trial, samples, nodes=self.names(trial), temporary=True)
 

@@ -24,7 +24,7 @@ from runner.engine.cause import Cause, Tested
 from runner.engine.search_run import Inquiry
 from runner.engine.session import HandedOver, Session
 from runner.engine.session_question import Standing
-from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, WholeModel, unless_fed
+from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, unless_fed
 from runner.journal.kept_files import failure_of
 from runner.judgment import SHARE, CauseStatus, Whose
 from runner.model.graph.cut import depends_on
@@ -193,7 +193,7 @@ class Prover:
     """
 
     def __init__(
-        self, model: WholeModel, answered: int, most: int | None = None, wrong: tuple[tuple[int, ...], ...] = ()
+        self, model: SessionModel, answered: int, most: int | None = None, wrong: tuple[tuple[int, ...], ...] = ()
     ) -> None:
         self._model, self._wrong = model, [frozenset(place) for place in wrong]
         halving = len(model.space.order).bit_length() + 1

@@ -181,13 +181,8 @@ class Subgraph:
     @property
     def whole_samples(self) -> tuple[Sample, ...]:
         """What the whole model is fed, and what its outputs should be, for each input sample."""
-        return tuple(
-            Sample(
-                {name: sample[name] for name in self.graph.inputs if name in sample},
-                {name: sample[name] for name in self.graph.outputs if name in sample and self.has_reference(name)},
-            )
-            for sample in self.recorded.values
-        )
+        known = list(filter(self.has_reference, self.graph.outputs))
+        return tuple(Sample.of(one, self.graph.inputs, known) for one in self.recorded.values)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be.
