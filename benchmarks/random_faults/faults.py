@@ -28,7 +28,8 @@ from onnx import checker
 
 from benchmarks.random_faults.graphs import RandomModel, UnfitError, random_model
 from benchmarks.random_faults.target import TOLERANCE, Rules, Target, Wrong, fused
-from runner.model.graph.cut import ancestors, depends_on
+from runner.model.graph.cut import depends_on
+from runner.model.graph.graph_index import needed
 
 LOUD, QUIET = 2.0, 0.5
 """The error at the model's outputs, in tolerances: of the fault alone at least, of the noise alone at most."""
@@ -317,7 +318,7 @@ _PLANTED = {Kind.KERNEL: _kernel, Kind.FUSION: _fusion, Kind.FAR: _far}
 def _noise(random: Random, target: Target, planted: frozenset[int]) -> dict[str, Wrong]:
     """Nodes that are over the tolerance on their own tensor, and all together below it at the model's outputs."""
     graph = target.graph
-    above, below = ancestors(graph, planted), depends_on(graph, planted) - planted
+    above, below = needed(graph, planted) - planted, depends_on(graph, planted) - planted
     beside = set(range(len(graph.nodes))) - above - below - planted
     where = random.choice([above, below, beside, above | below | beside])
     possible = [index for index in _candidates(target) if index in where]

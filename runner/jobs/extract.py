@@ -61,7 +61,7 @@ def between(graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> Tria
             if name not in tensors:
                 raise UsageError(f"strategy.{key}={name}: the model has no such tensor{_near(name, tensors)}")
     makers = {graph.producers[name] for name in outputs or graph.outputs if name in graph.producers}
-    before = needed(graph, makers, range(len(graph.nodes))) | makers
+    before = needed(graph, makers) | makers
     after = depends_on(graph, [at for name in inputs for at in graph.readers.get(name, ())]) if inputs else before
     if not before & after:
         raise UsageError(f"no node lies between strategy.inputs={list(inputs)} and strategy.outputs={list(outputs)}")

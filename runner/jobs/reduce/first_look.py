@@ -266,7 +266,7 @@ class FirstLook:
         if cause is None or cause.status not in (CauseStatus.PROVEN, CauseStatus.JOINT):
             return ()
         known = {index for one in cause.answers for nodes in (one.answer.elements, *one.instances) for index in nodes}
-        hidden = needed(subject.graph, known, range(len(subject.graph.nodes)))
+        hidden = needed(subject.graph, known)
         others = [nodes[-1] for nodes in self.wrong if known.isdisjoint(nodes) and hidden.intersection(nodes[-1:])]
         if not others:
             return ()
