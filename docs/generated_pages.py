@@ -1,4 +1,4 @@
-"""Pages that are made while the site is built: keys, result.json, changes; lists of decisions; links that leave docs/."""
+"""Pages made while the site is built: keys, result.json, changes, lists of decisions; links that leave docs/."""
 
 from __future__ import annotations
 

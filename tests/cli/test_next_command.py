@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.chain_models import chain
 from runner.cli.next_command import next_command
+from runner.report.summary import summary_of
 from tests.fork_server import run_forked
 from tests.harness import ROOT, Run, by_command, check_script, winnow
 from tests.jobs.optimizer_defect import defective, loads
@@ -61,7 +62,7 @@ def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Pa
     told = {"status": "could_not_judge", "strategy": "passes", "checker": "runs", "signature": {"stage": "load"}}
     flaky = {"reliability": {"whole_model": {"failed": 3, "of": 20}}}
     for more, words in (({}, "strategy=reduce"), (flaky, "strategy=repeat"), ({"checker": "command"}, "")):
-        typed, _ = next_command({**told, **more}, tmp_path, ["winnow"])
+        typed, _ = next_command(summary_of({**told, **more}), tmp_path, ["winnow"])
         assert words in typed and bool(typed) is bool(words), typed
 
 
