@@ -51,7 +51,8 @@ from runner.jobs.reduce.prove_cause import Prover
 from runner.jobs.reduce.refinements import hidden_by
 from runner.jobs.reduce.run import first_end
 from runner.judgment import ERROR, TOLERANCES, CauseStatus, Experiment, Scale
-from runner.model.graph.cut import ancestors, depends_on
+from runner.model.graph.cut import depends_on
+from runner.model.graph.graph_index import needed
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.strategy import ReduceSettings
 from runner.verdict import Signature
@@ -348,7 +349,7 @@ _PLANTED = {Kind.KERNEL: _kernel, Kind.FUSION: _fusion, Kind.FAR: _far}
 def _noise(random: Random, target: Target, planted: frozenset[int]) -> dict[str, Wrong]:
     """Nodes that are over the tolerance on their own tensor, and all together below it at the model's outputs."""
     graph = target.graph
-    above, below = ancestors(graph, planted), depends_on(graph, planted) - planted
+    above, below = needed(graph, planted) - planted, depends_on(graph, planted) - planted
     beside = set(range(len(graph.nodes))) - above - below - planted
     where = random.choice([above, below, beside, above | below | beside])
     possible = [index for index in _candidates(target) if index in where]

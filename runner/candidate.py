@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -100,6 +100,12 @@ class Sample:
     feeds: Mapping[str, TensorFile]
     expected: Mapping[str, TensorFile] = field(default_factory=dict)
     reference: Mapping[str, TensorFile] = field(default_factory=dict)
+
+    @staticmethod
+    def of(values: Mapping[str, TensorFile], inputs: Iterable[str], outputs: Iterable[str] = ()) -> Sample:
+        """Return what of recorded values a model is fed, and what its outputs should be, as far as that is known."""
+        feeds, expected = ({name: values[name] for name in names if name in values} for names in (inputs, outputs))
+        return Sample(feeds, expected)
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ def recording_limits(cut: CutSettings, folder: Path, *, hold: bool = False) -> R
     quarter = min([machine.free_mb() * 2**18, *own])
     if memory is None:
         memory = int(min(quarter, MEMORY))
-    if cut.record in (RecordMode.all, RecordMode.ahead):
+    if cut.record is RecordMode.all:
         return RecordingLimits(memory)
     free = shutil.disk_usage(folder).free // 2 if disk is None else disk
     lazy = cut.record is RecordMode.lazy

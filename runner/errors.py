@@ -1,7 +1,4 @@
-"""Errors: of a run, with a message and an exit code; and of a model file that cannot be used.
-
-Errors that end a run with a message for the user and a documented exit code.
-"""
+"""Errors: of a run, with a message and an exit code; and of a model file that cannot be used."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Texts of messages: names, numbers and lines from anywhere, and how the user started Winnow.
-
-A few names of many, numbers of things, and texts from anywhere on one line, for messages.
-"""
+"""Texts of messages: names, numbers and lines from anywhere, and how the user started Winnow."""
 
 from __future__ import annotations
 

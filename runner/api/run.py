@@ -1,7 +1,4 @@
-"""What a program can ask, what each question takes, and its run.
-
-What a program can ask: a function for each strategy, all with the same arguments.
-"""
+"""What a program can ask, what each question takes, and its run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""ONNX Runtime: running models, plugin providers, optimizers by name, load levels, schemas of its own operators.
-
-ONNX Runtime, with any installed provider.
-"""
+"""ONNX Runtime: running models, plugin providers, optimizers by name, load levels, schemas of its own operators."""
 
 # ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113
 # ruff: noqa: UP006, UP035, PLC0415, PTH123

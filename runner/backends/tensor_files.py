@@ -1,7 +1,5 @@
 """Values in files without protobuf: tensors, sequences, optionals and maps, and what a value is made of.
 
-Tensors in files: a serialized ``onnx.TensorProto`` each, read and written without protobuf.
-
 So a tensor of several GiB needs no second copy, and an older onnx package does not have to know a newer element type.
 The field numbers are those of ``onnx.proto``.
 """

@@ -143,7 +143,7 @@ def _of_output(name: str, rules: Rules, samples: Sequence[Sample]) -> Iterator[C
     if any(file.structure is not None for file in files):
         return
     # a file is mapped when it is looked at: each map keeps a file handle
-    arrays = (array for array in map(recorded.mapped, files) if _computes(array))
+    arrays = (one for one in map(recorded.mapped, files) if one.dtype.kind == "f" or one.dtype.name == "bfloat16")
     sizes = ((_largest(array), array) for array in arrays)
     largest, worst = max(sizes, key=lambda one: one[0], default=(0.0, None))
     if worst is None or not largest:
@@ -264,10 +264,6 @@ def _real(array: Array) -> Array:
         rows = array.reshape(-1, columns)[: max(_ROWS, _MOST_ELEMENTS // columns)]
         array = rows if array.ndim > 1 else rows.reshape(-1)
     return array.astype(np.float64)
-
-
-def _computes(array: Array) -> bool:
-    return bool(array.dtype.kind == "f" or array.dtype.name == "bfloat16")
 
 
 def _largest(array: Array) -> float:

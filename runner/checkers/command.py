@@ -1,7 +1,4 @@
-"""A command of the user's judges: what it is asked, and its runs.
-
-A command of the user's judges: its exit code and what it prints.
-"""
+"""A command of the user's judges: what it is asked, and its runs."""
 
 from __future__ import annotations
 

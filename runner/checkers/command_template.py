@@ -1,7 +1,4 @@
-"""The user's command with its placeholders, and the modules that its script imports.
-
-The user's command: placeholders (`{model}`, `{inputs}` ...) and the environment variables of the same meaning.
-"""
+"""The user's command with its placeholders, and the modules that its script imports."""
 
 from __future__ import annotations
 

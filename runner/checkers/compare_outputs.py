@@ -1,7 +1,4 @@
-"""The compare stage of a check, and its table of tensors.
-
-The compare stage: the target's outputs against the expected ones, output by output.
-"""
+"""The compare stage of a check, and its table of tensors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Recorded values compared: tensor by tensor, with statistics, and which outputs show nothing or are not finite.
-
-The comparison of recorded values of any kind: what is no tensor is compared tensor by tensor.
-"""
+"""Recorded values compared: tensor by tensor, with statistics, and which outputs show nothing or are not finite."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a command's exit code and output mean: exit rules, exceptions and tracebacks in what it prints.
-
-What a command's exit code and output mean: a pure function of both and of the user's lists.
-"""
+"""What a command's exit code and output mean: exit rules, exceptions and tracebacks in what it prints."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """A failure in one line and one number: its text, its measure, and the drop of a user's own number.
 
-The detail of a signature: one line of a failure's text without what changes from candidate to candidate.
-
 Names, numbers, paths and addresses change while a model shrinks, so they go; what is left is a hint for a person,
 never a criterion (an error message may blame another node after the next cut and still be the same failure).
 """

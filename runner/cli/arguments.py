@@ -1,7 +1,5 @@
 """The command line: what a user may type beyond Hydra's grammar, and the words that name a strategy and its files.
 
-What a user may type beyond Hydra's own grammar, rewritten into it.
-
 - Words without a key are a strategy, models, results or a YAML file, which becomes the primary config (`verbs`).
 - A value of a path key that names an existing file means this file, whatever characters are in its name; one that no
   grammar can read means itself too, so that the error is about a missing file and not about a bracket.

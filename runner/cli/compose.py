@@ -1,7 +1,4 @@
-"""Composing the configuration: Hydra's loader, a user's own file, and the settings that come of both.
-
-From the composed configuration of a run to plain settings.
-"""
+"""Composing the configuration: Hydra's loader, a user's own file, and the settings that come of both."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class RunAgain:
         launcher = {key: one for key, one in sections["launcher"].items() if not str(key).startswith("_")}
         content["hydra"] = {"launcher": launcher, "sweep": {"subdir": sections["sweep"].get("subdir", "0")}}
         options, given = _typed(["--multirun", *self.changes])
-        given = [_from_here(word) if here else word for word in given]
+        given = [from_here(word) if here else word for word in given]
         changed = {_key(word) for word in given}
         typed = sections["overrides"].get("task")
         words = [f"{key}={value}" for key, value in _mapping(sections["sweeper"], "params").items()]
@@ -174,11 +174,6 @@ def _stood_in(file: Path) -> Path:
 
 def _key(word: str) -> str:
     return word.partition("=")[0].lstrip("+~")
-
-
-def _from_here(word: str) -> str:
-
-    return from_here(word)
 
 
 def _checked(word: str, file: Path) -> str:

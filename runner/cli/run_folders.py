@@ -175,8 +175,8 @@ def check_resumed(resume: str) -> None:
     folder = Path(resume).expanduser()
     if folder.is_dir() and run_folder.read(folder) is None:
         raise UsageError(
-            f"resume={resume}: this is no folder of a run: it has no {run_folder.NAME} (runs of Winnow's earlier "
-            f"versions have none either). To use verdicts that lie there: journal.reuse=[{resume}], in a new run"
+            f"resume={resume}: this is no folder of a run: it has no {run_folder.NAME}. To use verdicts that lie "
+            f"there: journal.reuse=[{resume}], in a new run"
         )
 
 

@@ -1,11 +1,8 @@
-"""A run of strategy=extract: which nodes a user means, cut out and handed over.
-
-Runs `strategy=extract`: cuts out what the user names, checks it, and hands it over with recorded values.
-"""
+"""Runs `strategy=extract`: cuts out what the user names, checks it, and hands it over with recorded values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -24,8 +21,8 @@ from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.summary import answered, files_of
 from runner.jobs.summary import described
 from runner.judgment import Status
-from runner.model.graph.cut import CutError
-from runner.model.graph.graph_index import Graph
+from runner.model.graph.cut import CutError, depends_on
+from runner.model.graph.graph_index import Graph, needed
 from runner.reference.load import Loaded
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
@@ -64,36 +61,12 @@ def between(graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> Tria
         for name in names:
             if name not in tensors:
                 raise UsageError(f"strategy.{key}={name}: the model has no such tensor{_near(name, tensors)}")
-    before = _reached(_producers(graph, outputs or graph.outputs), lambda at: graph.parents[at])
-    children = _children(graph.parents)
-    readers = [at for name in inputs for at in graph.readers.get(name, ())]
-    after = _reached(readers, lambda at: children[at]) if inputs else before
+    makers = {graph.producers[name] for name in outputs or graph.outputs if name in graph.producers}
+    before = needed(graph, makers) | makers
+    after = depends_on(graph, [at for name in inputs for at in graph.readers.get(name, ())]) if inputs else before
     if not before & after:
         raise UsageError(f"no node lies between strategy.inputs={list(inputs)} and strategy.outputs={list(outputs)}")
     return Trial.of(before & after)
-
-
-def _producers(graph: Graph, names: Iterable[str]) -> list[int]:
-    return [graph.producers[name] for name in names if name in graph.producers]
-
-
-def _children(parents: Sequence[Sequence[int]]) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in parents]
-    for child, above in enumerate(parents):
-        for parent in above:
-            found[parent].append(child)
-    return found
-
-
-def _reached(start: Iterable[int], edges: Callable[[int], Iterable[int]]) -> set[int]:
-    seen = set(start)
-    stack = list(seen)
-    while stack:
-        for other in edges(stack.pop()):
-            if other not in seen:
-                seen.add(other)
-                stack.append(other)
-    return seen
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -1,7 +1,4 @@
-"""A run of strategy=inspect, and what of a model the installed runtime does not know.
-
-Runs `strategy=inspect`: says what a model or an engine is made of; nothing is checked, and nothing is run.
-"""
+"""Runs `strategy=inspect`: says what a model or an engine is made of; nothing is checked, and nothing is run."""
 
 from __future__ import annotations
 
@@ -62,8 +59,7 @@ def limits_of_runtime(
         loads = pool.call("loads", args, python=target.python, timeout=settings.workers.timeout)
         schemas = pool.call("contrib_schemas", {"model": str(strange)}, python=target.python)
     if loads.value is None:
-        why = loads.failure.message if loads.failure else loads.death
-        return [], [f"whether the runtime knows the opsets was not asked: {why}"]
+        return [], [f"whether the runtime knows the opsets was not asked: {loads.why}"]
     refused = one_line(_WHERE.sub("", loads.value["levels"].get("disable", "")))
     stated = {**inspection["opsets"], "IR version": inspection["ir_version"]}
     imports = [f"{name} {version}" for name, version in stated.items()]
@@ -160,6 +156,5 @@ def _value(settings: Settings, pool: Pool, op: str, args: Mapping[str, Any], pat
     except NoGpuError as error:
         raise UsageError(f"model={settings.model}: TensorRT reads an engine on a GPU only. {error}") from None
     if reply.value is None:
-        said = reply.failure.message if reply.failure else "no answer"
-        raise UsageError(f"model={settings.model}: {said}")
+        raise UsageError(f"model={settings.model}: {reply.why}")
     return dict(reply.value)

@@ -379,17 +379,12 @@ def _epsilons(model: ModelProto) -> Concern:
 def _of_graphs(model: ModelProto) -> Iterator[Concern]:
     unused, unread = [], []
     for graph in graphs_of(model):
-        read = _read_in(graph)
+        read = {name for node in graph.node for name in scopes.reads(node)} | {one.name for one in graph.output}
         held = [*(one.name for one in graph.initializer), *(one.values.name for one in graph.sparse_initializer)]
         unused += [name for name in held if name not in read]
         unread += [called(node) for node in graph.node if node.output and not read.intersection(node.output)]
     yield Concern("unused weights", "nothing reads them", unused)
     yield Concern("unread nodes", "nothing reads their outputs: runtimes leave them out", unread)
-
-
-def _read_in(graph: GraphProto) -> set[str]:
-    """Return what is read in a graph, or is its output."""
-    return {name for node in graph.node for name in scopes.reads(node)} | {one.name for one in graph.output}
 
 
 def _of_nodes(model: ModelProto) -> Iterator[Concern]:

@@ -1,7 +1,4 @@
-"""A run of strategy=repeat: the same check again and again, with statistics.
-
-A repeat: the same check again and again, with statistics.
-"""
+"""A run of strategy=repeat: the same check again and again, with statistics."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The account of a run, from recorded verdicts, and how many checks it will make.
-
-The account of a run: what was found, and what it cost, from recorded verdicts alone.
-"""
+"""The account of a run: what was found, and what it cost, from recorded verdicts alone."""
 
 from __future__ import annotations
 

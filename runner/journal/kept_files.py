@@ -1,7 +1,5 @@
 """What is kept of each iteration: models, engines, logs and given values, in folders of outcomes and in an index.
 
-The sorting policy: what of each iteration is kept, in good/, bad/, different/ and unresolved/.
-
 Sorting is a service to a person who looks at the files later. Nothing that goes wrong with it ends a run: a line in the
 log says so and the search goes on.
 """
@@ -110,9 +108,8 @@ def drop_engine(folder: Path) -> None:
 
 def remove_engine(place: Path, kept: ArtifactFolder) -> None:
     """Remove what was kept beside the candidate at ``place``. Raises OSError."""
-    stem = place.name.removesuffix(".txt").removesuffix(".onnx")
     for suffix in SUFFIXES.values():
-        beside = place.with_name(stem + suffix)
+        beside = place.with_name(_stem(place) + suffix)
         if beside.is_file():
             kept.remove(beside)
 

@@ -1,6 +1,4 @@
-"""Which tensor of the parent each tensor of a child is: by sequences, and by what a quantizer leaves.
-
-Which tensor of the parent each tensor of a converted, simplified, fused or quantized child is.
+"""Which tensor of the parent each tensor of a converted, simplified, fused or quantized child is.
 
 Evidence, strongest first: the user's map, equal names, equal values, structure. A value decides against a name or the
 structure in one case only: where it is that of a tensor further *down* in the parent. Then the child's node does what

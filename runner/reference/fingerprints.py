@@ -1,7 +1,4 @@
-"""Fingerprints of tensors, and an index of them.
-
-Fingerprints of tensors: a few elements at places that depend on the size alone, enough to know a tensor again.
-"""
+"""Fingerprints of tensors: a few elements at places that depend on the size alone, enough to know a tensor again."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A converted child and its parent: the user's map, good values by teacher forcing.
-
-A converted child and its parent: what the child's tensors should hold, as the parent tells.
+"""A converted child and its parent: what the child's tensors should hold, as the parent tells.
 
 The parent and the child run once each, partners are looked for, and then every node of the child runs on good values
 (see ``teacher_forcing``): where its value tells of another partner, that one is taken, and they run again. A tensor

@@ -1,7 +1,4 @@
-"""From a model file to all that cutting it needs: sanitized or not, with inputs as its profiles move.
-
-From a model file to everything that cutting it needs: weights stored once, graph, inputs, recorded values, types.
-"""
+"""From a model file to all that cutting it needs: sanitized or not, with inputs as its profiles move."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.inputs import InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference
 from runner.text import listed, program_name
-from runner.workers.pool import Pool, operate
+from runner.workers.pool import Pool, limited, operate
 
 if TYPE_CHECKING:
     from runner.reference.parent import Inherited
@@ -276,9 +273,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, f
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
     """Return what every tensor holds when the target runs the whole model with all of them as outputs."""
-    inputs = [
-        {name: sample[name] for name in loaded.graph.inputs if name in sample} for sample in loaded.recorded.values
-    ]
+    inputs = [Sample.of(one, loaded.graph.inputs).feeds for one in loaded.recorded.values]
     shutil.rmtree(folder / "target", ignore_errors=True)
     # nobody reads these values, but whether they are finite
     limits = replace(recording_limits(settings.cut, folder), disk=0, lazy=True)
@@ -384,15 +379,11 @@ def inferred_types(
     if mode is ShapeInference.off or not tensors - known:
         return {}
     out = store.folder / "inferred.onnx"
-    reply = pool.call(
-        "infer_shapes",
-        {"model": str(store.structure), "mode": mode.value, "shapes": dict(settings.inputs.shapes), "out": str(out)},
-        timeout=settings.workers.timeout,
-        memory_mb=settings.workers.memory_mb,
-    )
+    shapes = dict(settings.inputs.shapes)
+    args = {"model": str(store.structure), "mode": mode.value, "shapes": shapes, "out": str(out)}
+    reply = limited(pool, settings, "infer_shapes", args)
     if reply.value is None:
-        why = reply.failure.message if reply.failure else reply.death
-        warnings.append(f"cut.shapes={mode.value} failed: {why}")
+        warnings.append(f"cut.shapes={mode.value} failed: {reply.why}")
         return {}
     if reply.value["warning"]:
         warnings.append(reply.value["warning"])

@@ -43,7 +43,7 @@ def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -
     if reply.failure and reply.failure.type == NoRoomForWeights.__name__:
         raise room.none(reply.failure.message)
     room.confirm()
-    raise UsageError(f"{key}={path}: {reply.failure.message if reply.failure else 'no answer'}")
+    raise UsageError(f"{key}={path}: {reply.why}")
 
 
 def recorder(
@@ -102,7 +102,7 @@ def outputs_of(
     lease = lease_of(args["backend"], pool, backend.python)
     reply = operate(pool, settings, "run", args, "the reference's run of it", python=backend.python, lease=lease)
     if reply.value is None:
-        raise UsageError(f"the reference cannot run it: {reply.failure.message if reply.failure else 'no answer'}")
+        raise UsageError(f"the reference cannot run it: {reply.why}")
     return [{name: TensorFile.from_json(one) for name, one in sample.items()} for sample in reply.value["samples"]]
 
 

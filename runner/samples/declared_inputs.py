@@ -1,7 +1,4 @@
-"""What a model declares about its inputs, how values are made to fit, and the choices of inputs=.
-
-What a model declares about its inputs, and whether a value fits.
-"""
+"""What a model declares about its inputs, how values are made to fit, and the choices of inputs=."""
 
 from __future__ import annotations
 

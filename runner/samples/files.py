@@ -1,6 +1,4 @@
-"""Values from files, and arrays in npy and npz files that may say anything.
-
-Values from files: npz, npy, ONNX `test_data_set` folders, folders of these. Nothing is unpickled.
+"""Values from files: npz, npy, ONNX `test_data_set` folders, folders of these. Nothing is unpickled.
 
 Values of the model's inputs, and expected ones of its outputs: both are written in the same ways.
 """

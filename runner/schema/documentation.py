@@ -197,7 +197,7 @@ def _key(name: str, option: str, item: Field[Any], hint: Any, file: CommentedFil
     default = item.default_factory() if item.default_factory is not MISSING else item.default
     kinds = [one for one in (hint, *get_args(hint)) if isinstance(one, type) and issubclass(one, Enum)]
     text = file.comments.get(item.name, "")
-    # not those of earlier versions, which no comment tells
+    # not those that make no sense for this key, which no comment tells
     choices = tuple(str(one.value) for one in (kinds[0] if kinds else ()) if not text or _says(text, str(one.value)))
     return Key(
         name,

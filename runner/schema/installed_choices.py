@@ -8,13 +8,11 @@ YAML of a choice lies in the folder ``conf`` of the package (docs/extend.md). A 
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +28,6 @@ from strategies import registry
 from strategies.search import Procedure
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
     from importlib.resources.abc import Traversable
 
 
@@ -84,10 +81,6 @@ class Added:
 def added() -> Added:
     """Load what installed packages add; what cannot be loaded is noted, for whoever asks for it."""
     found = Added()
-    if not _may_add():
-        return found
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it takes a while to load, see `_may_add`
-
     every = entry_points()  # once: it reads what all installed packages say
     for door, (groups, base) in _DOORS.items():
         entries = every.select(group=door)
@@ -103,34 +96,6 @@ def added() -> Added:
                 why += f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
             found.broken.update({(group, entry.name): why for group in groups})
     return found
-
-
-def _may_add() -> bool:
-    """Whether some installed package may add a choice.
-
-    The library that knows takes as long to load as all our settings, and few users have such a package: what lies in
-    the folders of the path is looked through for the name of a door; where a package may lie elsewhere, that counts.
-    """
-    if any(hasattr(finder, "find_distributions") for finder in sys.meta_path if finder is not PathFinder):
-        return True
-    for folder in sys.path:
-        try:
-            listed = os.listdir(folder or os.curdir)  # noqa: PTH208 - a Path for each would take longer than the rest
-        except NotADirectoryError:
-            return True  # an archive
-        except OSError:
-            continue
-        for name in listed:
-            if name.lower().endswith((".dist-info", "egg-info")) and _names_door(Path(folder, name)):
-                return True
-    return False
-
-
-def _names_door(installed: Path) -> bool:
-    try:
-        return b"winnow." in (installed / "entry_points.txt").read_bytes()
-    except OSError:
-        return False
 
 
 def _package(entry: EntryPoint) -> str:

@@ -1,7 +1,4 @@
-"""The whole configuration of a run, and settings of its smaller groups.
-
-The whole configuration of a run.
-"""
+"""The whole configuration of a run, and settings of its smaller groups."""
 
 from __future__ import annotations
 
@@ -141,7 +138,6 @@ class RecordMode(str, Enum):
     all = "all"
     lazy = "lazy"
     off = "off"
-    ahead = "ahead"  # what `all` was called
 
 
 @settings

@@ -1,7 +1,5 @@
 """How a setting is declared, once, and what values it takes, in words.
 
-How a setting is declared, once: its default, its limits, what its path is for, whether a verdict depends on it.
-
 What it means to a user is said beside its key in `conf/`, which names every key of every class.
 A settings class is a frozen dataclass that OmegaConf accepts as a schema. Whatever has to know which settings are
 paths, which of them are read, or what belongs into the context of a journal asks here.
@@ -28,47 +26,28 @@ else:
 _T = TypeVar("_T")
 
 
-class _Settings:
-    """The methods that all settings classes have; a class is given them by `settings` and not derived from this."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        """Take the value of each field once, from `__init__`."""
-        if name in vars(self) or name not in {item.name for item in fields(self)}:  # type: ignore[arg-type]
-            raise FrozenInstanceError(f"cannot assign to field {name!r}")
-        object.__setattr__(self, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-    def __eq__(self, other: object) -> bool:
-        return _values(self) == _values(other) if type(other) is type(self) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(_values(self).values()))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__qualname__}({', '.join(f'{name}={value!r}' for name, value in _values(self).items())})"
+def _set(self: Any, name: str, value: object) -> None:
+    """Take the value of each field once, from `__init__`."""
+    if name in vars(self) or name not in {item.name for item in fields(self)}:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
 
 
-def _values(section: Any) -> dict[str, Any]:
-    return {item.name: getattr(section, item.name) for item in fields(section)}
-
-
-_METHODS = ("__setattr__", "__delattr__", "__eq__", "__hash__", "__repr__")
+def _delete(_self: Any, name: str) -> None:
+    raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings(cls: type[_T]) -> type[_T]:
     """Make ``cls`` a keyword-only dataclass whose instances stay as they are made.
 
-    `dataclass(frozen=True)` compiles six methods for each of some forty classes, which takes longer than anything else
-    before a run's first check but loading Hydra; here it compiles `__init__` alone. To OmegaConf these classes are not
-    frozen: the config of one that is would be read-only, so that no YAML could be merged into it.
+    To OmegaConf these classes are not frozen: the config of one that is would be read-only, so that no YAML could be
+    merged into it.
     """
-    for name in _METHODS:
-        if name not in vars(cls):
-            setattr(cls, name, vars(_Settings)[name])
-    return dataclass(kw_only=True, eq=False, repr=False)(cls)
+    made = dataclass(kw_only=True, unsafe_hash=True)(cls)
+    for name, method in (("__setattr__", _set), ("__delattr__", _delete)):
+        setattr(made, name, method)
+    return made
 
 
 class PathUse(Flag):

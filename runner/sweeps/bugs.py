@@ -1,7 +1,4 @@
-"""A run of strategy=bugs: failures grouped by what heals them.
-
-Runs `strategy=bugs`: failures that still stand, grouped by what heals them, in bugs.md.
-"""
+"""Runs `strategy=bugs`: failures that still stand, grouped by what heals them, in bugs.md."""
 
 from __future__ import annotations
 

@@ -43,6 +43,7 @@ _SCRIPTS = (".py", ".sh")
 _ABOUT_OTHERS = ("recheck", "bugs")
 #: strategies whose failures need more than a model: engines, other precisions, other releases, many runs
 _OTHERS = ("precision", "tactic", "repeat", "versions")
+_KEY = "strategy.results"
 _DATA_SETS = "test_data_set_[0-9]*"
 
 
@@ -102,7 +103,7 @@ class KeptResult:
     def _check_values(self, there: int, were: object) -> None:
         """Raise UsageError where values that were kept are gone: with others the failure may not show.
 
-        ``were``: how many sets there were, if the replay says so; an earlier version's does not.
+        ``were``: how many sets there were, if the replay says so; anybody may have written it.
         """
         if not self.alone:
             return
@@ -132,13 +133,13 @@ class KeptResult:
         raise UsageError(f"its check names {word}, which is not there. Put it beside {self.replay}, under this name")
 
 
-def folders(named: Sequence[str], key: str = "strategy.results") -> list[Path]:
+def folders(named: Sequence[str]) -> list[Path]:
     """Return the result folders that folders, replay files and patterns name, each once, in order.
 
     A folder that is none stands for those in it. Raises UsageError for a name that leads to none.
     """
     if not named:
-        raise UsageError(f"{key}=: which kept results? Give their folders: {key}=[bugs/1, bugs/2] or '[bugs/*]'")
+        raise UsageError(f"{_KEY}=: which kept results? Give their folders: {_KEY}=[bugs/1, bugs/2] or '[bugs/*]'")
     found: dict[Path, None] = {}
     for name in named:
         pattern = has_magic(name) and not Path(name).exists()
@@ -146,12 +147,12 @@ def folders(named: Sequence[str], key: str = "strategy.results") -> list[Path]:
         here = [one for path in paths for one in _results(Path(path))]
         if not here:
             raise UsageError(
-                f"{key}={name}: no kept result there: a folder with result.json and {REPLAY_NAME}, as each run leaves "
+                f"{_KEY}={name}: no kept result there: a folder with result.json and {REPLAY_NAME}, as each run leaves "
                 "it (or one that holds such folders)"
             )
         found |= dict.fromkeys(one for one in here if (read_result(one) or Summary()).strategy not in _ABOUT_OTHERS)
     if not found:
-        raise UsageError(f"{key}={listed(named)}: these are no failures, but what was said of such")
+        raise UsageError(f"{_KEY}={listed(named)}: these are no failures, but what was said of such")
     return list(found)
 
 

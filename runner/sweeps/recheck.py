@@ -1,12 +1,10 @@
-"""A run of strategy=recheck: kept results against what runs them now.
-
-Runs `strategy=recheck`: kept results against what runs them now. Committed, they are a regression suite.
-"""
+"""Runs `strategy=recheck`: kept results against what runs them now. Committed, they are a regression suite."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import shutil
 import time
@@ -167,13 +165,11 @@ class Rechecker:
                 found = []
                 for attempt in range(_times(kept.result)):
                     found.append(judge.sure(_WHOLE, RECHECK, kept.folder.name, attempt=attempt))
-                    if found[-1].outcome is Outcome.FAIL or self._all_paid(sum(judge.tally.paid.values())):
+                    left = math.inf if self.checks.most is None else self.checks.most - self.checks.paid
+                    if found[-1].outcome is Outcome.FAIL or sum(judge.tally.paid.values()) >= left:
                         break
                 self._count(judge.tally)
         return [_as_kept(one, kept.result.failure, settings, loaded) for one in found]
-
-    def _all_paid(self, paid: int) -> bool:
-        return self.checks.most is not None and self.checks.paid + paid >= self.checks.most
 
     def _count(self, tally: Any) -> None:
         self.checks.paid += sum(tally.paid.values())

@@ -1,6 +1,4 @@
-"""Leases of GPUs and of slots for builds, in a folder that all users of a machine share.
-
-Leases: one process per GPU, across the jobs, sweeps and users of a machine; slots for builds on the CPU.
+"""Leases: one process per GPU, across the jobs, sweeps and users of a machine; slots for builds on the CPU.
 
 A lease is a file lock, keyed by the GPU's UUID, that the process which uses the GPU inherits. The job closes its own
 copy as soon as that process runs, so the lock ends with the process and with nothing else: a job that is killed frees

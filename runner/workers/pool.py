@@ -1,7 +1,4 @@
-"""The pool of workers, the lease that a call needs, and operations of Winnow's own.
-
-The pool: warm workers for each interpreter, lent to one call at a time.
-"""
+"""The pool of workers, the lease that a call needs, and operations of Winnow's own."""
 
 from __future__ import annotations
 
@@ -305,6 +302,12 @@ class Pool(AbstractContextManager["Pool"]):
 # Winnow's own operations on a model (reading, sanitizing, casting it): their end in a crash is no verdict on it.
 
 
+def limited(pool: Pool, settings: Settings, op: str, args: Mapping[str, Any], **how: Any) -> Reply:
+    """Call an operation within the limits of ``workers``; ``how``: what else `Pool.call` takes."""
+    limits = settings.workers
+    return pool.call(op, args, **{"timeout": limits.timeout, "memory_mb": limits.memory_mb, **how})
+
+
 def operate(
     pool: Pool,
     settings: Settings,
@@ -323,9 +326,7 @@ def operate(
     """
     limits = settings.workers
     for fresh in (False, True):
-        reply = pool.call(
-            op, args, python=python, timeout=limits.timeout, memory_mb=limits.memory_mb, fresh=fresh, lease=lease
-        )
+        reply = limited(pool, settings, op, args, python=python, fresh=fresh, lease=lease)
         if reply.death is None:
             return reply
         if reply.death in ("timeout", "memory", OUT_OF_MEMORY):

@@ -104,6 +104,11 @@ class Reply:
     log: Path | None = None
 
     @property
+    def why(self) -> str:
+        """What the error said, or how the process ended; for a call without a value."""
+        return self.failure.message if self.failure else str(self.death)
+
+    @property
     def erred(self) -> bool:
         """Whether the call ended in an error, of Winnow's own operations or of a user's function."""
         return self.failure is not None or "raised" in (self.value or {})

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from runner.model.graph.cut import CutError, ancestors, cut, depends_on, splice
-from runner.model.graph.graph_index import Graph
+from runner.model.graph.cut import CutError, cut, depends_on, splice
+from runner.model.graph.graph_index import Graph, needed
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 from tests.model.nested import run_ort
@@ -78,7 +78,7 @@ def test_what_depends_on_nodes_and_what_they_depend_on(dag, data):
     every = st.sets(st.sampled_from(range(len(graph.nodes))))
     some, without = data.draw(every), data.draw(every)
     below = depends_on(graph, some)
-    assert ancestors(graph, some) == {
+    assert needed(graph, some) - some == {
         node.index for node in graph.nodes if node.index not in some and depends_on(graph, {node.index}) & some
     }
     fewer = depends_on(graph, some, without)

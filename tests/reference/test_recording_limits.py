@@ -32,8 +32,7 @@ def test_a_size_without_sense_is_refused_before_any_work(key: str, text: str) ->
 
 
 @pytest.mark.parametrize(("mode", "all_kept", "lazy"), [
-    (RecordMode.auto, False, False), (RecordMode.lazy, False, True),
-    (RecordMode.all, True, False), (RecordMode.ahead, True, False),
+    (RecordMode.auto, False, False), (RecordMode.lazy, False, True), (RecordMode.all, True, False),
 ])  # fmt: skip
 def test_without_sizes_the_machine_says_them(mode: RecordMode, all_kept: bool, lazy: bool, tmp_path: Path) -> None:
     found = recording_limits(CutSettings(record=mode), tmp_path)

@@ -17,8 +17,6 @@ from runner.schema.settings import PathUse, type_words
 
 KEYS = keys()
 IDENTITY = {"name", "subject"}
-# a name that an earlier version had is still taken, and not told
-OLD_CHOICES = {("cut.record", "ahead")}
 FINITE = {("checker.nan", "compare"), ("checker.inf", "compare")}
 
 
@@ -65,7 +63,7 @@ def test_what_is_said_of_a_key() -> None:
 
 
 def test_choices_are_those_that_comments_tell() -> None:
-    """A choice without a word in the comment is one of an earlier version: of those there is one."""
+    """A choice without a word in the comment makes no sense there, and is not told."""
     hints = {f"{group}.{name}": hint for group, named in SCHEMAS.items() for one in named.values()
              for name, hint in get_type_hints(one).items()}  # fmt: skip
     hints |= {f"cut.{name}": hint for name, hint in get_type_hints(get_type_hints(Settings)["cut"]).items()}
@@ -77,8 +75,7 @@ def test_choices_are_those_that_comments_tell() -> None:
         if choice not in key.choices
     }
     # what is trusted is no quantized model, what is wanted not the precision that is trusted; finite compares nothing
-    fewer = {("strategy.high", "quantized"), ("strategy.low", "float32"), *FINITE}
-    assert untold == {*OLD_CHOICES, *fewer}
+    assert untold == {("strategy.high", "quantized"), ("strategy.low", "float32"), *FINITE}
 
 
 def test_options_of_packages_are_told_too_whatever_their_files_are_like(

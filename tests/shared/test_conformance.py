@@ -107,7 +107,7 @@ def test_two_branches_are_both_kept(tmp_path: Path, numbers: tuple[int, int], st
 
 
 @pytest.mark.parametrize("inference", ["onnx", "symbolic", "off"])
-@pytest.mark.parametrize("record", ["ahead", "off"])
+@pytest.mark.parametrize("record", ["all", "off"])
 def test_dynamic_shapes(tmp_path: Path, inference: str, record: str) -> None:
     check = check_script(tmp_path, "sys.exit(1 if 'Y' in made else 0)")
     options = (

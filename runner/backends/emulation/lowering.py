@@ -1,6 +1,4 @@
-"""Operators taken apart into steps, each of which is in low precision.
-
-Takes operators apart: reductions, norms, poolings and composites as steps, each of which is in low precision.
+"""Takes operators apart: reductions, norms, poolings and composites as steps, each of which is in low precision.
 
 Sums are added up in pairs, each partial sum rounded, as a device does that accumulates in the low type; what importers
 lower is lowered (a norm of order two to the root of a sum of squares, Softplus to a logarithm). That is pessimistic:

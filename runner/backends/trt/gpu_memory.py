@@ -1,7 +1,5 @@
 """Memory of a GPU: CUDA as far as an engine needs it, and where outputs are written.
 
-CUDA, as far as an engine needs it: whether the GPU can be used, memory there and here, and copies between the two.
-
 Needs a GPU and the package cuda-python. Not yet run on one: unverified.
 """
 

@@ -1,7 +1,5 @@
 """The TensorRT library: found, loaded, and its one logger.
 
-Finding and loading the TensorRT library: which flavor is installed, and which options it has.
-
 What a version can do is asked of it (``hasattr``), never told from its number; enumerations are looked up by name,
 since TensorRT 11 renumbered them.
 """

@@ -1,7 +1,5 @@
 """Tactics of a build: pinned by the editable timing cache, and reused by the shared one.
 
-Tactics of a build: what is recorded of them, and how they are pinned. Between ``build`` and the editable cache.
-
 A request has the keys ``load`` (files of serialized caches; empty: start with none), ``save`` (where the cache goes
 after the build, or null), ``pins`` ({key: hash}) and ``error_on_miss`` (nothing may be timed).
 """

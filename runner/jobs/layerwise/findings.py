@@ -1,7 +1,4 @@
-"""What the rows of all tensors say, and the files that hold them.
-
-What the rows of all tensors say: which is wrong first, whose own error is largest, and where to look.
-"""
+"""What the rows of all tensors say: which is wrong first, whose own error is largest, and where to look."""
 
 from __future__ import annotations
 

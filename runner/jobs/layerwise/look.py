@@ -1,7 +1,4 @@
-"""A look at all tensors of a model: marks, runs within memory, and what marking changes.
-
-The runs of a look at all tensors of a model: with marks, in as few runs as memory allows, and taken apart.
-"""
+"""The runs of a look at all tensors of a model: with marks, in as few runs as memory allows, and taken apart."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.text import counted, listed
 from runner.verdict import Verdict
+from runner.workers.pool import limited
 from strategies.minimal import reduce
 from strategies.outcome import Answer, Outcome
 from strategies.search import Done, Search
@@ -401,11 +402,8 @@ class Loading:
         return {str(level): str(why).replace(path, "the model") for level, why in reply["levels"].items()}
 
     def _called(self, op: str, args: Mapping[str, Any]) -> dict[str, Any] | str:
-        limits = self._settings.workers
-        reply = self._pool.call(op, args, python=self._python, timeout=limits.timeout, memory_mb=limits.memory_mb)
-        if reply.value is not None:
-            return reply.value
-        return str(reply.failure.message if reply.failure else reply.death)
+        reply = limited(self._pool, self._settings, op, args, python=self._python)
+        return reply.why if reply.value is None else reply.value
 
 
 def _name(model: ModelProto) -> None:

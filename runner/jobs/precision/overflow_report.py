@@ -1,7 +1,4 @@
-"""What low precision does inside a mixed model, and the check that looks for it.
-
-What low precision does inside a mixed model: infinities, epsilons that it has not, weights that vanish.
-"""
+"""What low precision does inside a mixed model, and the check that looks for it."""
 
 from __future__ import annotations
 
@@ -35,6 +32,7 @@ from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.root import Settings
 from runner.text import counted, listed
 from runner.verdict import Signature, Verdict
+from runner.workers.pool import limited
 from strategies.outcome import Outcome
 
 # A check that also looks inside: what passes, with an infinity in it after which values are wrong, fails.
@@ -118,10 +116,9 @@ def overflows(
         "rounding": rounding(settings),
         "samples": [paths(sample.feeds) for sample in samples],
     }
-    limits = settings.workers
-    reply = tools.pool.call("overflow", args, timeout=limits.timeout or PATIENCE, memory_mb=limits.memory_mb)
+    reply = limited(tools.pool, settings, "overflow", args, timeout=settings.workers.timeout or PATIENCE)
     if reply.value is None:
-        return None, reply.seconds, reply.failure.message[:400] if reply.failure else str(reply.death)
+        return None, reply.seconds, reply.why[:400]
     return reply.value["tensors"], reply.seconds, ""
 
 

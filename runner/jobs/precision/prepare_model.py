@@ -1,6 +1,4 @@
-"""A model made ready for layers: functions inlined, types inferred, float nodes listed.
-
-A model made ready for `layers`: functions inlined, constants and limits stored as such, all types inferred.
+"""A model made ready for `layers`: functions inlined, constants and limits stored as such, all types inferred.
 
 In a worker.
 """

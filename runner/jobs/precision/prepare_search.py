@@ -1,7 +1,4 @@
-"""What a precision search works with: units, fixed layers, subject, samples.
-
-What a precision search works with: the model in both precisions, samples, and what is known beforehand.
-"""
+"""What a precision search works with: units, fixed layers, subject, samples."""
 
 from __future__ import annotations
 

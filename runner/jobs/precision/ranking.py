@@ -1,7 +1,4 @@
-"""Layer sensitivity, with quantized copies beside raised layers.
-
-Layer sensitivity: errors and ranges from one instrumented run, which rank the layers of a precision search.
-"""
+"""Layer sensitivity: errors and ranges from one instrumented run, which rank the layers of a precision search."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.scopes import graphs_below
 from runner.model.values.dtypes import FLOATS
+from runner.workers.pool import limited
 from strategies.search import Prior
 
 # Adds a quantized copy beside each raised layer, to measure the error that its Q/DQ pairs introduce.
@@ -161,7 +159,7 @@ def measure(samples: Samples, values: Sequence[Values]) -> Measurements:
 
     ``samples``: of which model. ``values``: of its inputs, whatever else they hold.
     """
-    casting, loaded, limits = samples.casting, samples.loaded, samples.settings.workers
+    casting, loaded = samples.casting, samples.loaded
     # it is fed as the model was: inputs keep their types
     mixer = replace(casting.mixer, keep_io=True)
     everything = frozenset(range(len(casting.layers)))
@@ -184,11 +182,10 @@ def measure(samples: Samples, values: Sequence[Values]) -> Measurements:
             {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample} for sample in values
         ],
     }
-    reply = samples.pool.call("introduced", args, timeout=limits.timeout, memory_mb=limits.memory_mb)
+    reply = limited(samples.pool, samples.settings, "introduced", args)
     path.unlink(missing_ok=True)
     if reply.value is None:
-        why = reply.failure.message if reply.failure else reply.death
-        log.warning("the error of each layer is not known (%s): nodes are tried in their order", why)
+        log.warning("the error of each layer is not known (%s): nodes are tried in their order", reply.why)
         return Measurements(why="the instrumented run failed")
     errors = {int(index): math.inf if error is None else float(error) for index, error in reply.value["layers"].items()}
     ranges = {str(name): math.inf if most is None else float(most) for name, most in reply.value["ranges"].items()}

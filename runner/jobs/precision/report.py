@@ -1,7 +1,4 @@
-"""The report of a precision search: result.json, layers.json, why each node is raised.
-
-The summary of a precision search, and its files: layers.json, the plot of layers, the trade-off curve.
-"""
+"""The report of a precision search: result.json, layers.json, why each node is raised."""
 
 from __future__ import annotations
 

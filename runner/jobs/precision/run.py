@@ -29,6 +29,7 @@ from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
 from runner.verdict import Verdict
+from runner.workers.pool import limited
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -157,11 +158,9 @@ def _valid(job: Job, loaded: Loaded) -> None:
 
     Where low precision is emulated, checks do not see the types that clash.
     """
-    limits = job.settings.workers
     told: list[Mapping[str, Any]] = []
     for path in (job.folder / f"{MIXED}.onnx", loaded.path):
-        args = {"model": str(path), "full": True}
-        reply = job.pool.call("check_model", args, timeout=limits.timeout, memory_mb=limits.memory_mb)
+        reply = limited(job.pool, job.settings, "check_model", {"model": str(path), "full": True})
         told.append({"ok": True, "message": ""} if reply.value is None else reply.value)
         if told[0]["ok"]:
             return

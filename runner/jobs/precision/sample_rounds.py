@@ -1,6 +1,4 @@
-"""Rounds of a precision search over samples, and how far its answer is to be trusted.
-
-The rounds of a precision search: an answer that fails on samples it has not seen is searched for on those as well.
+"""The rounds of a precision search: an answer that fails on samples it has not seen is searched for on those as well.
 
 Each round searches on some samples and holds others out. An answer that passes on those is handed over; else they
 count as searched from then on, the search goes on from the answer, and new ones are held out, if there are any.

@@ -1,7 +1,4 @@
-"""From a loaded model to both precisions: types, weights and limits, samples.
-
-From a loaded model to everything that a precision search needs: types, weights in both precisions, samples.
-"""
+"""From a loaded model to everything that a precision search needs: types, weights in both precisions, samples."""
 
 from __future__ import annotations
 
@@ -42,7 +39,7 @@ from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.text import listed
-from runner.workers.pool import Pool, operate
+from runner.workers.pool import Pool, limited, operate
 
 # Weights and limits that raised layers get back: from the parent where one is given, else from what is stored.
 
@@ -303,14 +300,8 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
 def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:
     """Return what ONNX Runtime tells of operators that ONNX does not define; nothing where it does not."""
     backend = recording_backend(settings)
-    limits = settings.workers
-    reply = pool.call(
-        "contrib_schemas",
-        {"model": str(structure)},
-        python=backend.python if isinstance(backend, OnnxRuntimeBackend) else None,
-        timeout=limits.timeout,
-        memory_mb=limits.memory_mb,
-    )
+    python = backend.python if isinstance(backend, OnnxRuntimeBackend) else None
+    reply = limited(pool, settings, "contrib_schemas", {"model": str(structure)}, python=python)
     return list(reply.value["schemas"]) if reply.value is not None else []
 
 
@@ -404,6 +395,5 @@ def _worked(pool: Pool, settings: Settings, op: str, args: Mapping[str, Any]) ->
     what = f"model={settings.model}: making it ready for another precision"
     reply = operate(pool, settings, op, args, what)
     if reply.value is None:
-        why = reply.failure.message if reply.failure else "no answer"
-        raise UsageError(f"model={settings.model}: it cannot be made ready for another precision: {why}")
+        raise UsageError(f"model={settings.model}: it cannot be made ready for another precision: {reply.why}")
     return reply.value

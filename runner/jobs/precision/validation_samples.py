@@ -1,7 +1,4 @@
-"""Samples that a precision search does not look at, and how they are made.
-
-Samples that a precision search does not look at: its answer has to pass them as well.
-"""
+"""Samples that a precision search does not look at: its answer has to pass them as well."""
 
 from __future__ import annotations
 

@@ -16,18 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.jobs.precision.layers import is_quantization
-from runner.model.files.weights import WeightsWriter, chunks
+from runner.model.files.candidate_store import Store
+from runner.model.files.weights import WeightsWriter
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
-
-_PIECE = 1 << 22
 
 
 def weights_name(dtype: int) -> str:
@@ -67,34 +66,24 @@ def convert_weights(args: Mapping[str, Any]) -> dict[str, Any]:
 def _convert(
     tensor: TensorProto, other: TensorProto, folder: Path, writer: WeightsWriter, source: int, target: int
 ) -> tuple[int, int]:
-    counts = np.zeros(2, np.int64)
+    counts, store, external = np.zeros(2, np.int64), Store(folder), tensor_bytes.is_external(tensor)
     alone = tensor_bytes.elements(tensor.dims) == 1
 
     def pieces() -> Any:
-        for piece in _pieces(tensor, folder):
+        for piece in store.region(tensor)[1] if external else [tensor_bytes.raw_bytes(tensor) or b""]:
             values = np.frombuffer(piece, helper.tensor_dtype_to_np_dtype(source))
             converted, count = convert(values, target, alone=alone)
             counts[:] += count
             yield converted.tobytes()
 
     length = tensor_bytes.byte_size(target, tensor.dims) or 0
-    if tensor_bytes.is_external(tensor):
+    if external:
         location, offset, _ = tensor_bytes.reference(tensor)
         region = (folder / location, offset, length)
         tensor_bytes.set_reference(other, weights_name(target), writer.add(pieces(), length, None, region), length)
     else:
         tensor_bytes.set_raw(other, b"".join(pieces()))
     return int(counts[0]), int(counts[1])
-
-
-def _pieces(tensor: TensorProto, folder: Path) -> Any:
-    if not tensor_bytes.is_external(tensor):
-        yield tensor_bytes.raw_bytes(tensor) or b""
-        return
-    location, offset, _ = tensor_bytes.reference(tensor)
-    length = tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0
-    for start in range(0, length, _PIECE):
-        yield b"".join(chunks(folder / location, offset + start, min(_PIECE, length - start)))
 
 
 def convert(values: Any, target: int, *, alone: bool = False) -> tuple[Any, tuple[int, int]]:
@@ -114,21 +103,6 @@ def convert(values: Any, target: int, *, alone: bool = False) -> tuple[Any, tupl
     return made, (int(beyond.sum()), int(lost.sum()))
 
 
-# Reading the values of tensors that may lie in a file beside their model.
-
-
-def array_of(tensor: TensorProto, folder: Path) -> Any:
-    """Return the values of a tensor; ``folder``: where the file lies that an external one refers to.
-
-    Raises OSError where that cannot be read.
-    """
-    if not tensor_bytes.is_external(tensor):
-        return numpy_helper.to_array(tensor)
-    whole = TensorProto(data_type=tensor.data_type, dims=tensor.dims)
-    tensor_bytes.set_raw(whole, _read(tensor, folder))
-    return numpy_helper.to_array(whole)
-
-
 def take_in_limits(model: ModelProto, folder: Path) -> None:
     """Store in the model, in place, by what its QuantizeLinear nodes scale: what they limit a tensor to is asked often.
 
@@ -142,13 +116,7 @@ def take_in_limits(model: ModelProto, folder: Path) -> None:
     }
     for tensor in scopes.initializers(model):
         if tensor.name in wanted and tensor_bytes.is_external(tensor):
-            tensor_bytes.set_raw(tensor, _read(tensor, folder))
-
-
-def _read(tensor: TensorProto, folder: Path) -> bytes:
-    location, offset, _ = tensor_bytes.reference(tensor)
-    length = tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0
-    return b"".join(chunks(folder / Path(location).name, offset, length))
+            tensor_bytes.set_raw(tensor, b"".join(Store(folder).region(tensor)[1]))
 
 
 # Weights of raised layers: those of the parent where one is given, else what quantized ones amount to; in a worker.
@@ -185,7 +153,7 @@ def restore_weights(args: Mapping[str, Any]) -> dict[str, Any]:
             values = stored.values
             for other in others:
                 assert parent_path is not None
-                given = array_of(theirs[other], parent_path.parent)
+                given = Store(parent_path.parent).array(theirs[other])
                 agreeing = next((one for one in (given, given.T) if stored.may_be(one)), None)
                 if agreeing is not None:
                     values = agreeing
@@ -225,13 +193,13 @@ class _Stored:
 
 def _stored(maker: NodeProto | None, constants: Mapping[str, Any], name: str, folder: Path) -> _Stored:
     if maker is None:
-        values = array_of(constants[name], folder).astype(np.float32)
+        values = Store(folder).array(constants[name]).astype(np.float32)
         # of fp16, and of bfloat16: one unit in the last place, and what is below the least number
         kind = FLOATS[constants[name].data_type]
         steps = np.abs(values).astype(np.float64) * 2.0 ** (1 - kind.digits) + 1.2e-7
         return _Stored(values, steps, np.abs(values) >= kind.largest)
     values = _dequantized(maker, constants, folder)
-    integers = array_of(constants[maker.input[0]], folder)
+    integers = Store(folder).array(constants[maker.input[0]])
     ones = _dequantized(maker, constants, folder, integers=np.ones_like(integers))
     zeros = _dequantized(maker, constants, folder, integers=np.zeros_like(integers))
     wide = integers.astype(np.float64)
@@ -256,6 +224,6 @@ def _dequantized(node: NodeProto, constants: Mapping[str, Any], folder: Path, in
     output = helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)
     graph = helper.make_graph([copy], "dequantize", inputs, [output])
     evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)]))
-    feeds = {name: array_of(constants[name], folder) for name in names}
+    feeds = {name: Store(folder).array(constants[name]) for name in names}
     feeds[names[0]] = feeds[names[0]] if integers is None else integers
     return np.asarray(evaluator.run(None, feeds)[0])

@@ -20,7 +20,7 @@ from runner.engine.session import HandedOver, Session, Stage
 from runner.engine.session_question import Standing
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.prove_cause import Causes
-from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, Subgraph
+from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, SameNodes, Subgraph
 from runner.jobs.run import Pipeline
 from runner.judgment import SHOWN, CauseStatus
 from runner.model.graph.graph_index import needed
@@ -38,10 +38,8 @@ MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class Constants:
+class Constants(SameNodes):
     """Subject `constants`: a trial is some of the nodes that ``base`` carries, each held against its good value."""
-
-    base: Subgraph
 
     @cached_property
     def space(self) -> Space:
@@ -49,7 +47,8 @@ class Constants:
         graph, values, room = self.base.graph, self.base.recorded.values, MOST_BYTES
         sizes = {}
         for index in self.base.carried:
-            names = [name for name in graph.nodes[index].outputs if not self._is_inner(name)]
+            outputs = graph.nodes[index].outputs
+            names = [name for name in outputs if not self.base.carried.issuperset(graph.readers.get(name, ()))]
             known = [sample.get(name) for sample in values for name in names if self.base.has_reference(name)]
             if known and all(one is not None and one.structure is None for one in known):
                 sizes[index] = sum(one.size for one in known if one)
@@ -61,16 +60,9 @@ class Constants:
             chosen.add(index)
         return Space(tuple(sorted(chosen | needed(graph, chosen, self.base.carried))))
 
-    def _is_inner(self, name: str) -> bool:
-        return self.base.carried.issuperset(self.base.graph.readers.get(name, ()))
-
     def identity(self) -> dict[str, str]:
         """Return what the model is, and which nodes are carried."""
         return {**self.base.identity(), "kind": "constants"}
-
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the names of the nodes."""
-        return self.base.names(trial)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the model of these nodes."""

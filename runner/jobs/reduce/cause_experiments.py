@@ -23,7 +23,7 @@ from runner.engine.search_run import Inquiry
 from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING
 from runner.jobs.reduce.spliced_subject import Spliced
-from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.subgraph import SameNodes, Subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, got_further, measured, milder
 from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer
@@ -232,24 +232,14 @@ def _passes(session: Session, trial: Trial, label: str, values: Values) -> bool:
 
 
 @dataclass(frozen=True)
-class Unread:
+class Unread(SameNodes):
     """Subject: what ``base`` makes of a trial, with other ``values``."""
 
-    base: Subgraph
     values: Values
-
-    @property
-    def space(self) -> Space:
-        """The model's top-level nodes."""
-        return self.base.space
 
     def identity(self) -> dict[str, str]:
         """Return how the model is cut, and what is done with the cut."""
         return {**self.base.identity(), "kind": self.values.value}
-
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the names of the nodes that stay."""
-        return self.base.names(trial)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate."""
@@ -365,7 +355,7 @@ class SessionModel:
         return experiment
 
     def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
-        """Search among some elements, if what is cut out of them fails."""
+        """Look for an answer among some elements; return it, and how many of ``most`` questions that took."""
         order = tuple(one for one in order if self.among is None or one in self.among)
         session, whole = self.session, Trial.of(order)
         if not whole:

@@ -1,7 +1,4 @@
-"""Who is right: exact values in the next wider type, and indices that flip within rounding.
-
-Exact values: what a model gives where all that it computes is computed in the next wider type.
-"""
+"""Who is right: exact values in the next wider type, and indices that flip within rounding."""
 
 from __future__ import annotations
 

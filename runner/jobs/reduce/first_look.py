@@ -1,6 +1,4 @@
-"""The first look: places that a message names, or that values inside the model show.
-
-The first look: where a failure may arise, as its message says or as values inside the model show.
+"""The first look: where a failure may arise, as its message says or as values inside the model show.
 
 It only decides what the search asks about first. A look may mislead, and then costs a few checks: what is found is
 found by the search's own questions all the same.
@@ -23,15 +21,13 @@ from runner.checkers.runtime import RuntimeCheck
 from runner.engine.cause import Cause
 from runner.engine.session import Session
 from runner.files import inside, read_plain
-from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.subgraph import SameNodes, Subgraph
 from runner.judgment import CauseStatus, least_as_bad, measured
-from runner.model.graph.cut import ancestors
-from runner.model.graph.graph_index import Graph
+from runner.model.graph.graph_index import Graph, needed
 from runner.model.graph.scopes import all_nodes
 from runner.text import counted, listed
 from runner.verdict import INSIDE, SAID, Verdict
 from runner.workers.leases import OutOfTime
-from strategies.search_space import Space
 from strategies.trial import Trial
 
 # Subject `inside`: the whole model, taken apart where values are known, so that each part is judged by itself.
@@ -45,13 +41,12 @@ MOST_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
-class InnerValues:
+class InnerValues(SameNodes):
     """``tensors``: those that are looked at, of the model that ``base`` cuts candidates out of.
 
     ``handed_out``: they are outputs of the candidate, for a builder: an engine tells the shapes of its outputs alone.
     """
 
-    base: Subgraph
     tensors: tuple[str, ...]
     handed_out: bool = False
 
@@ -68,18 +63,9 @@ class InnerValues:
                 return InnerValues(base, tuple(names), handed_out)
         return InnerValues(base, ())
 
-    @property
-    def space(self) -> Space:
-        """The elements of the model."""
-        return self.base.space
-
     def identity(self) -> dict[str, str]:
         """Return what the model is, and what is looked at."""
         return {**self.base.identity(), "kind": "inside", "tensors": " ".join(self.tensors)}
-
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the names of the nodes."""
-        return self.base.names(trial)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Return the candidate of ``trial``, with what its inner tensors should hold."""
@@ -256,7 +242,8 @@ class FirstLook:
             if subject.recorded.unrunnable:
                 self._by_recording(subject)
             elif not (runs and raises and self._by_values(session, subject)):
-                self._by_operators(subject, _text(session))
+                nodes = named_operators(subject.graph, _text(session))
+                self._found(nodes, "the message names the operator of")
         elements = frozenset(subject.space.order)
         self.wrong, self.places = (
             tuple(filter(None, (tuple(index for index in nodes if index in elements) for nodes in places)))
@@ -278,7 +265,7 @@ class FirstLook:
         if cause is None or cause.status not in (CauseStatus.PROVEN, CauseStatus.JOINT):
             return ()
         known = {index for one in cause.answers for nodes in (one.answer.elements, *one.instances) for index in nodes}
-        hidden = ancestors(subject.graph, known)
+        hidden = needed(subject.graph, known)
         others = [nodes[-1] for nodes in self.wrong if known.isdisjoint(nodes) and hidden.intersection(nodes[-1:])]
         if not others:
             return ()
@@ -310,10 +297,6 @@ class FirstLook:
             node.index for node in subject.graph.nodes if bad.intersection(node.outputs) and bad.isdisjoint(node.inputs)
         ]
         return self._found(tuple(made[:1]), "the first NaN or Inf that counts is made, by the reference as well, by")
-
-    def _by_operators(self, subject: Subgraph, text: str) -> bool:
-        """Take the nodes of an operator that a text names."""
-        return self._found(named_operators(subject.graph, text), "the message names the operator of")
 
     def _by_values(self, session: Session, subject: Subgraph) -> bool:
         """Take the nodes that make the first wrong value; looking at them is one check of the search."""

@@ -1,7 +1,5 @@
 """Reducing inside nested graphs: stages, bodies as subjects, iterations of loops.
 
-The stages that reduce inside the nested graphs of an answer.
-
 First each body is hoisted: its nodes take the owner's place, so that they are reduced like those of a flat graph. The
 branch that an If takes, or a function, is hoisted in the whole model, where its nodes are shown to be the cause as all
 others are. Of a Loop or Scan one iteration is hoisted in the answer. Where the failure needs its owner (a Loop that
@@ -36,7 +34,7 @@ from runner.jobs.reduce.subgraph import Subgraph, same_in_all, samples_of
 from runner.journal.journal import context_digest
 from runner.judgment import SHOWN, CauseStatus
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import Cut, CutError, Expose, cut
+from runner.model.graph.cut import Cut, CutError, cut
 from runner.model.graph.graph_index import Graph, is_sparse_constant
 from runner.model.graph.identity_model import Form, control
 from runner.model.nested.bodies import Body, HoistError, Kind, bodies, is_constant
@@ -79,8 +77,8 @@ class BodySubject:
 
     ``descent``: the body hoisted, in its first iteration, with the values of its tensors; ``descent.above`` is the
     model. ``trips``: how many iterations the reference makes, for each sample (of a Loop; see ``trip_counts``): a
-    candidate in which the Loop's condition was cut makes as many. ``folder``: for values of our own. ``constant``:
-    whether data-independent values are written into candidates. ``origin``: the answer that the model was made from.
+    candidate in which the Loop's condition was cut makes as many. ``folder``: for values of our own. ``origin``: the
+    answer that the model was made from.
     ``emptied``: nothing is left of the body, and what it handed out is fed. Then the one element is the owner, which
     stays: a failure that stays too does not need this body, it is the owner's own or another body's. ``fed``: the
     check reads values.
@@ -90,8 +88,6 @@ class BodySubject:
     trips: tuple[int | None, ...]
     folder: Path
     closure: Closure = Closure.FREE
-    expose: Expose = "sinks"
-    constant: bool = True
     origin: str = ""
     emptied: bool = False
     fed: bool = True
@@ -123,8 +119,6 @@ class BodySubject:
             "body": self.descent.body.path,
             "trips": json.dumps(self.trips),
             "closure": self.closure.value,
-            "outputs": self.expose,
-            "constant": str(self.constant).lower(),
         }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
@@ -142,7 +136,7 @@ class BodySubject:
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
         keep = () if self.emptied else trial.elements
-        return cut_inside(self.inner, keep, self._knowledge, self.expose, emptied=self.emptied)
+        return cut_inside(self.inner, keep, self._knowledge, emptied=self.emptied)
 
     def kept(self, trial: Trial) -> Kept:
         """Return all nodes of the model around the body: they stay."""
@@ -156,13 +150,8 @@ class BodySubject:
         on them, nothing is said.
         """
         changed = self._changed(made)
-        return tuple(
-            Sample(
-                {name: sample[name] for name in made.inputs if name in sample},
-                {name: sample[name] for name in made.outputs if name in sample and name not in changed},
-            )
-            for sample in self.values
-        )
+        known = [name for name in made.outputs if name not in changed]
+        return tuple(Sample.of(one, made.inputs, known) for one in self.values)
 
     @property
     def store(self) -> Store:
@@ -193,7 +182,7 @@ class BodySubject:
         types = recorded_types(below)
         inner = {name: types[now[name]] for name in self.inner.outer if now.get(name) in types}
         fixed = {name for name in inner if now[name] in self.descent.level.graph.data_independent}
-        agreed = {name: same_in_all([sample.get(now[name]) for sample in below]) for name in fixed if self.constant}
+        agreed = {name: same_in_all([sample.get(now[name]) for sample in below]) for name in fixed}
         return Knowledge(
             self.level.all_types,
             inner,
@@ -322,13 +311,7 @@ class Iterations:
             made = cut(graph, range(len(graph.nodes)), types=types, constants={})
         except (CutError, HoistError) as error:
             return Invalid(str(error))
-        samples = tuple(
-            Sample(
-                {name: one[name] for name in made.inputs if name in one},
-                {name: one[name] for name in made.outputs if name in one and name != COUNT},
-            )
-            for one in values
-        )
+        samples = tuple(Sample.of(one, made.inputs, (name for name in made.outputs if name != COUNT)) for one in values)
         path = self.level.store.write(made.model, folder)
         return Candidate(path, folder, trial, samples, nodes=self.names(trial), temporary=True)
 

@@ -21,7 +21,7 @@ from runner.engine.session_question import Standing
 from runner.engine.subject import Cutting, cutting
 from runner.jobs.reduce.cause_experiments import REACHED, USED_UP, Experiments, SessionModel
 from runner.jobs.reduce.exact_values import Array, Exact, NotKnown
-from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.subgraph import SameNodes, Subgraph
 from runner.judgment import CauseStatus, Experiment, Whose
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited
@@ -31,7 +31,6 @@ from runner.model.values.recorded import read
 from runner.model.values.tensor_bytes import beyond, range_of
 from runner.text import counted
 from strategies.outcome import Outcome
-from strategies.search_space import Space
 from strategies.trial import Trial
 
 _BY_ELEMENT = frozenset({"Div", "Sqrt", "Log", "Pow", "Reciprocal", "Mod", "Acos", "Asin", "Acosh", "Atanh", "Sub"})
@@ -40,24 +39,14 @@ _NARROW = {TensorProto.FLOAT16: np.float16, TensorProto.FLOAT: np.float32}
 
 
 @dataclass(frozen=True)
-class Wider:
+class Wider(SameNodes):
     """Subject `wider`: the whole model, with the nodes of a trial in a wider type."""
 
-    base: Subgraph
     types: WiderTypes
-
-    @property
-    def space(self) -> Space:
-        """The model's top-level nodes."""
-        return self.base.space
 
     def identity(self) -> dict[str, str]:
         """Return the model, and the type."""
         return {**self.base.identity(), "kind": "wider", "wide": str(self.types.wide)}
-
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the names of the nodes in the wider type."""
-        return self.base.names(trial)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate.

@@ -27,7 +27,7 @@ from runner.engine.subject import Kept
 from runner.errors import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import Controls
-from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
+from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph
 from runner.judgment import measured
 from runner.model.graph.cut import CutError, with_outputs
 from runner.model.graph.graph_index import Graph
@@ -42,7 +42,7 @@ from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
 from runner.verdict import CAUGHT, Raised, Verdict, same_failure
 from strategies.outcome import Outcome
-from strategies.search_space import Closure, Space
+from strategies.search_space import Closure
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
@@ -92,25 +92,15 @@ def meant_infinities(subject: Subgraph) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class UserFile:
+class UserFile(SameNodes):
     """The file that ``base`` cuts candidates out of; ``against``: what it is compared with, where not what is right."""
 
-    base: Subgraph
     against: str = ""
-
-    @property
-    def space(self) -> Space:
-        """The elements of the model."""
-        return self.base.space
 
     def identity(self) -> dict[str, str]:
         """Return what the file is: the model is in the run's context, with its weights."""
         against = {"against": self.against} if self.against else {}
         return {"kind": "file", "graph": self.base.identity()["graph"], **against}
-
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the names of the nodes."""
-        return self.base.names(trial)
 
     def kept(self, trial: Trial) -> Kept:
         """Return the nodes of ``trial``."""

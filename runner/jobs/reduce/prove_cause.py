@@ -1,7 +1,5 @@
 """Proving the cause: experiments on the whole model, where its failure arises, and smaller answers of other words.
 
-The cause: does the failure of the whole model arise inside an answer?
-
 A set of nodes that fails alone is not yet the cause: rounding may exceed, on a tensor inside the model, a tolerance
 that was meant for the model's outputs. Experiments on the whole model, judged at its own outputs, tell:
 

@@ -19,15 +19,14 @@ import onnx
 from runner.candidate import Candidate, Invalid, Purpose, Sample
 from runner.engine.session import Stage
 from runner.engine.session_question import Standing
-from runner.engine.subject import Cutting, Kept, cut_candidate, cutting
+from runner.engine.subject import cut_candidate, cutting
 from runner.jobs.reduce.carried_constants import freezings
 from runner.jobs.reduce.nested_graphs import NestedStages
 from runner.jobs.reduce.shrink import Shrinking
-from runner.jobs.reduce.shrunk_subject import Shrunk
+from runner.jobs.reduce.shrunk_subject import SameAnswer, Shrunk
 from runner.jobs.reduce.spliced_subject import InPlace
 from runner.jobs.reduce.subgraph import Subgraph, same_in_all
 from runner.journal.journal import context_digest
-from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut
 from runner.model.graph.edits import copy_of, set_messages
@@ -54,11 +53,8 @@ _TYPE_ONLY = {("CastLike", 1)}
 
 
 @dataclass(frozen=True)
-class Trimming:
+class Trimming(SameAnswer):
     """Trims the cut of ``trial`` of another subject."""
-
-    base: Cutting
-    trial: Trial
 
     @cached_property
     def whole(self) -> Cut:
@@ -105,16 +101,6 @@ class Trimming:
         size = len(self.spare) + 1
         return Space(tuple(range(size)), ((), *(((NODES,),) * (size - 1))), Closure.ANCESTORS)
 
-    @property
-    def closure(self) -> Closure:
-        """Which inputs and outputs of the model stay."""
-        return self.base.closure
-
-    @property
-    def store(self) -> Store:
-        """The store of the weights."""
-        return self.base.store
-
     def identity(self) -> dict[str, str]:
         """Return what is trimmed, and the tensors that are the elements."""
         return {
@@ -123,10 +109,6 @@ class Trimming:
             "trial": self.trial.ranges,
             "spare": json.dumps(self.spare),
         }
-
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the names of the nodes."""
-        return self.base.names(self.trial)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate without what ``trial`` leaves out."""
@@ -151,10 +133,6 @@ class Trimming:
         inputs = tuple(name for name in self.whole.inputs if name not in constants)
         outputs = tuple(name for name in self.whole.outputs if name not in gone)
         return Cut(model, inputs, outputs, (*self.whole.constants, *constants))
-
-    def kept(self, trial: Trial) -> Kept:
-        """Return the nodes of what is trimmed: they stay."""
-        return self.base.kept(self.trial)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return the feeds and expected outputs that are left."""

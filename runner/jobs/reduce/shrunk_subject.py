@@ -1,6 +1,4 @@
-"""Simplifying an answer of the same nodes: levels of its parts, as a subject.
-
-Subject `shrunk`: the elements are levels of parts of an answer (see `levels`); its nodes stay.
+"""Subject `shrunk`: the elements are levels of parts of an answer (see `levels`); its nodes stay.
 
 What a candidate's outputs should be is what the reference makes of it. Where the reference ran the answer, it has to
 run the candidate too, and what was finite has to stay so: a failure that the new values bring about is another one.
@@ -24,6 +22,7 @@ from runner.engine.subject import Cutting, Kept, cut_candidate
 from runner.errors import NotTried
 from runner.journal.journal import context_digest
 from runner.model.files.candidate_store import Store
+from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.edits import copy_of
 from runner.model.values.recorded import TensorFile
@@ -148,6 +147,16 @@ class Whole:
     model: ModelProto
     samples: tuple[Sample, ...]
 
+    @property
+    def feeds(self) -> Feeds:
+        """What each sample feeds it."""
+        return tuple(sample.feeds for sample in self.samples)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether no graph is nested in a node, and there is no function."""
+        return not self.model.functions and not any(map(scopes.subgraphs, self.model.graph.node))
+
 
 class Simpler(Protocol):
     """A way to simplify an answer."""
@@ -183,14 +192,38 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Shrunk:
+class SameAnswer:
+    """A subject whose candidates all have the nodes of ``trial``, an answer of the subject ``base``."""
+
+    base: Cutting
+    trial: Trial
+
+    @property
+    def closure(self) -> Closure:
+        """Which inputs and outputs of the model stay."""
+        return self.base.closure
+
+    @property
+    def store(self) -> Store:
+        """The store of the weights."""
+        return self.base.store
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes, as in the original."""
+        return self.base.names(self.trial)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of the answer."""
+        return self.base.kept(self.trial)
+
+
+@dataclass(frozen=True)
+class Shrunk(SameAnswer):
     """Simplifies the cut of ``trial`` of another subject.
 
     ``number``: of the pass. ``reference``: runs candidates. ``folder``: for values.
     """
 
-    base: Cutting
-    trial: Trial
     whole: Whole
     simpler: Simpler
     number: int
@@ -204,16 +237,6 @@ class Shrunk:
         """The levels of all parts."""
         return self.simpler.levels.space
 
-    @property
-    def closure(self) -> Closure:
-        """Which inputs and outputs of the model stay."""
-        return self.base.closure
-
-    @property
-    def store(self) -> Store:
-        """The store of the weights."""
-        return self.base.store
-
     def identity(self) -> dict[str, str]:
         """Return what is simplified, and how."""
         return {
@@ -223,14 +246,6 @@ class Shrunk:
             "trial": self.trial.ranges,
             "levels": json.dumps(self.simpler.levels.tops),
         }
-
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the names of the nodes, as in the original."""
-        return self.base.names(self.trial)
-
-    def kept(self, trial: Trial) -> Kept:
-        """Return the nodes of what is simplified: they stay."""
-        return self.base.kept(self.trial)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate whose parts stand on the levels of ``trial``."""

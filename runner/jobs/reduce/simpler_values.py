@@ -6,7 +6,8 @@ Simpler values: weights, constants and inputs that a line of Python makes, and o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -158,17 +159,15 @@ class PlainFloats:
     folder: Path
     dtypes: tuple[int, ...]
     name: str = "dtypes"
-    _fed: list[Feeds] = field(default_factory=list, compare=False)
 
     @staticmethod
     def of(whole: Whole, array: ArrayOf, folder: Path) -> PlainFloats:
         """Look for such tensors: none where there are nested graphs."""
         graph = whole.model.graph
-        nested = whole.model.functions or any(True for node in graph.node for _ in scopes.subgraphs(node))
         found = {file.dtype for sample in whole.samples for file in sample.feeds.values() if not file.structure}
         found |= {tensor.data_type for tensor in tensors(whole.model)}
         found |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
-        return PlainFloats(whole, array, folder, () if nested else tuple(one for one in OTHERS if one in found))
+        return PlainFloats(whole, array, folder, tuple(one for one in OTHERS if one in found and whole.is_flat))
 
     @property
     def levels(self) -> Levels:
@@ -179,7 +178,7 @@ class PlainFloats:
         """Return the model in these types, and what it is fed. Raises CutError for large weights."""
         model = copy_of(self.whole.model)
         if levels[0]:
-            return model, tuple(sample.feeds for sample in self.whole.samples)
+            return model, self.whole.feeds
         left = LARGEST
         for tensor in tensors(model):
             if tensor.data_type in self.dtypes:
@@ -197,12 +196,14 @@ class PlainFloats:
             for attribute in node.attribute:
                 if attribute.name in _NAMES_A_DTYPE and attribute.i in self.dtypes:
                     attribute.i = PLAIN
-        if not self._fed:
-            self._fed.append(tuple(self._feeds(number) for number in range(len(self.whole.samples))))
-        return model, self._fed[0]
+        return model, self._fed
+
+    @cached_property
+    def _fed(self) -> Feeds:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return tuple(map(self._feeds, range(len(self.whole.samples))))
 
     def _feeds(self, number: int) -> dict[str, recorded.TensorFile]:
-        self.folder.mkdir(parents=True, exist_ok=True)
         fed = dict(self.whole.samples[number].feeds)
         for place, (name, file) in enumerate(fed.items()):
             if file.dtype in self.dtypes and not file.structure:
@@ -255,7 +256,7 @@ class DefaultAttributes:
             kept = [one for one in node.attribute if (index, one.name) not in gone]
             del node.attribute[:]
             node.attribute.extend(kept)
-        return model, tuple(sample.feeds for sample in self.whole.samples)
+        return model, self.whole.feeds
 
 
 # Shorter names of tensors. Nodes and outputs keep theirs, which say where in the model the answer lies.
@@ -275,7 +276,6 @@ class ShorterNames:
     names: dict[str, str]
     folder: Path
     name: str = "names"
-    _fed: list[Feeds] = field(default_factory=list, compare=False)
 
     @staticmethod
     def of(whole: Whole, folder: Path) -> ShorterNames:
@@ -283,7 +283,7 @@ class ShorterNames:
         graph = whole.model.graph
         kept = {value.name for value in graph.output}
         kept |= {name for sample in whole.samples for name, file in sample.feeds.items() if file.structure}
-        if whole.model.functions or any(True for node in graph.node for _ in scopes.subgraphs(node)):
+        if not whole.is_flat:
             return ShorterNames(whole, {}, folder)
         supply = NameSupply(names_of(whole.model))
         used = dict.fromkeys(name for node in graph.node for name in (*node.input, *node.output))
@@ -299,14 +299,16 @@ class ShorterNames:
         """Return the model with these names, and what it is fed."""
         model = copy_of(self.whole.model)
         if levels[0]:
-            return model, tuple(sample.feeds for sample in self.whole.samples)
+            return model, self.whole.feeds
         rename_graph(model.graph, self.names, NameSupply(names_of(model)))
-        if not self._fed:
-            self._fed.append(tuple(self._feeds(number) for number in range(len(self.whole.samples))))
-        return model, self._fed[0]
+        return model, self._fed
+
+    @cached_property
+    def _fed(self) -> Feeds:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return tuple(map(self._feeds, range(len(self.whole.samples))))
 
     def _feeds(self, number: int) -> dict[str, recorded.TensorFile]:
-        self.folder.mkdir(parents=True, exist_ok=True)
         fed = {}
         for place, (name, file) in enumerate(self.whole.samples[number].feeds.items()):
             new, path = self.names.get(name, name), self.folder / f"{number}_{place}.pb"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from pathlib import Path
 
 from onnx import TensorProto
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.engine.subject import Kept
-from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.subgraph import SameNodes, Subgraph
 from runner.model.graph.cut import Cut, CutError, Splice, cut, depends_on, splice
 from runner.model.graph.edits import copy_of
 from runner.model.graph.hold_values import CONDITION, fenced, holding
@@ -23,12 +22,12 @@ from runner.model.graph.identity_model import takes_identity
 from runner.model.values.recorded import TensorFile, seeded
 from runner.report.cause_section import REFERENCE_TOO
 from runner.schema.root import CutPolicy
-from strategies.search_space import Closure, Space
+from strategies.search_space import Closure
 from strategies.trial import Trial
 
 
 @dataclass(frozen=True)
-class Spliced:
+class Spliced(SameNodes):
     """Splices good values into one model.
 
     ``base``: cuts the same model. ``alive``: see `splice_good_values`. ``parts``: have fences around them (`fences`).
@@ -36,26 +35,16 @@ class Spliced:
     (`hold_values`).
     """
 
-    base: Subgraph
     alive: bool = False
     parts: tuple[Trial, ...] = ()
     held: bool = False
     _made: dict[Trial, Splice] = field(default_factory=dict)
-
-    @cached_property
-    def space(self) -> Space:
-        """The model's top-level nodes."""
-        return self.base.space
 
     def identity(self) -> dict[str, str]:
         """Return all that decides what a trial is: how the model is cut, and what is shown besides its outputs."""
         fences = {"fences": " | ".join(part.ranges for part in self.parts)} if self.parts else {}
         held = {"held": "True"} if self.held else {}
         return {**self.base.identity(), "kind": "spliced", "alive": str(self.alive), **fences, **held}
-
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the names of the nodes that stay."""
-        return self.base.names(trial)
 
     def kept(self, trial: Trial) -> Kept:
         """Return the nodes of ``trial``."""

@@ -1,6 +1,4 @@
-"""Subject subgraph: a trial is the nodes kept, and its control.
-
-Subject `subgraph`: the elements are nodes, and a trial is the nodes kept.
+"""Subject `subgraph`: the elements are nodes, and a trial is the nodes kept.
 
 The candidate is exactly the kept nodes, in the file's order. What they read and do not produce is fed with the values
 recorded from the reference run of the original; any set of nodes is a candidate, so no branch is frozen or folded
@@ -183,13 +181,8 @@ class Subgraph:
     @property
     def whole_samples(self) -> tuple[Sample, ...]:
         """What the whole model is fed, and what its outputs should be, for each input sample."""
-        return tuple(
-            Sample(
-                {name: sample[name] for name in self.graph.inputs if name in sample},
-                {name: sample[name] for name in self.graph.outputs if name in sample and self.has_reference(name)},
-            )
-            for sample in self.recorded.values
-        )
+        known = list(filter(self.has_reference, self.graph.outputs))
+        return tuple(Sample.of(one, self.graph.inputs, known) for one in self.recorded.values)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be.
@@ -333,6 +326,22 @@ class Subgraph:
         names -= {name for index in self.carried for name in self.graph.nodes[index].outputs}
         found = ((name, same_in_all([sample.get(name) for sample in values])) for name in sorted(names))
         return self.store.hold({name: tensor for name, tensor in found if tensor})
+
+
+@dataclass(frozen=True)
+class SameNodes:
+    """A subject whose elements are those of ``base``: it makes something else of a trial."""
+
+    base: Subgraph
+
+    @property
+    def space(self) -> Space:
+        """The elements of the model."""
+        return self.base.space
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes of ``trial``."""
+        return self.base.names(trial)
 
 
 def same_in_all(tensors: Sequence[TensorFile | None], largest: int = LARGEST_CONSTANT) -> onnx.TensorProto | None:

@@ -1,7 +1,5 @@
 """Recorded tactics of builds, and those that only bad builds chose.
 
-Recorded tactics: which tactic each layer of one build got, and the files that say so.
-
 Three kinds are read: Winnow's own JSON, tactic replay files of Polygraphy (8.x and 10.x, made through algorithm
 selectors), and verbose logs of builds with an editable timing cache. Own files are described in docs/tactics.md.
 """

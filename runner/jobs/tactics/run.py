@@ -1,7 +1,4 @@
-"""Runs about tactics: built again and again, compared, isolated.
-
-Runs about tactics: build again and again and compare (`tactic_repeat`), pin what differs (`tactic_isolate`).
-"""
+"""Runs about tactics: build again and again and compare (`tactic_repeat`), pin what differs (`tactic_isolate`)."""
 
 from __future__ import annotations
 
@@ -366,7 +363,7 @@ def _library(job: Job) -> str:
         "tactics_support", {"backend": target.to_json()}, python=target.python, timeout=settings.workers.timeout
     )
     if reply.value is None:
-        raise UsageError(f"target=tensorrt: {reply.failure.message if reply.failure else reply.death}")
+        raise UsageError(f"target=tensorrt: {reply.why}")
     if reply.value["why_not"]:
         python = f" target.python={shlex.quote(target.python)}" if target.python else ""
         raise NotApplicable(

@@ -1,6 +1,4 @@
-"""The flowchart: what is asked next, and the verdict at its end.
-
-The flowchart: what is asked next and why, from what is known so far. Pure functions of a transcript.
+"""The flowchart: what is asked next and why, from what is known so far. Pure functions of a transcript.
 
 Each box is one question, which a strategy answers as a job of its own. A box is left out without a word where the
 question makes no sense (no engine is built), and with its reason where somebody might expect it.
@@ -118,6 +116,7 @@ def _told_workaround(known: Known) -> str:
 
 RECORDED = "what is right was recorded for the whole model, and this question does not see it"
 
+WHY_AT_ALL = "whatever follows is about this failure, and about the file as it is"
 OF_THE_MODEL = "the reference makes the NaN or Inf of the same values as well: the model itself does, not the runtime"
 
 
@@ -134,14 +133,15 @@ class Step:
 class Box:
     """A question of the flowchart.
 
-    ``decide``: whether it is asked, and why or why not. ``answer``: what its step's result says, in a line.
+    ``decide``: whether it is asked, and why or why not. ``answer``: what its step's result says, in a line, where that
+    is not what any step says (`Known.told`).
     """
 
     name: str
     strategy: str
     question: str
     decide: Callable[[Known], tuple[bool, str]]
-    answer: Callable[[Known], str]
+    answer: Callable[[Known], str] | None = None
 
 
 def next_step(known: Known) -> Step | None:
@@ -159,10 +159,6 @@ def next_step(known: Known) -> Step | None:
     if asked and box.strategy not in known.situation.strategies:
         return Step(box.name, "", f"strategy={box.strategy} is not installed here")
     return Step(box.name, box.strategy if asked else "", why)
-
-
-def _always(known: Known) -> tuple[bool, str]:
-    return True, "whatever follows is about this failure, and about the file as it is"
 
 
 def _repeat(known: Known) -> tuple[bool, str]:
@@ -314,31 +310,25 @@ def _workaround(known: Known) -> tuple[bool, str]:
 
 
 BOXES: tuple[Box, ...] = (
-    Box("stands", "repeat", "Does it fail, on the file as it is?", _always, lambda known: known.count("stands")),
-    Box("repeat", "repeat", "Does it fail every time?", _repeat, lambda known: known.count("repeat")),
-    Box("rounded", "repeat", "Does it fail rounded as on a GPU?", _rounded, lambda known: known.count("rounded")),
-    Box("inputs", "repeat", "Does it fail with other inputs?", _inputs, lambda known: known.count("inputs")),
-    Box("more_inputs", "repeat", "And with others?", _more_inputs, lambda known: known.count("more_inputs")),
-    Box("tactics", "tactic_isolate", "Which tactic is it?", _tactics, lambda known: known.said("tactics")),
-    Box("layerwise", "layerwise", "Which tensor is wrong first?", _layerwise, lambda known: known.said("layerwise")),
-    Box("extract", "extract", "Do these nodes fail alone?", _extract, lambda known: known.said("extract")),
+    Box("stands", "repeat", "Does it fail, on the file as it is?", lambda _: (True, WHY_AT_ALL)),
+    Box("repeat", "repeat", "Does it fail every time?", _repeat),
+    Box("rounded", "repeat", "Does it fail rounded as on a GPU?", _rounded),
+    Box("inputs", "repeat", "Does it fail with other inputs?", _inputs),
+    Box("more_inputs", "repeat", "And with others?", _more_inputs),
+    Box("tactics", "tactic_isolate", "Which tactic is it?", _tactics),
+    Box("layerwise", "layerwise", "Which tensor is wrong first?", _layerwise),
+    Box("extract", "extract", "Do these nodes fail alone?", _extract),
     Box("reduce", "reduce", "What is the smallest part that fails?", _reduce, lambda known: known.reduced),
-    Box("plain", "repeat", "Does a plain run of the reference have it?", _plain, lambda known: known.count("plain")),
-    Box("precision", "precision", "Which nodes have to stay high?", _precision, lambda known: known.said("precision")),
+    Box("plain", "repeat", "Does a plain run of the reference have it?", _plain),
+    Box("precision", "precision", "Which nodes have to stay high?", _precision),
     Box(
-        "passes",
-        "passes",
-        "Which optimization does it need?",
-        _passes,
+        *("passes", "passes", "Which optimization does it need?", _passes),
         lambda known: told_passes(known) or known.said("passes"),
     ),
-    Box("healed", "repeat", "Is the whole model healed?", _healed, lambda known: known.count("healed")),
-    Box(
-        *("passes_on_whole", "passes", "Which optimization does the whole model need?"),
-        *(_passes_on_whole, lambda known: known.said("passes_on_whole")),
-    ),
-    Box("versions", "versions", "Which releases have it?", _versions, lambda known: known.said("versions")),
-    Box("workaround", "workaround", "What helps?", _workaround, lambda known: known.said("workaround")),
+    Box("healed", "repeat", "Is the whole model healed?", _healed),
+    Box("passes_on_whole", "passes", "Which optimization does the whole model need?", _passes_on_whole),
+    Box("versions", "versions", "Which releases have it?", _versions),
+    Box("workaround", "workaround", "What helps?", _workaround),
 )
 NAMES = tuple(box.name for box in BOXES)
 
@@ -350,8 +340,8 @@ def decisions(known: Known) -> list[Decision]:
         step = known.of(box.name)
         if step is None or not step.why:
             continue
-        said = box.answer(known) if step.folder else "not asked"
-        told.append(Decision(box.question, step.why, said, step.folder))
+        answer = box.answer(known) if box.answer else known.told(box.name)
+        told.append(Decision(box.question, step.why, answer if step.folder else "not asked", step.folder))
     return told
 
 

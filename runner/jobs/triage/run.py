@@ -1,6 +1,4 @@
-"""A run of strategy=triage: one box after another, each in a folder of its own.
-
-Runs `strategy=triage`: one box of the flowchart after another, each a job of its own in steps/NN-name.
+"""Runs `strategy=triage`: one box of the flowchart after another, each a job of its own in steps/NN-name.
 
 A step that ended well is not run again, where its settings and files are the same; one that was cut off goes on with
 its journal. What a step cannot do is its answer, and never the end of the triage.
@@ -16,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import Enum
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +123,10 @@ class StepFolder:
         """Have the folder for this question: what another one left under this number goes."""
         asked = self._asked(settings)
         for other in self.triage.glob(f"{STEPS}/{self.at:02d}-*"):
-            if (other != self.folder or not _same(json_of(other / _ASKED), asked)) and not other.is_symlink():
+            before = json_of(other / _ASKED) if other == self.folder else None
+            # its journal says by content whether its verdicts still hold
+            same = isinstance(before, dict) and before.get("settings") == asked["settings"]
+            if not same and not other.is_symlink():
                 shutil.rmtree(other, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "result.json").unlink(missing_ok=True)
@@ -151,7 +152,7 @@ class StepFolder:
             cache = Path(strategy.cache).expanduser()
             asked["releases"] = sorted(path.name for path in cache.glob(f"{strategy.package}-*"))
         asked["installed"] = {**self.installed}
-        told: dict[str, Any] = json.loads(json.dumps(asked, default=_plain))  # as it will be read
+        told: dict[str, Any] = json.loads(json.dumps(asked, default=attrgetter("value")))  # as it will be read
         return told
 
     def _failed(self, settings: Settings, status: Status, said: str) -> Summary:
@@ -170,15 +171,6 @@ def drop_after(triage: Path, last: int) -> None:
     for other in triage.glob(f"{STEPS}/[0-9][0-9]-*"):
         if other.name[:2].isdecimal() and int(other.name[:2]) > last and not other.is_symlink():
             shutil.rmtree(other, ignore_errors=True)
-
-
-def _same(before: Any, asked: Mapping[str, Any]) -> bool:
-    """Whether a folder was made for these settings: its journal says by content whether its verdicts still hold."""
-    return isinstance(before, dict) and before.get("settings") == asked["settings"]
-
-
-def _plain(value: Enum) -> Any:
-    return value.value
 
 
 # Warnings that each step would repeat: about one model and one check, said once.

@@ -1,7 +1,4 @@
-"""Settings of each step, with inputs in the types of the original.
-
-The settings of each step, from those of the triage and from what the steps before it found.
-"""
+"""The settings of each step, from those of the triage and from what the steps before it found."""
 
 from __future__ import annotations
 
@@ -27,9 +24,15 @@ from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import from_files
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, map_of
 from runner.schema.checker import AutoChecker, CheckerSettings, FiniteChecker, Flaky
-from runner.schema.diagnosis import ExtractSettings, PassesSettings, TriageSettings, VersionsSettings
+from runner.schema.diagnosis import (
+    ExtractSettings,
+    LayerwiseSettings,
+    PassesSettings,
+    TriageSettings,
+    VersionsSettings,
+    WorkaroundSettings,
+)
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
-from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import BudgetSettings, ResultSettings, SanitizeSettings, Settings
 from runner.schema.strategy import (
     FloatType,
@@ -102,13 +105,14 @@ class StepSettings:
         """Return settings about the user's file, with the inputs and the rounding that it failed with."""
         changed: dict[str, Any] = {}
         if known.only_in == "rounded":
-            changed = {"target": self._rounding}
+            changed = {"target": self.rounding}
         elif known.only_in:
-            changed = {"inputs": self._seed(_SEEDS[known.only_in])}
+            changed = {"inputs": self.seed(_SEEDS[known.only_in])}
         return replace(self.settings, strategy=strategy, **{"plan": False, **changed, **changes})
 
     @property
-    def _rounding(self) -> BackendSettings:
+    def rounding(self) -> BackendSettings:
+        """The target, which rounds after every operator."""
         target = self.settings.target
         assert isinstance(target, OnnxRuntimeBackend)  # no other one hides it
         return replace(target, rounding=Rounding.on)
@@ -137,7 +141,8 @@ class StepSettings:
             return made
         return replace(made, checker=_finite(made.checker))
 
-    def _seed(self, more: int) -> RandomInputs:
+    def seed(self, more: int) -> RandomInputs:
+        """Return random inputs with another seed."""
         given = self.settings.inputs
         if isinstance(given, RandomInputs):
             return replace(given, seed=given.seed + more)
@@ -145,7 +150,7 @@ class StepSettings:
 
     # ---- the steps
 
-    def _checked(self, known: Known, times: int, **changes: Any) -> Settings:
+    def checked(self, known: Known, times: int, **changes: Any) -> Settings:
         """Return settings that check the file so often.
 
         Where what is right was recorded (the shapes of a build, the values of an original), a repeat has it not: then
@@ -155,31 +160,12 @@ class StepSettings:
             return self.whole(known, RepeatSettings(until=str(times)), **changes)
         return self.whole(known, ReduceSettings(), plan=True, **changes)
 
-    def _stands(self, known: Known) -> Settings:
-        return self._checked(known, FIRST)
-
-    def _repeat(self, known: Known) -> Settings:
-        return self._checked(known, MORE)
-
-    def _rounded(self, known: Known) -> Settings:
-        return self._checked(known, FIRST, target=self._rounding)
-
-    def _inputs(self, known: Known) -> Settings:
-        return self._checked(known, 1, inputs=self._seed(_SEEDS["inputs"]))
-
-    def _more_inputs(self, known: Known) -> Settings:
-        return self._checked(known, 1, inputs=self._seed(_SEEDS["more_inputs"]))
-
-    def _tactics(self, known: Known) -> Settings:
-        return self.whole(known, TacticIsolateSettings())
-
-    def _layerwise(self, known: Known) -> Settings:
-        return self.whole(known, _choice("layerwise"))
-
-    def _extract(self, known: Known) -> Settings:
+    def extract(self, known: Known) -> Settings:
+        """Return settings that ask whether the makers of the first bad tensor fail alone."""
         return self._part(known, self.whole(known, ExtractSettings(nodes=list(known.first_bad))))
 
-    def _reduce(self, known: Known) -> Settings:
+    def reduce(self, known: Known) -> Settings:
+        """Return settings that search for the smallest part that fails."""
         made = self.whole(known, ReduceSettings())
         if known.hangs and made.checker.timeout is not None:  # so may the reference, while values are recorded
             patience = min(made.inputs.timeout, PATIENCE * made.checker.timeout)
@@ -188,13 +174,14 @@ class StepSettings:
             made = replace(made, checker=replace(made.checker, flaky=Flaky.always))
         return made
 
-    def _precision(self, known: Known) -> Settings:
+    def precision(self, known: Known) -> Settings:
+        """Return settings that search for the nodes that have to stay high, in the original."""
         if self.settings.reference.model is None:
             raise NotApplicable("there is no original in float32")
         low = FloatType(known.situation.low)
         return self.whole(known, PrecisionSettings(low=low), **self._original())
 
-    def _plain(self, known: Known) -> Settings:
+    def plain(self, known: Known) -> Settings:
         """Return settings by which the reference runs its file once, which must be finite: nothing is recorded."""
         made = self.whole(known, RepeatSettings(until="1"))
         model = {} if self.settings.reference.model is None else self._original()
@@ -208,36 +195,30 @@ class StepSettings:
         inputs = inputs_of_original(given, self.folder / "steps" / "inputs_of_original")
         return {"model": given.reference.model, "reference": _without_model(given.reference), "inputs": inputs}
 
-    def _passes(self, known: Known) -> Settings:
-        return self.reduced(known, PassesSettings(switches=list(self.strategy.switches)))
-
-    def _healed(self, known: Known) -> Settings:
+    def healed(self, known: Known) -> Settings:
+        """Return settings that check the file without the passes that heal the reduced model."""
         target = self.whole(known, RepeatSettings()).target
         held = {item.name for item in fields(target)}
         off = {name: value for name, value in (known.passes.settings if known.passes else {}).items() if name in held}
         target = replace(target, **off)
-        return self._checked(known, FIRST, target=target)
+        return self.checked(known, FIRST, target=target)
 
-    def _passes_on_whole(self, known: Known) -> Settings:
-        return self.whole(known, PassesSettings(switches=list(self.strategy.switches)))
-
-    def _versions(self, known: Known) -> Settings:
+    def versions(self, known: Known) -> Settings:
+        """Return settings that ask other releases."""
         strategy, given = self.strategy, self.strategy.versions
         asked = VersionsSettings(
             package=package_of(self.settings), versions=given, cache=strategy.cache, offline=given is None
         )
         return self.reduced(known, asked) if known.releases_on_reduced else self.whole(known, asked)
 
-    def _workaround(self, known: Known) -> Settings:
-        given: dict[str, Any] = {
-            "disabled_optimizers": [list(one) for one in known.heals],
-            "raised": list(known.raised),
-            "nodes": list(known.culprits),
-            "interpreters": self._interpreters(known),
-        }
-        plain = _choice("workaround")
-        held = {item.name for item in fields(plain)}
-        strategy = replace(plain, **{name: value for name, value in given.items() if name in held})
+    def workaround(self, known: Known) -> Settings:
+        """Return settings that try what was found to help."""
+        strategy = WorkaroundSettings(
+            disabled_optimizers=[list(one) for one in known.heals],
+            raised=list(known.raised),
+            nodes=list(known.culprits),
+            interpreters=self._interpreters(known),
+        )
         return self.whole(known, strategy)
 
     def _interpreters(self, known: Known) -> list[str]:
@@ -252,11 +233,22 @@ class StepSettings:
 
 _SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}
 _MADE: Mapping[str, Callable[[StepSettings, Known], Settings]] = {
-    name.removeprefix("_"): getattr(StepSettings, name)
-    for name in (
-        *("_stands", "_repeat", "_rounded", "_inputs", "_more_inputs", "_tactics", "_layerwise", "_extract", "_reduce"),
-        *("_plain", "_precision", "_passes", "_healed", "_passes_on_whole", "_versions", "_workaround"),
-    )
+    "stands": lambda step, known: step.checked(known, FIRST),
+    "repeat": lambda step, known: step.checked(known, MORE),
+    "rounded": lambda step, known: step.checked(known, FIRST, target=step.rounding),
+    "inputs": lambda step, known: step.checked(known, 1, inputs=step.seed(_SEEDS["inputs"])),
+    "more_inputs": lambda step, known: step.checked(known, 1, inputs=step.seed(_SEEDS["more_inputs"])),
+    "tactics": lambda step, known: step.whole(known, TacticIsolateSettings()),
+    "layerwise": lambda step, known: step.whole(known, LayerwiseSettings()),
+    "extract": StepSettings.extract,
+    "reduce": StepSettings.reduce,
+    "plain": StepSettings.plain,
+    "precision": StepSettings.precision,
+    "passes": lambda step, known: step.reduced(known, PassesSettings(switches=list(step.strategy.switches))),
+    "healed": StepSettings.healed,
+    "passes_on_whole": lambda step, known: step.whole(known, PassesSettings(switches=list(step.strategy.switches))),
+    "versions": StepSettings.versions,
+    "workaround": StepSettings.workaround,
 }
 
 
@@ -278,9 +270,3 @@ def _version(text: str) -> Version | None:
         return Version(text)
     except InvalidVersion:
         return None
-
-
-def _choice(name: str) -> StrategySettings:
-    made = SCHEMAS["strategy"][name]()
-    assert isinstance(made, StrategySettings)
-    return made

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runner.files import inside
 from runner.jobs.triage.flowchart import branch, decisions, verdict
-from runner.jobs.triage.transcript import CHECKED, Ended, Known
+from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import Status
 from runner.reference.load import RANDOM_INPUTS
 from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep
@@ -81,7 +81,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
 
 
 def _told(known: Known, one: Ended) -> TriageStep:
-    said = known.count(one.name) if one.name in CHECKED else known.said(one.name)
+    said = known.told(one.name)
     paid, seconds = one.known.checks.made, round(one.known.seconds.total, 3)
     return TriageStep(one.name, one.strategy, one.folder, one.why, one.status, said, paid, seconds)
 

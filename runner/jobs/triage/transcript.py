@@ -1,7 +1,4 @@
-"""What a triage knows: results of its steps, how the file fails, why, since when, what helps.
-
-What a triage knows: how the file fails, and what the steps say of why, since when, and what helps.
-"""
+"""What a triage knows: results of its steps, how the file fails, why, since when, what helps."""
 
 from __future__ import annotations
 
@@ -116,6 +113,10 @@ class Reproduced:
         """Return that in words."""
         failed, of = self.judgements(name)
         return f"{failed} of {counted(of, 'check')} failed" if of else self.said(name)
+
+    def told(self, name: str) -> str:
+        """Return what a step came to: how many checks failed, or what it said."""
+        return self.count(name) if name in CHECKED else self.said(name)
 
     @property
     def stopped(self) -> bool:

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from runner.candidate import Candidate, Phase, Variant
 from runner.engine.check_trials import Judge
@@ -91,7 +90,7 @@ def _switches(job: Job) -> tuple[Switch, ...]:
     elif isinstance(target, OnnxRuntimeBackend):
         reply = job.pool.call("optimizers", {}, python=target.python, timeout=settings.workers.timeout)
         if reply.value is None:
-            raise UsageError(f"target=onnxruntime: {reply.failure.message if reply.failure else reply.death}")
+            raise UsageError(f"target=onnxruntime: {reply.why}")
         found = session_switches(target, reply.value["names"])
     elif isinstance(target, TensorRtBackend):
         found = builder_switches(target)
@@ -147,7 +146,7 @@ class _Search:
         summary = job.summary(self.judge, ending, self.loaded, reliability)
         if ending.trial is not None:
             culprits = self.subject.names(ending.trial)
-            off = self._off_settings(healing[0]) if healing else {}
+            off = changes(self.subject.target, (self.subject.choices[number] for one in healing[:1] for number in one))
             healed_by = tuple(self.subject.names(one) for one in healing)
             passes = NeededPasses(len(self.subject.choices), culprits, healed_by, alone, off, overrides(off))
             summary = replace(summary, culprits=culprits, passes=passes)
@@ -237,9 +236,6 @@ class _Search:
             find_min_good=False,
             hand_over=handed,
         )
-
-    def _off_settings(self, off: Trial) -> dict[str, Any]:
-        return changes(self.subject.target, (self.subject.choices[number] for number in off))
 
 
 class SameModel(HandOver):

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
+from operator import attrgetter
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -336,8 +337,8 @@ class _History:
 
 def _told(releases: ReleasesFound) -> str:
     """Return the answer in a sentence."""
-    runs = [(word, [one.version for one in some]) for word, some in groupby(releases.asked, lambda one: one.outcome)]
-    broken = ", ".join(_span(versions) for word, versions in runs if word == "broken")
+    runs = [(word, [one.version for one in some]) for word, some in groupby(releases.asked, attrgetter("outcome"))]
+    broken = ", ".join(" ... ".join(dict.fromkeys((one[0], one[-1]))) for word, one in runs if word == "broken")
     parts = [f"{releases.package} is broken in {broken}"]
     parts.append(f"good: {' and '.join(releases.good)}" if releases.good else "no good release was found")
     called = {word: [one.version for one in releases.asked if one.outcome == word] for word in NEITHER}
@@ -345,10 +346,6 @@ def _told(releases: ReleasesFound) -> str:
     if releases.not_asked:
         parts.append(f"not asked: {listed(releases.not_asked)}")
     return "; ".join(parts)
-
-
-def _span(versions: Sequence[str]) -> str:
-    return versions[0] if len(versions) == 1 else f"{versions[0]} ... {versions[-1]}"
 
 
 def word_of(verdict: Verdict) -> str:

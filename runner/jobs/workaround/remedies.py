@@ -1,7 +1,4 @@
-"""Remedies: each as a value, which there are, what earlier runs found, and the model with one.
-
-Which remedies there are: what the user names, and what earlier runs found.
-"""
+"""Remedies: each as a value, which there are, what earlier runs found, and the model with one."""
 
 from __future__ import annotations
 

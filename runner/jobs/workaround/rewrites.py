@@ -1,6 +1,4 @@
-"""Rewrites: the same computation in other nodes and operators.
-
-Rewrites: the same computation in other nodes, so that an optimization finds no pattern, or a kernel is not used.
+"""Rewrites: the same computation in other nodes, so that an optimization finds no pattern, or a kernel is not used.
 
 The smallest change comes first: an inner tensor as an output, a node between two nodes, a node written out. Where the
 pattern of the culprits stands at several places, it is rewritten at all of them, and at one.
@@ -261,7 +259,12 @@ class Rewriting:
     def around(self, nodes: Collection[int]) -> Iterator[Rewrite]:
         """Yield rewrites, those first that change least."""
         alike = self._alike(nodes)
-        for places in (self._exposed, self._parted, self._otherwise, self._bordered):
+        for places in (
+            self._exposed,
+            lambda some: self._kept_apart(self._inner(some)),
+            self._otherwise,
+            lambda some: self._kept_apart(self._border(some)),
+        ):
             yield from _tried(places(nodes), places(alike))
 
     def raised(self, nodes: Collection[int]) -> Iterator[Rewrite]:
@@ -290,14 +293,6 @@ class Rewriting:
                 found.append(Rewrite(f"{name} as an output besides", (edit,), "an output besides", name))
         return found
 
-    def _parted(self, nodes: Collection[int]) -> list[Rewrite]:
-        """Return what puts a node between two of them."""
-        return self._kept_apart(self._inner(nodes))
-
-    def _bordered(self, nodes: Collection[int]) -> list[Rewrite]:
-        """Return what puts a node between one of them and another."""
-        return self._kept_apart(self._border(nodes))
-
     def _otherwise(self, nodes: Collection[int]) -> list[Rewrite]:
         """Return what writes a node in other operators."""
         found = []
@@ -310,9 +305,9 @@ class Rewriting:
 
     def _kept_apart(self, edges: Sequence[tuple[str, int]]) -> list[Rewrite]:
         """Return what puts the larger of a tensor and itself, which no runtime takes out, before its reader."""
-        found = []
+        found, types = [], WiderTypes(self.graph, self.types)
         for name, reader in edges:
-            node, dtype = self.graph.nodes[reader], self._dtype(name)
+            node, dtype = self.graph.nodes[reader], types.dtype(name)
             if (dtype and dtype not in _COMPARED) or name not in self.graph.protos[reader].input:
                 continue  # a graph nested in the reader reads it
             between = self._supply.fresh(f"{name}__kept")
@@ -349,9 +344,6 @@ class Rewriting:
         return comes + [
             (name, reader) for name in made for reader in graph.readers.get(name, ()) if reader not in inside
         ]
-
-    def _dtype(self, name: str) -> int:
-        return WiderTypes(self.graph, self.types).dtype(name)
 
 
 def _tried(own: Sequence[Rewrite], alike: Sequence[Rewrite]) -> Iterator[Rewrite]:

@@ -1,7 +1,4 @@
-"""A run of strategy=workaround, with fresh inputs, and what each remedy costs.
-
-Runs `strategy=workaround`: tries remedies on the whole model, with fresh inputs too, and measures what they cost.
-"""
+"""Runs `strategy=workaround`: tries remedies on the whole model, with fresh inputs too, and measures what they cost."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ from runner.schema.root import Settings
 from runner.schema.strategy import chosen
 from runner.text import counted
 from runner.verdict import Verdict
-from runner.workers.pool import lease_of
+from runner.workers.pool import lease_of, limited
 from runner.workers.worker import find_python
 from strategies.outcome import Answer, Outcome
 from strategies.search import Options
@@ -94,8 +91,7 @@ class Costs:
     def _timed(self, models: Sequence[tuple[Path, Variant]], runs: int) -> list[float] | None:
         """Return the median milliseconds of models that one interpreter runs; None where one of them does not run."""
         job, python = self.job, self._python(models[0][1])
-        target, limits = job.settings.target, job.settings.workers
-        backends = [{**target.to_json(), **variant.settings} for _, variant in models]
+        backends = [{**job.settings.target.to_json(), **variant.settings} for _, variant in models]
         caches = {"load": own, "save": None} if (own := backends[-1].get("timing_cache")) else None
         args = {
             "models": [
@@ -106,9 +102,7 @@ class Costs:
             "caching": caches,
         }
         lease = lease_of(backends[0], job.pool, python)
-        reply = job.pool.call(
-            "latency", args, python=python, timeout=limits.timeout, memory_mb=limits.memory_mb, lease=lease
-        )
+        reply = limited(job.pool, job.settings, "latency", args, python=python, lease=lease)
         return [float(one) for one in reply.value["ms"]] if reply.value else None
 
 

@@ -1,7 +1,4 @@
-"""Writing candidate models, whole or beside the shared weights.
-
-Writing candidate models: small ones whole in their trial's folder, large ones beside the shared weights file.
-"""
+"""Writing candidate models: small ones whole in their trial's folder, large ones beside the shared weights file."""
 
 from __future__ import annotations
 
@@ -236,7 +233,7 @@ class Store:
         if model.ByteSize() + size >= _LARGEST_MESSAGE:
             raise ValueError(f"{model.ByteSize() + size} bytes")
         whole = copy_of(model)
-        return self._with_weights(whole) if nests else pieces(whole, self._region)
+        return self._with_weights(whole) if nests else pieces(whole, self.region)
 
     def _fill(self, tensors: Iterable[TensorProto]) -> None:
         for tensor in tensors:
@@ -255,9 +252,10 @@ class Store:
         for tensor in (tensor for graph in nested for tensor in graph.initializer):
             if tensor_bytes.is_external(tensor):
                 tensor_bytes.set_raw(tensor, self._read(tensor))
-        return pieces(model, self._region)
+        return pieces(model, self.region)
 
-    def _region(self, tensor: TensorProto) -> tuple[int, Iterator[bytes]]:
+    def region(self, tensor: TensorProto) -> tuple[int, Iterator[bytes]]:
+        """Return how many bytes a tensor has in its weights file, and these, piece by piece."""
         location, offset, _ = tensor_bytes.reference(tensor)
         return _length(tensor), chunks(self._file(location), offset, _length(tensor))
 
@@ -297,7 +295,7 @@ class Store:
         return None if raw is None else weights.add([raw], length)
 
     def _read(self, tensor: TensorProto) -> bytes:
-        return b"".join(self._region(tensor)[1])
+        return b"".join(self.region(tensor)[1])
 
 
 def _references(model: ModelProto) -> Iterable[TensorProto]:

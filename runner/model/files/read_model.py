@@ -1,6 +1,4 @@
-"""Reading a user's model once, its digest, and the ONNX checker over it.
-
-Reading a user's model once, with care: from then on everything works on a structure and one weights file of our own.
+"""Reading a user's model once, with care: from then on everything works on a structure and one weights file of our own.
 
 The structure is the model as it was, to the letter, but for this: top-level Constant nodes are initializers, nodes that
 draw may have a seed, and large weights lie in ``weights.bin`` beside it. Only nodes that stand in no executable order

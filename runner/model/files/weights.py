@@ -1,7 +1,5 @@
 """Weights in files beside a model: read within its folder only, written piece by piece.
 
-Files beside a model: weights are read only from inside the model's folder, and only where the file has them.
-
 A model is data from somewhere: a location in it must not make us read another file of the machine, and neither must a
 link that came along with it. In the cache of a model hub all files are links, ``snapshots/REVISION/model.onnx`` and
 ``model.onnx_data`` beside it, into one folder ``blobs``. So a link is followed inside the model's folder, and, where

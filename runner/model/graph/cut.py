@@ -395,20 +395,3 @@ def depends_on(graph: Graph, nodes: Collection[int], without: Collection[int] = 
         if node.index not in lost and not reached.isdisjoint(graph.parents[node.index]):
             reached.add(node.index)
     return frozenset(reached)
-
-
-def dependent_tensors(graph: Graph, nodes: Collection[int]) -> frozenset[str]:
-    """Return what the elements that depend on any of ``nodes`` give, these included."""
-    return frozenset(name for index in depends_on(graph, nodes) for name in graph.nodes[index].outputs)
-
-
-def ancestors(graph: Graph, nodes: Collection[int]) -> frozenset[int]:
-    """Return the elements that any of ``nodes`` depends on, these left out."""
-    reached = set(nodes)
-    waiting = list(reached)
-    while waiting:
-        for parent in graph.parents[waiting.pop()]:
-            if parent not in reached:
-                reached.add(parent)
-                waiting.append(parent)
-    return frozenset(reached - set(nodes))

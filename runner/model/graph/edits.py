@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -68,14 +68,8 @@ def at(tensor):
 """
 
 
-class Edit(Protocol):
-    """A change of a model's top level; the nodes that are there keep their order."""
-
-    def apply(self, model: ModelProto) -> None:
-        """Make the change in place. Raises KeyError for a tensor that no node makes."""
-
-    def code(self) -> str:
-        """Return the line, or lines, of Python that make it."""
+# A change of a model's top level; the nodes that are there keep their order. ``apply`` makes it in place, and raises
+# KeyError for a tensor that no node makes; ``code`` returns the line, or lines, of Python that make it.
 
 
 @dataclass(frozen=True)
@@ -185,6 +179,9 @@ class Weight:
         held = numpy_helper.to_array(self.tensor)
         told = f"{self.tensor.name!r}, {self.tensor.data_type}, {[*held.shape]}, {held.flatten().tolist()}"
         return f"model.graph.initializer.append(helper.make_tensor({told}))"
+
+
+Edit: TypeAlias = Insert | Put | Read | Make | Expose | Weight
 
 
 def weight(name: str, values: object, dtype: int) -> Weight:

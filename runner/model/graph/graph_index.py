@@ -133,8 +133,9 @@ def constants(graph: Graph) -> frozenset[int]:
     return frozenset(found)
 
 
-def needed(graph: Graph, nodes: Collection[int], among: Collection[int]) -> frozenset[int]:
-    """Return those elements ``among`` some that ``nodes`` read, directly or through others of them."""
+def needed(graph: Graph, nodes: Collection[int], among: Collection[int] | None = None) -> frozenset[int]:
+    """Return those elements ``among`` some (None: all) that ``nodes`` read, directly or through others of them."""
+    among = range(len(graph.nodes)) if among is None else among
     found: set[int] = set()
     waiting = list(nodes) if among else []
     while waiting:

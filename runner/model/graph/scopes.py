@@ -1,7 +1,4 @@
-"""Names and tensors across nested graphs, and renaming them without clashes.
-
-Names and tensors across nested graphs: what nodes read, what graphs capture and define, all tensors of a model.
-"""
+"""Names and tensors across nested graphs: what nodes read, what graphs capture and define, all tensors of a model."""
 
 from __future__ import annotations
 

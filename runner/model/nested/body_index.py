@@ -8,7 +8,7 @@ from functools import cached_property
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from runner.model.graph.cut import dependent_tensors
+from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import NameSupply, names_in, names_of
@@ -75,7 +75,8 @@ class Inner:
     @cached_property
     def followers(self) -> frozenset[str]:
         """The tensors of the model that depend on the owner, its own outputs included."""
-        return dependent_tensors(self.graph, [self.body.owner])
+        below = depends_on(self.graph, [self.body.owner])
+        return frozenset(name for index in below for name in self.graph.nodes[index].outputs)
 
     @cached_property
     def open_ends(self) -> tuple[str, ...]:

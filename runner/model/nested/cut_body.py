@@ -210,7 +210,8 @@ def _assemble(
     inputs = formal_inputs(inner.content)
     count = states(inner.graph, inner.body)
     scanned = list(owner.input[first + count :])
-    listed = [value for value in inner.content.input if value not in inputs and _is_initializer(part.content, value)]
+    held = initializers_of(part.content)
+    listed = [value for value in inner.content.input if value not in inputs and value.name in held]
     set_messages(
         part.content.input, [*inputs[:first], *(one.given for one in carried), *inputs[first + count :], *listed]
     )
@@ -264,10 +265,6 @@ def _stacked(part: Part, owner: NodeProto) -> list[_Stacked]:
             part.stand_in(made.name)
         found.append(_Stacked(made, targets[place], along[place - count], directions[place - count]))
     return found
-
-
-def _is_initializer(content: GraphProto, value: ValueInfoProto) -> bool:
-    return value.name in initializers_of(content)
 
 
 # Rewriting an If or a function call around the kept part of its body, so that their outputs stay in step.

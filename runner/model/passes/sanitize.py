@@ -1,6 +1,4 @@
-"""Sanitizing a model: concrete shapes, folded constants, no dead nodes.
-
-Sanitizing: a model with concrete input shapes, folded constants and no dead nodes, before anything else is done.
+"""Sanitizing: a model with concrete input shapes, folded constants and no dead nodes, before anything else is done.
 
 In a worker: inference of shapes is native code, and folding runs ONNX Runtime. Weights lie in a file of their own all
 the while, so a model of more than 2 GiB passes; only what the folded nodes read is taken into memory. What is not
