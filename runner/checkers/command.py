@@ -13,7 +13,7 @@ import os
 import shlex
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ from runner.schema.checker import CommandChecker, Flaky, ShowOutput
 from runner.schema.settings import context_of
 from runner.verdict import CHECK_OUTPUT, Verdict
 from runner.workers.fork_server import ForkServer
-from runner.workers.process_tree import Kills
+from runner.workers.process_tree import Kills, Telling
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from runner.workers.run_command import CommandEnd, run_command
 from strategies.outcome import Outcome
@@ -46,11 +46,17 @@ if TYPE_CHECKING:
 
 
 class CommandRuns:
-    """Runs the command of a check within its limits. Safe for threads. ``words``: the command's, with placeholders."""
+    """Runs the command of a check within its limits. Safe for threads.
 
-    def __init__(self, settings: CommandChecker, words: Sequence[str], tools: Tools) -> None:
+    ``words``: the command's, with placeholders. ``telling``: makes what finds the lines of a long output that stay.
+    """
+
+    def __init__(
+        self, settings: CommandChecker, words: Sequence[str], tools: Tools, telling: Callable[[], Telling]
+    ) -> None:
         self._settings = settings
         self._tools = tools
+        self._telling = telling
         self._never_forked = settings.flaky is Flaky.always
         self.preloaded = Preloaded(
             words,
@@ -86,6 +92,7 @@ class CommandRuns:
                         guardian=self._tools.guardian,
                         lease=lease,
                         server=server,
+                        telling=self._telling(),
                     )
             except CannotJudge as error:
                 if server and not server.alive and self.preloaded.given_up(str(error)):
@@ -132,7 +139,7 @@ class CommandCheck(Checker):
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
-        self._runs = CommandRuns(settings, self._template.words, tools)
+        self._runs = CommandRuns(settings, self._template.words, tools, self._rules.telling)
         self._measure = Measure(settings.measure, settings.measure_better)
         self.higher_is_better = self._measure.higher_is_better
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
@@ -247,6 +254,8 @@ class CommandCheck(Checker):
             with suppress(OSError):
                 path.unlink()
         verdict = self._rules.judge(end, output, self.describe())
+        if verdict.outcome is Outcome.PASS:
+            verdict = self._rules.unread(end) or verdict
         missed = verdict.signature and verdict.signature.raised and verdict.signature.raised.about == NOT_IN_NPZ
         if missed and sample is not None and self.needs_expected and not sample.expected:
             # what is missing is missing in a file of ours, so this says nothing about the model
