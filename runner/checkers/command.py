@@ -14,7 +14,7 @@ import shlex
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ from runner.model.values.recorded import write_npz, write_test_data_set
 from runner.schema.checker import CommandChecker, Flaky, ShowOutput
 from runner.schema.settings import context_of
 from runner.verdict import CHECK_OUTPUT, Verdict
-from runner.workers.fork_server import ForkServer
+from runner.workers.fork_server import Starters
 from runner.workers.process_tree import Kills, Telling
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from runner.workers.run_command import CommandEnd, run_command
@@ -66,7 +66,9 @@ class CommandRuns:
             guardian=tools.guardian,
             unasked=not self._never_forked and settings.measure is None,
         )
+        self._starters = Starters(tools.guardian)
         tools.ending.callback(self.preloaded.close)
+        tools.ending.callback(self._starters.close)
 
     def run(self, argv: Sequence[str], own: Mapping[str, str], log: Path, *, fresh: bool) -> CommandEnd:
         """Run ``argv``; where it is killed, twice: the kernel may have meant a neighbor.
@@ -79,9 +81,13 @@ class CommandRuns:
         kills, seconds = Kills(self._tools.guardian), 0.0
         fresh = fresh or self._never_forked
         while True:
-            server: ForkServer | None = None
+            server = starter = None
             try:
-                with self.preloaded.server(argv, fresh=fresh) as server, self._tools.pool.user_lease() as lease:
+                with (
+                    self.preloaded.server(argv, fresh=fresh) as server,
+                    nullcontext() if server else self._starters.lent() as starter,
+                    self._tools.pool.user_lease() as lease,
+                ):
                     end = run_command(
                         argv,
                         cwd=self._tools.cwd,
@@ -91,10 +97,13 @@ class CommandRuns:
                         log=log,
                         guardian=self._tools.guardian,
                         lease=lease,
-                        server=server,
+                        server=server or starter,
                         telling=self._telling(),
                     )
             except CannotJudge as error:
+                if starter and not starter.alive:
+                    self._starters.close()
+                    continue
                 if server and not server.alive and self.preloaded.given_up(str(error)):
                     fresh = True
                     continue
@@ -190,8 +199,10 @@ class CommandCheck(Checker):
         """
         candidate.folder.mkdir(parents=True, exist_ok=True)
         self._watched.confirm()
+        before = set(candidate.folder.iterdir())
         with self._fixed_paths(candidate):
             verdict = self._answer(candidate)
+        candidate.left.extend(path for path in candidate.folder.iterdir() if path not in before and not _is_log(path))
         self._show(candidate, verdict)
         self._watched.confirm(verdict.outcome)
         return verdict
@@ -331,6 +342,10 @@ class CommandCheck(Checker):
     def _first_to_print(self, text: str, candidate: Candidate) -> int:
         """Return the number of the first check that printed this, wherever its candidate lay."""
         return self._printed.setdefault(hash(text.replace(str(candidate.folder), "")), candidate.iteration)
+
+
+def _is_log(path: Path) -> bool:
+    return path.name.startswith("check") and path.suffix == ".log"
 
 
 def _read(path: Path) -> str:

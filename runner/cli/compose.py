@@ -449,7 +449,7 @@ def register() -> None:
 
 def run_folder(resume: str | None, fresh: str) -> str:
     """Return where a run writes: the folder it goes on with, or a fresh one. Raises UsageError if it is not there."""
-    if not resume:
+    if not resume:  # an empty one is refused where the folder is taken
         return fresh
     try:
         folder = Path(resume).expanduser().absolute()
