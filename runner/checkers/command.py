@@ -32,6 +32,7 @@ from runner.judgment import MEASURE, Scale, measured
 from runner.model.values.recorded import write_npz, write_test_data_set
 from runner.schema.checker import CommandChecker, Flaky, ShowOutput
 from runner.schema.settings import context_of
+from runner.text import digest_of_taken, untaken
 from runner.verdict import CHECK_OUTPUT, Verdict
 from runner.workers.fork_server import Starters
 from runner.workers.process_tree import Kills, Telling
@@ -209,11 +210,15 @@ class CommandCheck(Checker):
 
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
+        rules = context_of(self._settings)
+        env = {name: untaken(value, exact=True) for name, value in self._settings.env.items()}
+        taken = digest_of_taken("\0".join((*self._template.words, json.dumps(rules))))
         files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
         return {
             "checker": self.name,
-            "command": json.dumps(list(self._template.words)),
-            "rules": json.dumps(context_of(self._settings), sort_keys=True),
+            "command": json.dumps([untaken(word, exact=True) for word in self._template.words]),
+            "rules": untaken(json.dumps({**rules, "env": env}, sort_keys=True)),
+            **({"environment": taken} if taken else {}),
             "exceptions": BY_LINE,
             **files,
         }
@@ -261,10 +266,14 @@ class CommandCheck(Checker):
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
         end = self._runs.run(self._template.fill(given), own, path, fresh=candidate.fresh)
         output = _read(path)
+        verdict = self._rules.judge(end, output, self.describe())
+        if (handed := untaken(output)) != output:
+            path.write_text(handed, encoding="utf-8")
+            told = self._rules.judge(end, handed, self.describe())
+            verdict = told if told.outcome is verdict.outcome else verdict
         if not output:  # nothing to look at later; a run may have thousands of these
             with suppress(OSError):
                 path.unlink()
-        verdict = self._rules.judge(end, output, self.describe())
         if verdict.outcome is Outcome.PASS:
             verdict = self._rules.unread(end) or verdict
         missed = verdict.signature and verdict.signature.raised and verdict.signature.raised.about == NOT_IN_NPZ

@@ -77,7 +77,7 @@ def test_a_run_that_was_killed_goes_on_from_anywhere(home: Path, tmp_path: Path)
     assert not (run / "result.json").exists() and run_folder.read(run) == Marker(
         True, frozenset({".hydra", "winnow.log"})
     )
-    done = winnow(tmp_path / "other", os.path.relpath(run, tmp_path / "other"), "result.find_min_good=false")
+    done = winnow(tmp_path / "other", "resume", os.path.relpath(run, tmp_path / "other"), "result.find_min_good=false")
     told = result(run)
     assert done.returncode == 0 and told["culprits"] == ["n7"], done.stdout + done.stderr
     assert told["checks"]["reused"] >= 3 and told["min_good"] is None
