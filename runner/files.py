@@ -107,9 +107,11 @@ def written_whole(path: Path) -> Iterator[Path]:
         finally:
             os.close(descriptor)
         part.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             part.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # of a descriptor the system names none
         raise
     sync_folder(path.parent)
 

@@ -118,6 +118,7 @@ def configure(log: LogSettings, chosen: Levels, job: int | None = None) -> None:
     for name in log.format:
         if name not in _FORMATS:
             raise UsageError(f"log.format=[{name}]: no such choice. Choices: {', '.join(_FORMATS)}.")
+    logging.raiseExceptions = False  # a line that a full disk loses is no reason for a traceback among the others
     root = logging.getLogger()
     root.setLevel(min(chosen.least, logging.INFO))
     for handler in list(root.handlers):
