@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx gpu demo docs test test-slow behaviour format lint types check bench faults fuzz clean
+.PHONY: rtx gpu demo docs test test-all behaviour format lint types check bench faults fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/winnow examples/overflow.yaml
@@ -12,14 +12,14 @@ demo: $(VENV)/.installed
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-# those that take long (long matrices, of most of which a sample runs here, and builds with TensorRT for RTX) run
-# with `make test-slow`; with `make test MARKED=` all run at once (CI runs a tenth of these), which is faster than one after the other
+# one test of each behavior; `make test-all` adds those that take long: more cases of the same, long matrices, and builds
+# with TensorRT for RTX. CI runs these tests and a tenth of the long ones
 MARKED ?= -m "not slow"
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal $(MARKED)
 
-test-slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
+test-all: MARKED =
+test-all: test
 
 # what a user sees of forty runs is written down anew, and what is different is printed: tests/behaviour
 behaviour: $(VENV)/.installed-dev

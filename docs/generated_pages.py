@@ -1,4 +1,4 @@
-"""Pages that are made while the site is built: keys, result.json, changes, decisions; and links that leave docs/."""
+"""Pages made while the site is built: keys, result.json, changes, lists of decisions; links that leave docs/."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from runner.schema.documentation import Key, keys, options
 
@@ -52,22 +53,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "keys.md": key_page(keys()),
         "result.md": result_page(schema),
         "changelog.md": (ROOT / "CHANGELOG.md").read_text(),
-        "adr/index.md": _decision_page(),
     }
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Name files of the repository that are no pages, where a link would lead nowhere."""
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Name files of the repository that are no pages, where a link would lead nowhere; list all decisions."""
 
     def named(match: re.Match[str]) -> str:
         text, target = match.groups()
         path = target.partition("#")[0].lstrip("./")
         return match[0] if path.endswith(".md") and not (ROOT / path).is_file() else f"{text} (`{path}`)"
 
-    return _LINK.sub(named, markdown)
+    listed = f"{markdown}\n{_decision_list()}" if page.file.src_uri == "adr/README.md" else markdown
+    return _LINK.sub(named, listed)
 
 
 def key_page(every: tuple[Key, ...]) -> str:
@@ -156,12 +157,9 @@ def _decisions() -> list[Path]:
     return sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
 
 
-def _decision_page() -> str:
+def _decision_list() -> str:
     titles = [(path.name, path.read_text().partition("\n")[0].lstrip("# ")) for path in _decisions()]
-    rows = "\n".join(f"- [{title}]({name})" for name, title in titles)
-    return (
-        f"# Decisions\n\nWhy Winnow is built as it is; each page is one decision, with what was measured.\n\n{rows}\n"
-    )
+    return "## All that stand\n\n" + "\n".join(f"- [{title}]({name})" for name, title in titles) + "\n"
 
 
 def _escaped(text: str) -> str:

@@ -59,10 +59,13 @@ def pytest_xdist_auto_num_workers() -> int | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what builds engines as slow; where a sample of what is slow is asked for, take it."""
+    """Mark builds of engines and further cases of a test as slow; take a sample of what is slow where one is wanted."""
+    seen: set[str] = set()
     for item in items:
-        if "rtx_python" in getattr(item, "fixturenames", ()):
+        test = item.nodeid.partition("[")[0]
+        if "rtx_python" in getattr(item, "fixturenames", ()) or (item.get_closest_marker("variants") and test in seen):
             item.add_marker(pytest.mark.slow)
+        seen.add(test)
     if wanted := os.environ.get(SAMPLE):
         every, first = map(int, wanted.split(":"))
         slow = [item for item in items if item.get_closest_marker("slow")]

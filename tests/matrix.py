@@ -1,4 +1,4 @@
-"""Rows of a test that says the same of many things: `make test` takes a fixed sample, `make test-slow` the others."""
+"""Rows of a test that says the same of many things: `make test` takes a fixed sample, `make test-all` the others."""
 
 from __future__ import annotations
 

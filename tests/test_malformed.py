@@ -42,6 +42,7 @@ def test_a_few_of_each_kind_are_read(tmp_path) -> None:
     assert watched.opened() == set()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", sample(WHOLE, 4))
 def test_whole_runs(tmp_path, kind) -> None:
     watched = Watched(tmp_path / OUTSIDE)

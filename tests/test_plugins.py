@@ -79,6 +79,7 @@ def test_a_search_and_a_checker_of_another_package(winnow) -> None:
     assert "another package judged" in shown_by(run)
 
 
+@pytest.mark.slow
 def test_a_backend_and_inputs_of_another_package(winnow) -> None:
     # 2.718 becomes 2.7, and its root 1.6487 becomes 1.6: only that is off by more than 0.03
     overrides = ("target=digits", "target.digits=2", "inputs=constant", "checker=compare")
@@ -96,6 +97,7 @@ def test_a_subject_of_another_package(winnow) -> None:
     assert run.result["message"] == "0 of 2 samples fail: none" and run.result["checks"]["search"] == 2
 
 
+@pytest.mark.slow
 def test_a_broken_package_is_one_line_for_whoever_asks_for_it(winnow, tmp_path: Path) -> None:
     installed(tmp_path / "site", "broken-example", BROKEN)
     gone = winnow("checker=gone")
@@ -158,6 +160,7 @@ misnamed = Procedure("other", Task.SUBSET, None)
 """
 
 
+@pytest.mark.slow
 def test_each_mistake_of_a_package_is_told_to_whoever_asks_for_it(winnow, tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "slips" / "conf" / "checker").mkdir(parents=True)
@@ -228,6 +231,7 @@ class Backend(OnnxReference):
 """
 
 
+@pytest.mark.slow
 def test_a_bug_of_a_package_is_not_called_ours(winnow, tmp_path: Path) -> None:
     site = tmp_path / "site"
     (site / "bugs" / "conf").mkdir(parents=True)

@@ -68,6 +68,7 @@ def test_a_suite_that_does_not_use_it_loads_nothing_of_winnow(suite: pytest.Pyte
     suite.runpytest_subprocess("-p", "runner.pytest_plugin").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_asked_fails_in_one_line(suite: pytest.Pytester) -> None:
     suite.makepyfile(
         "from tests.api.programs import chain\n"

@@ -78,7 +78,7 @@ class Result:
     @property
     def cause(self) -> str | None:
         """Whether the failure of the whole model was shown to arise in the answer; None: that was not asked."""
-        return str(self.summary.cause["status"]) if self.summary.cause else None
+        return self.summary.cause.status if self.summary.cause else None
 
     @property
     def minimality(self) -> str | None:
@@ -175,7 +175,7 @@ class Result:
 
     def _lines(self) -> list[str]:
         """Return what the last screen of a command says, without what to open and to type next."""
-        result, folder = self.to_dict(), self.folder
+        result, folder = self.summary, self.folder
         told = takewhile(lambda row: row.name not in _OF_A_COMMAND, rows(result, folder, ("winnow",)))
         said = [f"{row.name}: {row.text}" if row.name else row.text for row in told if row.name != "also"]
         lines = [f"{self.summary.strategy}: {headline(result, most=_SHOWN)}", *said, str(folder)]

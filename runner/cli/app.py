@@ -7,9 +7,9 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.errors import HydraException
@@ -20,7 +20,7 @@ from runner.cli import arguments, hydra_main, run_again
 from runner.cli.compose import NAME, register, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.launcher_memory import LauncherMemory
-from runner.cli.next_command import count, resume_command, shown_path
+from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import standing_in
 from runner.cli.signals import Arrived, Phase, failure, terminable
 from runner.cli.task import HydraTask
@@ -164,7 +164,7 @@ def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary], w
     return _complain(f"interrupted. To go on: {resume_command(words, sweep.folder)}", code)
 
 
-def _show_again(answer: Mapping[str, Any], folder: Path) -> int:
+def _show_again(answer: Summary, folder: Path) -> int:
     """Show the last screen of a run that has ended, and how it is run again; return the run's own exit code."""
     words = program_words()
     from runner.cli.last_screen import say_ended  # noqa: PLC0415 - no other command needs it here
@@ -173,7 +173,7 @@ def _show_again(answer: Mapping[str, Any], folder: Path) -> int:
     replay = folder / "replay.yaml"
     again = f"To run it again: {shlex.join([*words, shown_path(replay)])}; to" if replay.is_file() else "To"
     say(f"This run has ended. {again} go on with other settings: {resume_command(words, folder)} KEY=VALUE")
-    return count(answer, "exit_code")
+    return answer.exit_code
 
 
 def _complain(message: str, code: int, mark: str = "") -> int:

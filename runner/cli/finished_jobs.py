@@ -20,7 +20,7 @@ from runner.errors import UsageError
 from runner.files import json_of, write_text
 from runner.judgment import ENDED_WELL
 from runner.reference.input_digests import digests, unchanged
-from runner.report.summary import RESULT_NAME, read_result
+from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.schema.settings import PathUse
 
 #: beside a job's result: whose it is, and with what settings and files it came about
@@ -58,7 +58,7 @@ def note(
 def ended_well(folder: Path) -> bool:
     """Whether the folder holds an answer of a job of a sweep."""
     code = (_noted(folder) or {}).get("exit_code")
-    return isinstance(code, int) and code in ENDED_WELL and code == (read_result(folder) or {}).get("exit_code")
+    return isinstance(code, int) and code in ENDED_WELL and code == (read_result(folder) or Summary()).exit_code
 
 
 def refusal(folder: Path, overrides: Sequence[str]) -> str | None:
@@ -81,7 +81,7 @@ def forget(folder: Path) -> None:
         (folder / NAME).unlink(missing_ok=True)
 
 
-def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
+def earlier(folder: Path, config: DictConfig) -> Summary | None:
     """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input changed."""
     if not ended_well(folder):
         return None

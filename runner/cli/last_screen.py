@@ -11,17 +11,18 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, defs
 
-from runner.cli.next_command import count, is_number, next_command, number, section, sections, shown_path, text, texts
+from runner.cli.next_command import next_command, shown_path
 from runner.cli.terminal import Row, short, write
 from runner.files import inside, is_plain
 from runner.judgment import ANSWERED, ENDED_WELL, Status
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.cause_section import reservation, sentence, told
-from runner.report.diagnosis_sections import left_out, was_tried
+from runner.report.diagnosis_sections import left_out
+from runner.report.result_parts import Cause, Count, Plan, Statistics
+from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.text import counted, listed, one_line, percent, with_inside
 from strategies.search import Claim
@@ -166,25 +167,27 @@ _NAMED = ANSWERED | {Status.interrupted}
 _FAILED_TO_RUN = frozenset({Status.usage, Status.internal_error, Status.no_room})
 
 
-def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES, above: bool = False) -> str:
+def headline(result: Summary, *, most: int = _FIRST_NAMES, above: bool = False) -> str:
     """Return the status, the first names with their number, and the message: one line, or a few. ``above``: rows."""
-    status, message = text(result, "status"), text(result, "message")
-    after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")
+    status, message = result.status, result.message
+    after, before = result.nodes_after, result.nodes_before
     # a precision run counts the nodes that were left in high precision, which is no finding
     nodes = f"{after} of {before} nodes" if after is not None and status != Status.nothing_to_find else ""
-    names = _names(result)
+    names = _names(result.culprits)
     answer = listed(names, most + (len(names) == most + 1)) if status in _NAMED else ""  # "1 more" is no shorter
-    nested = _names(result, "nested")
+    nested = _names(result.nested)
     answer = with_inside(answer, len(names), listed(nested, most + (len(nested) == most + 1)))
     nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
-    cause = section(result, "cause")
+    cause = result.cause
     if answer and (reserved := reservation(cause)):
         nodes = f"{'fails' if len(names) == 1 else 'fail'} alone, but {reserved}: {nodes}"
-    if answer and (reservation(cause) or (above and text(cause, "status") == "untested")):
+    if answer and cause and (reservation(cause) or (above and cause.status == "untested")):
         message = _without_cause(message, cause)
     message = without_advice(message) if status == Status.interrupted else message
     what = "; ".join(part for part in (nodes, message) if part)
-    return (f"{status}: {what}" if what else status).replace("\n", "\n  ")  # no line of it passes for the last word
+    return (f"{status}: {what}" if what else str(status)).replace(
+        "\n", "\n  "
+    )  # no line of it passes for the last word
 
 
 def without_advice(message: str) -> str:
@@ -192,25 +195,24 @@ def without_advice(message: str) -> str:
     return _ONWARD.sub("", message).strip("; ")
 
 
-def _without_cause(message: str, cause: Mapping[str, Any]) -> str:
+def _without_cause(message: str, cause: Cause) -> str:
     """Return a message without what the first words of its line and the row on the cause say."""
-    why = f" ({reason})" if (reason := text(cause, "reason")) else ""
-    parts = message.replace(f"cause: {text(cause, 'status')}{why}", "", 1).split("; ")
+    why = f" ({cause.reason})" if cause.reason else ""
+    parts = message.replace(f"cause: {cause.status}{why}", "", 1).split("; ")
     return "; ".join(part for part in parts if part and not _FAIL_ALONE.fullmatch(part))
 
 
 def say_ended(
-    result: Mapping[str, Any], folder: Path, program: Sequence[str], *, number: int | None = None, refused: bool = False
+    result: Summary, folder: Path, program: Sequence[str], *, number: int | None = None, refused: bool = False
 ) -> None:
     """Say how a run ended; what went wrong goes to stderr.
 
     ``number``: of a sweep's job, which says it in one line. ``refused``: the result in the folder is an earlier run's.
     """
-    code = count(result, "exit_code")
-    error = code not in ENDED_WELL
+    error = result.exit_code not in ENDED_WELL
     first = headline(result)
     mark = f"#{number} " if number is not None else ""
-    status = text(result, "status")
+    status = result.status
     if refused:
         write(first, (), "bad", error=True)
     elif number is not None or status in _FAILED_TO_RUN:
@@ -230,24 +232,21 @@ def say_ended(
         write(first, [*rows(result, folder, program)], tone, error=error)
 
 
-def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Iterator[Row]:
+def rows(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a screen below its first line."""
-    names = _names(result)
-    if text(result, "status") in _NAMED and len(names) > _FIRST_NAMES + 1:
-        yield Row("also", listed(names[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
-    nested = _names(result, "nested")
-    if text(result, "status") in _NAMED and len(nested) > _FIRST_NAMES + 1:
-        yield Row("inside", listed(nested[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
+    for name, nodes in (("also", _names(result.culprits)), ("inside", _names(result.nested))):
+        if result.status in _NAMED and len(nodes) > _FIRST_NAMES + 1:
+            yield Row(name, listed(nodes[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
     yield from _rows_of("cause", _cause(result), most=5)
     yield from _rows_of("sure", "; ".join(_sure(result)))
-    yield from _rows_of("seen", text(result, "seen"))
+    yield from _rows_of("seen", result.seen)
     yield from _rows_of("looks", _looks(result, folder), most=4)
     yield from _rows_of("helps", _helps(result))
-    yield from _rows_of("plan", _plan(section(result, "plan"), text(result, "strategy")), most=6)
-    yield from _rows_of("rate", _rate(section(result, "statistics")))
+    yield from _rows_of("plan", _plan(result.plan, result.strategy), most=6)
+    yield from _rows_of("rate", _rate(result.statistics))
     yield from _rows_of("unknown", _unknown(result))
     yield from _rows_of("checks", _checks(result))
-    warnings = sorted(texts(result, "warnings"), key=lambda one: one.startswith(_OF_LITTLE_NEWS))
+    warnings = sorted(result.warnings, key=lambda one: one.startswith(_OF_LITTLE_NEWS))
     shown = warnings if len(warnings) <= _MOST_WARNINGS else warnings[: _MOST_WARNINGS - 1]
     for one in shown:
         yield Row("warning", one, "warning", most=2)
@@ -263,78 +262,74 @@ def _rows_of(name: str, text: str, most: int = 3) -> list[Row]:
     return [Row(name, text, most=most)] if text else []
 
 
-def _next(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Iterator[Row]:
+def _next(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row]:
     command, what = next_command(result, folder, program)
     if command:
         yield Row("next", command, "strong", whole=True)
         yield Row("", f"({what})")
 
 
-def _names(result: Mapping[str, Any], of: str = "culprits") -> list[str]:
-    names = texts(result, of)
+def _names(names: Sequence[str]) -> list[str]:
     return [short(name, _LONGEST_NAMES // min(len(names), _FIRST_NAMES)) for name in names]
 
 
-def _cause(result: Mapping[str, Any]) -> str:
-    cause = section(result, "cause")
-    if reservation(cause) and (reason := text(cause, "reason")):
-        return f"not proven: {reason}"  # what that means is said in the first line
+def _cause(result: Summary) -> str:
+    cause = result.cause
+    if cause is None:
+        return ""
+    if reservation(cause) and cause.reason:
+        return f"not proven: {cause.reason}"  # what that means is said in the first line
     return sentence(cause).removeprefix("Cause: ") if told(cause) else ""
 
 
-def _sure(result: Mapping[str, Any]) -> Iterator[str]:
+def _sure(result: Summary) -> Iterator[str]:
     """Yield how minimal the answer is, and what repeats have shown of the check."""
-    claim = text(result, "minimality")
-    if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or texts(result, "culprits")):
+    claim = result.minimality or ""
+    if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or result.culprits):
         yield said
-    reliability = section(result, "reliability")
-    agreed, power = number(reliability, "agreed"), number(reliability, "noticed_with")
-    if agreed and power is not None:
-        wrong = (number(reliability, "wrong") or 0) * 10
+    shown = result.reliability
+    if shown and shown.agreed and shown.noticed_with is not None:
         yield (
-            f"{counted(int(agreed), 'repeat')} of checks agreed (a check that is wrong {wrong:g} times in 10 would "
-            f"have been noticed with {percent(power)})"
+            f"{counted(shown.agreed, 'repeat')} of checks agreed (a check that is wrong {(shown.wrong or 0) * 10:g} "
+            f"times in 10 would have been noticed with {percent(shown.noticed_with)})"
         )
-    whole, control = section(reliability, "whole_model"), section(reliability, "control")
-    if count(whole, "of"):
+    if shown and shown.whole_model and shown.whole_model.of:
+        whole, control = shown.whole_model, shown.control or Count()
         yield (
-            f"the check is flaky: the whole model failed {count(whole, 'failed')} of {count(whole, 'of')} times, what "
-            f"must pass {count(control, 'failed')} of {count(control, 'of')}; answers are wrong with at most "
-            f"{number(reliability, 'max_wrong') or 0:.0%}"
+            f"the check is flaky: the whole model failed {whole.failed} of {whole.of} times, what must pass "
+            f"{control.failed} of {control.of}; answers are wrong with at most {shown.max_wrong or 0:.0%}"
         )
 
 
-def _looks(result: Mapping[str, Any], folder: Path) -> str:
-    model = text(result, "model")
-    names = texts(result, "culprits")
-    if text(result, "status") not in ANSWERED or not model or not names or not inside(folder / model, folder):
+def _looks(result: Summary, folder: Path) -> str:
+    model, names = result.model, result.culprits
+    if result.status not in ANSWERED or not model or not names or not inside(folder / model, folder):
         return ""
     return "\n".join(looks(folder / model, names))
 
 
-def _helps(result: Mapping[str, Any]) -> str:
-    meant = sections(result, "workarounds")
-    tried = [one for one in meant if was_tried(one)]
-    passing = [one for one in tried if one.get("passes")]
-    own = text(result, "strategy") == "workaround"  # then the first line says what was not tried, and that none helps
+def _helps(result: Summary) -> str:
+    meant = result.workarounds
+    tried = [one for one in meant if one.tried]
+    passing = [one for one in tried if one.passes]
+    own = result.strategy == "workaround"  # then the first line says what was not tried, and that none helps
     left = f"{len(meant) - len(tried)} could not be tried: {left_out(meant)}" if len(tried) < len(meant) else ""
-    rows = [listed([text(one, "what") for one in passing])] if passing else []
+    rows = [listed([one.what for one in passing])] if passing else []
     if tried and not passing and not own:
         rows = [f"none of {counted(len(tried), 'workaround')} that were tried"]
-    if where := next(filter(None, (text(one, "where") for one in passing)), ""):
+    if where := next(filter(None, (one.where for one in passing)), ""):
         rows.append(f"(seen {where}; target.rounding=on tries them as a GPU rounds, which was not done)")
     return "\n".join([*rows, *([left] if left and not own else [])])
 
 
-def _plan(plan: Mapping[str, Any], strategy: str) -> str:
+def _plan(plan: Plan | None, strategy: str) -> str:
     if not plan:
         return ""
-    each, seconds = number(plan, "seconds_each") or 0, number(plan, "seconds") or 0
     return (
-        f"search: {_search(counted(count(plan, 'search_checks'), 'check'), strategy)}\n"
-        f"trust: {counted(count(plan, 'trust_checks'), 'check')} (what is handed over, and repeats)\n"
-        f"time: {duration(seconds)} ({each:.3g} s a check)\n"
-        f"disk: {number(plan, 'disk_mb') or 0:.1f} MB at most, {number(plan, 'disk_left_mb') or 0:.1f} MB stay"
+        f"search: {_search(counted(plan.search_checks, 'check'), strategy)}\n"
+        f"trust: {counted(plan.trust_checks, 'check')} (what is handed over, and repeats)\n"
+        f"time: {duration(plan.seconds)} ({plan.seconds_each:.3g} s a check)\n"
+        f"disk: {plan.disk_mb:.1f} MB at most, {plan.disk_left_mb:.1f} MB stay"
     )
 
 
@@ -354,57 +349,49 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _rate(statistics: Mapping[str, Any]) -> str:
-    rate, ends = number(statistics, "pass_rate"), statistics.get("pass_rate_95")
-    if rate is None or not isinstance(ends, list | tuple) or not all(map(is_number, ends)):
+def _rate(statistics: Statistics | None) -> str:
+    if not statistics or statistics.pass_rate is None or not statistics.pass_rate_95:
         return ""
-    between = " to ".join(f"{one:.0%}" for one in ends)
-    return (
-        f"{count(statistics, 'passed')} of {count(statistics, 'judged')} passed: {rate:.0%} (95 % interval: {between})"
-    )
+    between = " to ".join(f"{one:.0%}" for one in statistics.pass_rate_95)
+    passed, judged = statistics.passed or 0, statistics.judged or 0
+    return f"{passed} of {judged} passed: {statistics.pass_rate:.0%} (95 % interval: {between})"
 
 
-def _unknown(result: Mapping[str, Any]) -> str:
+def _unknown(result: Summary) -> str:
     """Return why verdicts are not known: the most frequent reasons, more of them where that was the end.
 
     A reason that the first line has given is not given again.
     """
-    reasons = section(result, "unresolved")
-    total = sum(count(reasons, reason) for reason in reasons)
-    outcomes = section(result, "outcomes")
-    judged = sum(count(outcomes, outcome) for outcome in outcomes)
-    if not total or (text(result, "status") in ANSWERED and total < _MANY * judged):
+    reasons, total = result.unresolved, sum(result.unresolved.values())
+    if not total or (result.status in ANSWERED and total < _MANY * sum(result.outcomes.values())):
         return ""
-    most = 3 if text(result, "status") == Status.could_not_judge else 1
-    message = one_line(text(result, "message"), _LONGEST_MESSAGE)
-    told = [reason for reason in reasons if str(reason) in message]
+    most = 3 if result.status == Status.could_not_judge else 1
+    message = one_line(result.message, _LONGEST_MESSAGE)
+    told = [reason for reason in reasons if reason in message]
     new = [reason for reason in reasons if reason not in told]
-    shown = (
-        [f"{sum(count(reasons, reason) for reason in told)} x the reason{'s' * (len(told) > 1)} above"] if told else []
-    )
-    shown += [f"{count(reasons, reason)} x {short(str(reason), _LONGEST_REASON)}" for reason in new[:most]]
+    shown = [f"{sum(reasons[reason] for reason in told)} x the reason{'s' * (len(told) > 1)} above"] if told else []
+    shown += [f"{reasons[reason]} x {short(reason, _LONGEST_REASON)}" for reason in new[:most]]
     if not new:
         return f"{counted(total, 'verdict')}, for the reason{'s' * (len(told) > 1)} above"
     return f"{counted(total, 'verdict')}; most often:\n" + "\n".join(shown)
 
 
-def _checks(result: Mapping[str, Any]) -> str:
-    checks = section(result, "checks")
-    kinds = {name: count(checks, name) for name in ("search", "refine", "cause", "trust", "reused")}
+def _checks(result: Summary) -> str:
+    kinds = {name: getattr(result.checks, name) for name in ("search", "refine", "cause", "trust", "reused")}
     if not any(kinds.values()):
         return ""
-    spent = duration(number(section(result, "seconds"), "total") or 0)
+    spent = duration(result.seconds.total)
     return f"{', '.join(f'{times} {name}' for name, times in kinds.items() if times)}; {spent} in all"
 
 
-def _files(result: Mapping[str, Any], folder: Path) -> list[Path]:
+def _files(result: Summary, folder: Path) -> list[Path]:
     there = [folder / name for name in _FILES if (folder / name).is_file()]
-    model = text(result, "model")
+    model = result.model
     more = [folder / model] if model and inside(folder / model, folder) and (folder / model).is_file() else []
     most = _MOST_FILES + (model == f"{MIXED}.onnx")  # which is what was asked for
     return [*there, *more][:most] or [_report(result, folder)]
 
 
-def _report(result: Mapping[str, Any], folder: Path) -> Path:
-    names = ("result.json",) if count(result, "exit_code") == Status.usage.exit_code else ("REPORT.md", "result.json")
+def _report(result: Summary, folder: Path) -> Path:
+    names = ("result.json",) if result.exit_code == Status.usage.exit_code else ("REPORT.md", "result.json")
     return next((path for name in names if (path := folder / name).exists()), folder)

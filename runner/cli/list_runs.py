@@ -9,21 +9,21 @@ import fcntl
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from runner import run_folder
 from runner.cli.last_screen import duration
-from runner.cli.next_command import count, number, section, shown_path, text, texts
+from runner.cli.next_command import shown_path
 from runner.cli.terminal import printable, put, table, width
 from runner.errors import UsageError
 from runner.files import json_of
 from runner.judgment import ENDED_WELL, Status
 from runner.report.cause_section import reservation
-from runner.report.summary import read_result
+from runner.report.summary import Summary, read_result
+from runner.report.typed_json import from_json
 from runner.text import listed, program_name, program_words, with_inside
 
 WHERE = "outputs"
@@ -108,55 +108,62 @@ def _began(folder: Path) -> float:
 
 def _run(one: Found) -> tuple[str, ...]:
     result = read_result(one.folder)
-    if result is None or not text(result, "status"):
+    if result is None or not result.status:
         status = "at work" if _at_work(one.folder) else "cut off" if _began_work(one.folder) else "broken"
         return (_when(one), "", "", status, "", "", "", shown_path(one.folder))
     return (
         _when(one),
-        text(result, "strategy"),
-        Path(text(result, "input_model")).name,
-        text(result, "status"),
+        result.strategy,
+        Path(result.input_model or "").name,
+        result.status,
         _answer(result),
         *_cost(result),
         shown_path(one.folder),
     )
 
 
-def _answer(result: Mapping[str, Any]) -> str:
-    if names := texts(result, "culprits"):
+def _answer(result: Summary) -> str:
+    if names := result.culprits:
         named = names[0] if len(names) == 1 else f"{len(names)} nodes: {names[0]}"
-        named = with_inside(named, len(names), listed(texts(result, "nested"), 1))
-        reserved = reservation(section(result, "cause"))
+        named = with_inside(named, len(names), listed(result.nested, 1))
+        reserved = reservation(result.cause)
         return f"{reserved}: {named}" if reserved else named
-    after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")
-    return text(result, "message")[:_LONGEST_MESSAGE] or (f"{after} of {before} nodes" if after is not None else "")
+    size = f"{result.nodes_after} of {result.nodes_before} nodes" if result.nodes_after is not None else ""
+    return result.message[:_LONGEST_MESSAGE] or size
 
 
-def _cost(result: Mapping[str, Any]) -> tuple[str, str]:
-    checks = sum(count(section(result, "checks"), name) for name in ("search", "refine", "cause", "trust"))
-    seconds = number(section(result, "seconds"), "total")
-    return str(checks), "" if seconds is None else duration(seconds)
+def _cost(result: Summary) -> tuple[str, str]:
+    return str(result.checks.made), duration(result.seconds.total)
 
 
 def _refused(one: Found) -> bool:
     """Whether it was refused before anything was checked: a mistake in a command line is no run to come back to."""
     result = None if one.sweep else read_result(one.folder)
-    if result is None or text(result, "status") != Status.usage:
-        return False
-    return not any(count(section(result, "checks"), name) for name in ("search", "trust", "reused"))
+    return result is not None and result.status == Status.usage and not result.checks.made + result.checks.reused
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What sweep.json says of a job."""
+
+    status: str = ""
+    exit_code: int | None = None
+    run: int = 0
+    checks: int = 0
+    seconds: float = 0.0
 
 
 def _sweep(one: Found) -> tuple[str, ...]:
     rows = json_of(one.folder / "sweep.json")
-    jobs = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    jobs = [from_json(_Job, row) for row in rows] if isinstance(rows, list) else []
     if not jobs:
         status = "at work" if _at_work(one.folder) else "cut off"
         return (_when(one), "sweep", "", status, "", "", "", shown_path(one.folder))
-    ended = sum(number(row, "exit_code") in ENDED_WELL for row in jobs)
-    interrupted = any(row.get("status") in (Status.interrupted, "not run") for row in jobs)
+    ended = sum(job.exit_code in ENDED_WELL for job in jobs)
+    interrupted = any(job.status in (Status.interrupted, "not run") for job in jobs)
     status = "ended" if ended == len(jobs) else "interrupted" if interrupted else "failed jobs"
-    checks = sum(count(row, "run") or count(row, "checks") for row in jobs)
-    seconds = sum(number(row, "seconds") or 0 for row in jobs)  # jobs run beside each other
+    checks = sum(job.run or job.checks for job in jobs)
+    seconds = sum(job.seconds for job in jobs)  # jobs run beside each other
     answer = f"{ended} of {len(jobs)} jobs ended well"
     return (_when(one), "sweep", "", status, answer, str(checks), f"{duration(seconds)} in all", shown_path(one.folder))
 

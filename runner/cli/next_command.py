@@ -1,15 +1,12 @@
-"""The next command to type, from a result.json that may come from anybody.
-
-What to type next, by how a run of which strategy ended: commands that can be copied as they are.
-"""
+"""What to type next, by how a run of which strategy ended: commands that can be copied as they are."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeGuard
 
 from runner.cli.bounded_yaml import read_yaml
 from runner.errors import UsageError
@@ -17,59 +14,17 @@ from runner.files import inside
 from runner.journal.replay import REPLAY_NAME
 from runner.judgment import ANSWERED, BUDGET_REACHED, Status, Whose
 from runner.report.cause_section import beyond_range
+from runner.report.summary import Summary
+from runner.report.typed_json import from_json
 from runner.run_folder import REDUCED
-
-# Reading a result.json that may come from anybody: what is not of the expected type counts as not there.
-
-_MOST = 1e15
-
-
-def section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a section; an empty one where there is none."""
-    found = data.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def sections(data: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...]:
-    """Return the sections of a list."""
-    found = data.get(name)
-    return tuple(one for one in found if isinstance(one, Mapping)) if isinstance(found, list | tuple) else ()
-
-
-def number(data: Mapping[str, Any], name: str) -> int | float | None:
-    """Return a number; None where there is none, or none that a run could have."""
-    found = data.get(name)
-    return found if is_number(found) else None
-
-
-def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether this is a number that a run could have."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST
-
-
-def count(data: Mapping[str, Any], name: str) -> int:
-    """Return a number of things; 0 where there is none."""
-    found = number(data, name)
-    return found if isinstance(found, int) else 0
-
-
-def text(data: Mapping[str, Any], name: str) -> str:
-    """Return a text; an empty one where there is none."""
-    found = data.get(name)
-    return str(found) if isinstance(found, str) else ""
-
-
-def texts(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the texts of a list."""
-    found = data.get(name)
-    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list | tuple) else ()
-
 
 _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
 #: what `strategy=passes` turns off: where target and reference differ in more, it need not find anything
 _OPTIMIZATIONS = frozenset({"optimization", "disabled_optimizers"})
 _DATA = "test_data_set_0"
 _OWN_CODE = ("command", "python")
+#: alone, the reduced model may make it in the reference as well
+_NOT_FINITE = ("nan", "inf")
 #: times as many random inputs, where nothing fails; and up to how many
 _MORE, _MOST_SAMPLES = 10, 100
 _HELP = (("strategy=workaround", "strategy.results=[{run}]"), "tries what keeps the failure away")
@@ -97,22 +52,22 @@ def resume_command(program: Sequence[str], folder: Path, *changes: str) -> str:
     return shlex.join([*program, "resume", shown_path(folder), *changes])
 
 
-def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> tuple[str, str]:
+def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
     """Return a command and what it is for; two empty texts where there is nothing to be said.
 
-    ``result``: as in result.json. ``program``: the words that start Winnow here.
+    ``program``: the words that start Winnow here.
     """
-    status, strategy = text(result, "status"), text(result, "strategy")
+    status, strategy = result.status, result.strategy
     if status in _RESUMABLE:
         return resume_command(program, folder), "goes on; what is known is not asked again"
     if status == Status.planned:
         return resume_command(program, folder, "plan=false"), "does it; what the plan has checked is reused"
-    if status == Status.could_not_judge and text(result, "message").startswith((BUDGET_REACHED, "no iterations")):
+    if status == Status.could_not_judge and result.message.startswith((BUDGET_REACHED, "no iterations")):
         more = resume_command(program, folder, "budget.checks=null", "budget.seconds=null")
         return more, "goes on without a budget; what is known is not asked again"
-    if status == Status.could_not_judge and section(result, "unresolved") and (folder / ".hydra").is_dir():
+    if status == Status.could_not_judge and result.unresolved and (folder / ".hydra").is_dir():
         return resume_command(program, folder), "once that is mended: asks again what is not known, and that only"
-    own = text(result, "checker") in _OWN_CODE
+    own = result.checker in _OWN_CODE
     if status == Status.could_not_judge and strategy == "passes" and _fails_otherwise(result):
         if own or not (folder / REPLAY_NAME).is_file():
             return "", ""  # which switches have to stay on is the user's to say
@@ -123,7 +78,7 @@ def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]
     if not (folder / REPLAY_NAME).is_file():
         return "", ""
     # with a signature it fails, and what was asked about that has no answer
-    if status == Status.nothing_to_find and not section(result, "signature"):
+    if status == Status.nothing_to_find and not result.signature:
         return _with_more_inputs(result, folder, program)
     if known is not None:
         run = shown_path(folder)
@@ -135,38 +90,46 @@ def _again(program: Sequence[str], folder: Path, *changes: str) -> str:
     return shlex.join([*program, f"{shown_path(folder)}/{REPLAY_NAME}", *changes])
 
 
-def _with_more_inputs(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> tuple[str, str]:
+@dataclass(frozen=True)
+class _Inputs:
+    """What a replay says of the inputs."""
+
+    name: str = ""
+    samples: int = 0
+
+
+def _with_more_inputs(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
     """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them."""
     try:
         replay = read_yaml(folder / REPLAY_NAME)
     except UsageError:
         return "", ""
-    inputs = section(replay, "inputs") if isinstance(replay, Mapping) else {}
-    samples = count(inputs, "samples") * _MORE
-    if text(inputs, "name") != "random" or text(result, "checker") == "command" or not 0 < samples <= _MOST_SAMPLES:
+    inputs = replay.get("inputs") if isinstance(replay, Mapping) else None
+    given = from_json(_Inputs, inputs)
+    samples = given.samples * _MORE
+    if given.name != "random" or result.checker == "command" or not 0 < samples <= _MOST_SAMPLES:
         return "", ""
     return _again(program, folder, f"inputs.samples={samples}"), f"looks again, with {samples} random inputs"
 
 
-def _after_an_answer(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> tuple[str, str]:
+def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
     """Return what is asked of a model that was handed over, or of one that was looked at."""
-    studied = text(result, "input_model")
-    if text(result, "strategy") == "inspect" and studied:
-        return shlex.join([*program, shown_path(Path(studied))]), "finds out whose bug it is"
-    for one in sections(result, "workarounds"):
-        if one.get("passes") and texts(one, "overrides"):
-            changes = (*texts(one, "overrides"), "strategy=repeat", "strategy.until=1")
-            answer = (folder / text(result, "model")).parent  # of a triage it is a step's, with what the failure needs
+    if result.strategy == "inspect" and result.input_model:
+        return shlex.join([*program, shown_path(Path(result.input_model))]), "finds out whose bug it is"
+    for one in result.workarounds:
+        if one.passes and one.overrides:
+            changes = (*one.overrides, "strategy=repeat", "strategy.until=1")
+            answer = (folder / (result.model or "")).parent  # of a triage it is a step's, with what the failure needs
             there = inside(answer, folder) and (answer / REPLAY_NAME).is_file()
             return _again(program, answer if there else folder, *changes), "runs the model with what helps"
-    model = folder / text(result, "model")
+    model = folder / (result.model or "")
     if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
         return "", ""
-    if beyond_range(section(result, "cause")) and model.parent == folder:
+    if result.cause and beyond_range(result.cause) and model.parent == folder:
         return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
     if (
-        text(result, "checker") not in _OWN_CODE
-        and text(result, "whose") != Whose.REFERENCE
+        result.checker not in _OWN_CODE
+        and result.whose != Whose.REFERENCE
         and _by_optimizations(result)
         and model.parent == folder
     ):
@@ -178,26 +141,22 @@ def _after_an_answer(result: Mapping[str, Any], folder: Path, program: Sequence[
     return again, "checks it again, with another release by target.python=PYTHON"
 
 
-def _fails_otherwise(result: Mapping[str, Any]) -> bool:
+def _fails_otherwise(result: Summary) -> bool:
     """Whether a model that was judged fails in another way with all switches off: of a flaky check rates are known."""
-    return bool(section(result, "signature")) and not section(section(result, "reliability"), "whole_model")
+    return result.signature is not None and not (result.reliability and result.reliability.whole_model)
 
 
-def _by_optimizations(result: Mapping[str, Any]) -> bool:
+def _by_optimizations(result: Summary) -> bool:
     """Whether the target fails against a reference that is the same but for what it optimizes, and is right."""
-    context = section(result, "context")
     try:
-        target, reference = (json.loads(text(context, f"check.{name}")) for name in ("target", "reference"))
+        target, reference = (json.loads(result.context.get(f"check.{name}", "")) for name in ("target", "reference"))
         shared = {*target} & {*reference} - _OPTIMIZATIONS
         reference["name"] = reference.get("inner", reference["name"])
         for one in (target, reference):  # where it is not asked for, a run decides on off
             one["rounding"] = one.get("rounding") not in (None, "auto", "off")
         same = all(target[key] == reference[key] for key in shared)
-        return bool(same and target["optimization"] != reference["optimization"] and not _also_in_reference(result))
+        return bool(
+            same and target["optimization"] != reference["optimization"] and result.failure.kind not in _NOT_FINITE
+        )
     except (ValueError, TypeError, KeyError, RecursionError):
         return False
-
-
-def _also_in_reference(result: Mapping[str, Any]) -> bool:
-    """Whether a NaN or Inf is what fails: alone, the reduced model may make it in the reference as well."""
-    return text(section(result, "signature"), "kind") in ("nan", "inf")

@@ -35,13 +35,12 @@ from runner.cli.compose import (
     to_settings,
 )
 from runner.cli.explain_errors import explain
-from runner.cli.next_command import number
 from runner.cli.path_overrides import content_from_file, parse, quote
 from runner.cli.paths import is_by_name, rooted, use_of
 from runner.cli.signals import held
 from runner.errors import UsageError
 from runner.judgment import ENDED_WELL, Status
-from runner.report.summary import read_result
+from runner.report.summary import Summary, read_result
 from runner.schema.root import Settings
 from runner.text import program_name
 
@@ -70,15 +69,15 @@ class RunAgain:
         """Whether the folder is a sweep's."""
         return (self.folder / _SWEEP).exists()
 
-    def answer(self) -> Mapping[str, Any] | None:
+    def answer(self) -> Summary | None:
         """Return the result of a run that is shown; None where there is something to go on with.
 
         A run is gone on with where that is asked for, or where it left nothing to be shown.
         """
         result = None if self.sweep or self.changes else read_result(self.folder)
-        if not self.asked and result is not None and number(result, "exit_code") is not None:
+        if not self.asked and result is not None and result.exit_code >= 0:
             return result
-        return result if result is not None and number(result, "exit_code") in _ANSWERS else None
+        return result if result is not None and result.exit_code in _ANSWERS else None
 
     def for_hydra(self) -> tuple[list[str], str, Path | None]:
         """Return arguments for Hydra, which finds the configuration from now on, its file, and where to stand.

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -102,18 +101,17 @@ class HydraTask:
         if job is not None and summary.status == Status.interrupted:  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
-    def _keep(self, before: Mapping[str, Any], mark: str | None, folder: Path) -> None:
+    def _keep(self, before: Summary, mark: str | None, folder: Path) -> None:
         """Take the answer of a job that had ended before; say so, with its ``mark``."""
-        status, code, strategy = (before.get(key, "?") for key in ("status", "exit_code", "strategy"))
-        self.ended.append(Summary(status=str(status), exit_code=int(code), strategy=str(strategy)))
+        self.ended.append(Summary(before.status, before.exit_code, before.strategy))
         if mark is not None:
-            say(f"{mark} has ended before: {status} [{folder}]")
+            say(f"{mark} has ended before: {before.status} [{folder}]")
 
 
 def _is_interrupted_there(summary: Summary, folder: Path) -> bool:
     """Whether the folder tells of the interruption already, and in full: another came while that was written."""
     there = read_result(folder) if summary.status == Status.interrupted else None
-    return there is not None and (there.get("status"), there.get("exit_code")) == (summary.status, summary.exit_code)
+    return there is not None and (there.status, there.exit_code) == (summary.status, summary.exit_code)
 
 
 def _cut_off(folder: Path) -> bool:
@@ -210,11 +208,10 @@ def _say(summary: Summary, folder: Path, program: Sequence[str], job: int | None
     """Show the last screen; a mistake in it must not change how the run ends."""
     try:
         from runner.cli.last_screen import say_ended  # noqa: PLC0415 - the first check need not wait for it
-        from runner.report.summary import result_json  # noqa: PLC0415 - as above
 
         # a second Ctrl-C may have come after the first one's result
         known = read_result(folder) if summary.status == Status.interrupted else None
-        say_ended(known or result_json(summary), folder, program, number=job, refused=refused)
+        say_ended(known or summary, folder, program, number=job, refused=refused)
     except Exception as error:  # noqa: BLE001 - as above
         _log.error("the last screen could not be made: %s: %s", type(error).__name__, error, exc_info=True)
         say(f"{summary.status}: {summary.message} [{folder}]", error=summary.exit_code not in ENDED_WELL)

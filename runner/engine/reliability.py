@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.engine.check_trials import Expected, Judge, Workers
-from runner.engine.repeated_checks import HANDED_OVER, REPEATS, WRONG, Count, Rates, power
+from runner.engine.repeated_checks import HANDED_OVER, REPEATS, Count, Rates, power
 from runner.engine.session_question import NOTHING, Question, study
 from runner.errors import CannotJudge
 from runner.schema.checker import Flaky
-from runner.text import counted, percent
+from runner.text import counted
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.trial import Trial
@@ -97,13 +97,9 @@ class SecondVerdicts:
         return power(len(self.agreed))
 
     def tell(self) -> None:
-        """Say with what probability a check that did not contradict itself would have been noticed, where one was."""
-        if not self.agreed:
-            return
-        log.info(
-            "%s agreed with the first: a check that is wrong %g times in 10 would have been noticed with %s",
-            *(counted(len(self.agreed), "second verdict"), WRONG * 10, percent(self.power)),
-        )
+        """Say how many repeated checks there were, where none contradicted the first."""
+        if self.agreed:
+            log.info("%s gave the same result", counted(len(self.agreed), "repeated check"))
 
 
 def doubtful(found: Trial, told: Mapping[Trial, Answer]) -> dict[Trial, int]:

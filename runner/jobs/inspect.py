@@ -25,7 +25,9 @@ from runner.journal import artifact_folder
 from runner.judgment import Status
 from runner.report.bundle import write_bundle
 from runner.report.diagnosis_sections import screen
+from runner.report.result_parts import Inspection
 from runner.report.summary import Seconds, Summary
+from runner.report.typed_json import from_json
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.root import Settings
 from runner.text import counted, one_line
@@ -104,15 +106,15 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         log.info("%s\n%s", settings.model, screen(inspection))
         for warning in warnings:
             log.warning("%s", warning)
-        concerns = inspection["concerns"]
-        size = counted(inspection["nodes"], "layer" if inspection["kind"] == "engine" else "node")
-        told = ", ".join(one["kind"] for one in concerns)
+        concerns = inspection.concerns
+        size = counted(inspection.nodes, "layer" if inspection.kind == "engine" else "node")
+        told = ", ".join(one.kind for one in concerns)
         summary = Summary(
             status=Status.found,
             exit_code=Status.found.exit_code,
             strategy=settings.strategy.name,
             message=f"{size}, {counted(len(concerns), 'concern')}" + (f": {told}" if told else ""),
-            nodes_before=inspection["nodes"],
+            nodes_before=inspection.nodes,
             inspection=inspection,
             input_model=settings.model,
             versions=versions(settings, running.pool),
@@ -124,14 +126,15 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     return summary
 
 
-def _model(settings: Settings, path: Path, pool: Pool) -> tuple[dict[str, Any], list[str]]:
+def _model(settings: Settings, path: Path, pool: Pool) -> tuple[Inspection, list[str]]:
     told = _value(settings, pool, "describe_model", {"model": str(path)}, path)
     unknown = [(str(domain), str(name)) for domain, name in told.pop("unknown")]
     concerns, warnings = limits_of_runtime(settings, pool, told, unknown)
-    return {**told, "concerns": [*told["concerns"], *(one.to_json() for one in concerns)]}, warnings
+    told["concerns"] = [*told["concerns"], *(one.to_json() for one in concerns)]
+    return from_json(Inspection, told), warnings
 
 
-def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[dict[str, Any], list[str]]:
+def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[Inspection, list[str]]:
     target = settings.target if isinstance(settings.target, TensorRtBackend) else TensorRtBackend()
     target = replace(target, python=settings.target.python)
     lease = lease_of(target.to_json(), pool, target.python)
@@ -142,15 +145,12 @@ def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[dict[str, Any],
     made = {
         "kind": "engine",
         "bytes": path.stat().st_size,
-        "opsets": {},
         "nodes": len(told["layers"]),
         "operators": dict(Counter(one["type"] for one in told["layers"] if one["type"]).most_common()),
         "dtypes": dict(Counter(one["dtype"] for one in tensors).most_common()),
         "dynamic": dynamic,
-        "weights": {},
-        "concerns": [],
     }
-    return {**made, **told}, []
+    return from_json(Inspection, {**made, **told}), []
 
 
 def _value(settings: Settings, pool: Pool, op: str, args: Mapping[str, Any], path: Path, **how: Any) -> dict[str, Any]:

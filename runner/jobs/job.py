@@ -437,15 +437,14 @@ def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:
 
 def run_of(settings: Settings, tools: Tools, summary: Summary) -> Run | None:
     """Return what runs a model once more; None where the check does not, or that shows no values, or is dear."""
-    signature, checks, pool = summary.signature or {}, summary.checks, tools.pool
-    made = max(checks.search + checks.trust + checks.refine + checks.cause, 1)
+    failure, pool = summary.failure, tools.pool
     if (
         summary.status not in ANSWERED
         or not settings.checker.looks_at_values
         or settings.target.model
         or settings.reference.model
-        or not Signature(signature.get("stage", "load"), signature.get("kind", "")).about_values
-        or summary.seconds.checking / made > DEAREST
+        or not Signature(failure.stage or "load", failure.kind).about_values
+        or summary.seconds.checking / max(summary.checks.made, 1) > DEAREST
         or (pool.deadline is not None and time.monotonic() > pool.deadline)
     ):
         return None

@@ -8,7 +8,8 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from runner import machine
 from runner.checkers.compare_values import CONSTANT, said
@@ -21,6 +22,7 @@ from runner.judgment import CauseStatus, Experiment
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.tensor_bytes import range_of
 from runner.reference.load import Loaded
+from runner.report import result_parts as told
 from runner.report.summary import Checks
 from runner.schema.checker import CommandChecker, Flaky
 from runner.schema.diagnosis import WorkaroundSettings
@@ -30,9 +32,6 @@ from runner.text import counted, one_line
 from runner.verdict import NOT_FINITE, Signature, rows_of
 from strategies.outcome import Outcome
 from strategies.trial import Trial
-
-if TYPE_CHECKING:
-    pass
 
 # How many checks a run makes besides its search, as its settings say: on the average run with one culprit.
 
@@ -96,12 +95,12 @@ def evidence(ending: Ending) -> Mapping[str, Any]:
     return {**failed.metrics, "reason": failed.reason, "log": failed.log} if failed else {}
 
 
-def seen(told: Mapping[str, Any]) -> str:
+def seen(metrics: Mapping[str, Any]) -> str:
     """Return how many elements of the output that failed are NaN and Inf, and what its type holds.
 
-    ``told``: see `evidence`; a journal may hold anything.
+    ``metrics``: see `evidence`; a journal may hold anything.
     """
-    held, name = told.get(NOT_FINITE), told.get("output")
+    held, name = metrics.get(NOT_FINITE), metrics.get("output")
     if not isinstance(held, dict) or not isinstance(name, str):
         return ""
     asked = ("nan", "inf", "elements", "type")
@@ -111,70 +110,58 @@ def seen(told: Mapping[str, Any]) -> str:
     words = [f"{numbers[key]} {word}" for key, word in (("nan", "NaN"), ("inf", "Inf")) if numbers[key]]
     dtype, ends = BY_NUMBER[numbers["type"]].numpy_name, range_of(numbers["type"])
     most = f", which holds numbers up to {ends[1]:.6g}" if ends and numbers["inf"] else ""
-    number, samples = told.get("sample"), told.get("samples")
+    number, samples = metrics.get("sample"), metrics.get("samples")
     where = ""
     if isinstance(number, int) and isinstance(samples, int) and samples > 1:
         where = f", in sample {number + 1} of {samples} (test_data_set_{number})"
     return f"{' and '.join(words)} among the {counted(numbers['elements'], 'element')} of {name} ({dtype}{most}){where}"
 
 
-def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:
+def cause_of(ending: Ending, judge: Judge) -> told.Cause | None:
     """Return what is known about the cause, by the names of nodes; None: it was not asked."""
     if ending.cause is None:
         return None
-    found, standing = _told(ending.cause, judge.subject.names), ending.standing
+    inside, standing = None, ending.standing
     if standing and standing.origin:
-        inside, untested = standing.inside, {"status": CauseStatus.UNTESTED.value, "reason": NO_PLACE}
-        found["inside"] = _told(inside.cause, inside.names) if inside else untested
-    return found
+        known, untested = standing.inside, told.ShownCause(CauseStatus.UNTESTED.value, NO_PLACE)
+        inside = told.ShownCause(**_shown(known.cause, known.names)) if known else untested
+    return told.Cause(**_shown(ending.cause, judge.subject.names), inside=inside)
 
 
 NO_PLACE = "what they hold has no place of its own in the whole model, or they do not fail without what they are inside"
 
 
-def _told(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str, Any]:
-    def shown(one: Experiment | None) -> dict[str, Any] | None:
-        return {"outcome": one.outcome.value, "measure": one.measure, "reason": one.reason} if one else None
+def _shown(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str, Any]:
+    """Return the fields of what was shown."""
 
-    wider = cause.wider
-    return {
-        "status": cause.status.value,
-        "reason": cause.reason,
-        "wider": wider
-        and {
-            **{
-                key: getattr(wider, key)
-                for key in ("tensor", "type", "wider", "largest", "limit", "beyond", "elements")
-            },
-            "raised": names(wider.raised),
-            "said": wider.said,
-        },
-        "no_value": cause.no_value,
-        "right": cause.right,
-        "whole": shown(cause.whole),
-        "answers": [
-            {
-                "culprits": names(one.answer),
-                "is_cause": at in cause.causes,
-                "instances": [names(Trial(nodes)) for nodes in one.instances or (one.answer.elements,)],
-                "good_outputs": shown(one.good_outputs),
-                "good_inputs": shown(one.good_inputs),
-                "good_around": shown(one.good_around),
-            }
-            for at, one in enumerate(cause.answers)
-        ],
-    }
+    def tested(one: Experiment | None) -> told.TestedWhole | None:
+        return told.TestedWhole(one.outcome.value, one.measure, one.reason) if one else None
+
+    wider = cause.wider and told.WiderType(
+        **{**vars(cause.wider), "raised": names(cause.wider.raised)}, said=cause.wider.said
+    )
+    answers = tuple(
+        told.TestedAnswer(
+            names(one.answer),
+            at in cause.causes,
+            tuple(names(Trial(nodes)) for nodes in one.instances or (one.answer.elements,)),
+            *map(tested, (one.good_outputs, one.good_inputs, one.good_around)),
+        )
+        for at, one in enumerate(cause.answers)
+    )
+    plain = {"reason": cause.reason, "no_value": cause.no_value, "right": cause.right}
+    return {"status": cause.status.value, "wider": wider, "whole": tested(cause.whole), "answers": answers, **plain}
 
 
-def described(signature: Signature | None) -> dict[str, str] | None:
-    """Return a signature by its parts; ``raised``: with which exceptions a check ended."""
+def described(signature: Signature | None) -> told.KnownFailure | None:
+    """Return a signature by its parts; None where there is none."""
     if signature is None:
         return None
-    raised = {"raised": str(signature.raised)} if signature.raised else {}
-    return {"stage": signature.stage, "kind": signature.kind, "detail": signature.detail, **raised}
+    raised = str(signature.raised) if signature.raised else ""
+    return told.KnownFailure(signature.stage, signature.kind, signature.detail, raised)
 
 
-def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
+def fused(ending: Ending, judge: Judge) -> told.Fused | None:
     """Return the engine layers of the answer, as built alone or else in the whole model; None: nothing was built."""
     if ending.main is None:
         return None
@@ -185,7 +172,7 @@ def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
             layers = verdict.metrics.get("fused") if verdict else None
             if layers:
                 held = [layer for layer in layers if of != "the whole model" or names & set(layer["nodes"])]
-                return {"of": of, "layers": held}
+                return told.Fused(of, tuple(told.FusedLayer(one["layer"], tuple(one["nodes"])) for one in held))
     return None
 
 
@@ -208,7 +195,7 @@ def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
     if not ending.drift and before and after and before.kind != after.kind:
         said = f"the original's failure was {before.kind}, and the reduced model's is {after.kind}"
         if {before.kind, after.kind} == {"nan", "inf"}:
-            said += ": the two are followed as one failure, since nodes further on make a NaN of an Inf"
+            said += "; the Inf made here becomes the NaN further on, so both are followed as one failure"
         return (said,)
     return (ending.drift,) if ending.drift else ()
 
@@ -234,20 +221,17 @@ def another_failure(ending: Ending, judge: Judge, settings: Settings) -> tuple[s
     return (said,)
 
 
-def measured(reliability: Reliability) -> dict[str, Any]:
+def measured(reliability: Reliability) -> told.CheckReliability:
     """Return what was measured of a flaky check, and what was asked of it; of any other how it would have shown."""
     if reliability.rates is None:
         second = reliability.second
-        return {"agreed": len(second.agreed), "wrong": WRONG, "noticed_with": round(second.power, 4)}
-    counts = {"whole_model": reliability.whole, "control": reliability.control}
-    return {
-        "max_wrong": reliability.max_wrong,
-        **{name: {"failed": count.failed, "of": count.total} for name, count in counts.items()},
-        "repeats": {"most": reliability.most, "all": reliability.repeats},
-    }
+        return told.CheckReliability(agreed=len(second.agreed), wrong=WRONG, noticed_with=round(second.power, 4))
+    whole, control = (told.Count(one.failed, one.total) for one in (reliability.whole, reliability.control))
+    repeats = told.Repeats(reliability.most, reliability.repeats)
+    return told.CheckReliability(max_wrong=reliability.max_wrong, whole_model=whole, control=control, repeats=repeats)
 
 
-def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None) -> dict[str, Any]:
+def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None) -> told.Plan:
     """Predict checks, time and disk from what the pre-flight cost.
 
     ``disk_mb``: what the folder of the run takes at most while it is at work; ``disk_left_mb``: what it leaves at most.
@@ -258,14 +242,14 @@ def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None
     checks = ending.remaining + trust
     held = sum(path.lstat().st_blocks * 512 for path in judge.folder.parent.rglob("*"))
     left = _left_at_most(settings, loaded, checks) if loaded else 0
-    return {
-        "search_checks": ending.remaining,
-        "trust_checks": trust,
-        "seconds_each": round(each, 3),
-        "seconds": round(each * checks, 1),
-        "disk_mb": round((held + left) / 2**20, 1),
-        "disk_left_mb": round(left / 2**20, 1),
-    }
+    return told.Plan(
+        search_checks=ending.remaining,
+        trust_checks=trust,
+        seconds_each=round(each, 3),
+        seconds=round(each * checks, 1),
+        disk_mb=round((held + left) / 2**20, 1),
+        disk_left_mb=round(left / 2**20, 1),
+    )
 
 
 def _left_at_most(settings: Settings, loaded: Loaded, checks: int) -> int:
@@ -281,15 +265,15 @@ def _left_at_most(settings: Settings, loaded: Loaded, checks: int) -> int:
     return model + min(kept.disk_budget_mb << 20, copies)
 
 
-def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:
+def pass_rate(outcomes: Mapping[str, int]) -> told.Statistics:
     """Return counts, the pass rate and its 95 % interval after Wilson (1927)."""
     passed = outcomes.get(Outcome.PASS.value, 0)
     judged = passed + outcomes.get(Outcome.FAIL.value, 0) + outcomes.get(Outcome.DIFFERENT.value, 0)
-    found: dict[str, Any] = {"iterations": sum(outcomes.values()), "passed": passed, "judged": judged}
-    if judged:
-        interval = [round(end, 4) for end in wilson(passed, judged, 1.96)]
-        found |= {"pass_rate": round(passed / judged, 4), "pass_rate_95": interval}
-    return found
+    found = told.Statistics(iterations=sum(outcomes.values()), passed=passed, judged=judged)
+    if not judged:
+        return found
+    interval = tuple(round(end, 4) for end in wilson(passed, judged, 1.96))
+    return replace(found, pass_rate=round(passed / judged, 4), pass_rate_95=interval)
 
 
 def _own_peak_mb() -> float:

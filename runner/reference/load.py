@@ -190,7 +190,7 @@ def remove(folder: Path) -> None:
 
 log = logging.getLogger(__name__)
 
-RANDOM_INPUTS = "the inputs are random; a failure that needs real data wants inputs=files inputs.path=..."
+RANDOM_INPUTS = "random inputs were used; for real data: inputs=files inputs.path=x.npz"
 
 
 @dataclass(frozen=True)
@@ -340,8 +340,8 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
     ]
     if open_inputs and isinstance(settings.inputs, RandomInputs):
         found.append(
-            f"dynamic input shapes ({', '.join(open_inputs)}) were chosen by us; "
-            "give the ones that fail: inputs.shapes='{name: [1, 3, 224, 224]}'"
+            f"the open dimensions of {', '.join(open_inputs)} were taken as 1; give the shapes that fail: "
+            f"inputs.shapes.{open_inputs[0]}='[1, 3, 224, 224]'"
         )
     if seeded:
         found.append(

@@ -250,7 +250,7 @@ def _said(graph: Graph, found: ParentValues) -> tuple[str, ...]:
     else:
         log.info("%s", text)
     if unfit := [name for name in found.unfit if name in graph.producers]:
-        said.append(f"there is no good value to cut at {listed(unfit)}: {found.unfit[unfit[0]]}")
+        said.append(f"what lies on either side of {listed(unfit)} is judged together: {found.unfit[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"reference.model has no partner for the outputs {listed(missing)}: they are not judged")
     return tuple(said)

@@ -37,6 +37,7 @@ from runner.report.markdown import REPORT_NAME, Shown, present, write_report
 from runner.report.page.data import RunMaterial
 from runner.report.repro.compose import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, NotAlone, Repro, repro, write_repro
+from runner.report.result_parts import Precision
 from runner.report.summary import Summary, write_result
 from runner.schema.backend import BackendSettings, Rounding
 from runner.schema.checker import CheckerSettings, CommandChecker
@@ -165,14 +166,13 @@ def write_zip(folder: Path, held: Contents, texts: Mapping[str, str]) -> None:
 
 _PARTS = (*GROUPS, "cut", "sanitize")
 """The sections that decide what the model becomes, and how it is judged."""
-_FILES = ("layers", "plot", "curve_plot")
-"""Where `Summary.precision` names the files that REPORT.md shows."""
 
 
 def mixed_contents(settings: Settings, folder: Path, summary: Summary, cwd: Path) -> Contents:
     """Return what goes in besides what is written for it: the pictures of the report, and files of the check."""
-    told = summary.precision or {}
-    return contents(folder, [name for key in _FILES if (name := told.get(key))], settings.checker, cwd)
+    told = summary.precision or Precision()
+    files = [name for name in (told.layers, told.plot, told.curve_plot) if name]
+    return contents(folder, files, settings.checker, cwd)
 
 
 def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: Contents) -> str:
@@ -202,7 +202,7 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
     if isinstance(checker, CommandChecker):
         words = check_files.moved({"command": _words(checker)}, checker, cwd, copies)["command"]
         config["checker"] |= {"command": [word.replace("{python}", "python") for word in words], "env": {}}  # type: ignore[attr-defined]
-    config["strategy"]["exclude"] = _raised(config["strategy"]["exclude"], summary.precision or {})
+    config["strategy"]["exclude"] = _raised(config["strategy"]["exclude"], summary.precision or Precision())
     choices = {group: _name(config[group]["name"]) for group in GROUPS}
     choices["strategy"] = type(settings.strategy).name
     content = {"model": shown.model, **config, "cwd": check_files.FOLDER if copies else "."}
@@ -224,9 +224,9 @@ def _words(checker: CommandChecker) -> list[str]:
     return list(Template(checker.command, Path(), {}).words)
 
 
-def _raised(excluded: Sequence[str], told: Mapping[str, Any]) -> list[str]:
+def _raised(excluded: Sequence[str], told: Precision) -> list[str]:
     """Return what stays high: what the user said, and each raised node by its name, in which no letter is a pattern."""
-    nodes = (glob.escape(one["node"]) for one in told.get("selected", ()))
+    nodes = (glob.escape(one.node) for one in told.selected)
     return [*dict.fromkeys([*excluded, *nodes])]
 
 
@@ -385,7 +385,7 @@ def _beside(summary: Summary, answer: ReducedModel, copies: Mapping[Path, str] |
 
 def _printed_by_check(settings: Settings, folder: Path, summary: Summary) -> str:
     """Return what the check printed about the reduced model, where that tells something."""
-    kind, log_name = (summary.signature or {}).get("kind", ""), summary.evidence.get("log")
+    kind, log_name = summary.failure.kind, summary.evidence.get("log")
     root = folder.parents[1] if folder.parent.name == "answers" else folder
     speaks = settings.checker.runs_own_code or kind.startswith(_SPEAKS)
     return read_plain(root / log_name).decode("utf-8", "replace") if speaks and isinstance(log_name, str) else ""

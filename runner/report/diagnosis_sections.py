@@ -14,6 +14,19 @@ from typing import Any
 
 from runner.report.markup import block, bullets, code, section, some, table
 from runner.report.markup import text as as_text
+from runner.report.result_parts import (
+    FirstWrong,
+    Inspection,
+    KnownBug,
+    LargestOwn,
+    Latency,
+    Layers,
+    NeededPasses,
+    Rechecked,
+    Releases,
+    Row,
+    Workaround,
+)
 from runner.text import counted, one_line
 
 _MARKING = {
@@ -36,56 +49,58 @@ NOT_COMPARED = "nothing compared"
 _KINDS = {"nan": "NaN", "inf": "Inf", "shape": "another shape", NOT_FINITE: "NaN or Inf"}
 
 
-def layers_section(layers: Mapping[str, Any] | None, *, failing: bool = True) -> str:
+def layers_section(layers: Layers | None, *, failing: bool = True) -> str:
     """Return the section; "" where tensors were not compared. ``failing``: whether the model as it is fails."""
     if not layers:
         return ""
-    first, largest, said = layers["first_bad"], layers["largest_own"], []
+    first, largest, said = layers.first_bad, layers.largest_own, []
     if first:
         said += [] if failing else ["The model as it is does not fail by this check."]
-        said += [f"First wrong tensor: {_made(first)}, {size_of(first, 'error')}.", _MARKING[layers["marking"]]]
-        said += [] if first["own"] is None else [f"Its own error: {size_of(first, 'own')}."]
+        said += [f"First wrong tensor: {_made(first)}, {size_of(first.kind, first.error)}.", _MARKING[layers.marking]]
+        said += [] if first.own is None else [f"Its own error: {size_of(first.kind, first.own)}."]
     if largest:
-        said.append(f"Largest error of its own: {ending_in(largest)}{_made(largest)}, {size_of(largest, 'own')}.")
-    if layers.get("own_unknown"):
-        said.append(f"The own errors are not known: {as_text(layers['own_unknown'])}.")
-    said += [f"{word}: {some(layers[key])}." for key, word in _LEFT.items() if layers.get(key)]
-    if layers["suspects"]:
-        said.append(f"What to extract next: {some(layers['suspects'])}.")
-    files = ", ".join(map(code, layers["files"]))
-    said.append(f"{counted(layers['tensors'], 'tensor')} in {counted(layers['runs'], 'run')}; all of them: {files}.")
+        said.append(
+            f"Largest error of its own: {ending_in(largest)}{_made(largest)}, {size_of(largest.kind, largest.own)}."
+        )
+    if layers.own_unknown:
+        said.append(f"The own errors are not known: {as_text(layers.own_unknown)}.")
+    said += [f"{word}: {some(names)}." for key, word in _LEFT.items() if (names := getattr(layers, key))]
+    if layers.suspects:
+        said.append(f"What to extract next: {some(layers.suspects)}.")
+    files = ", ".join(map(code, layers.files))
+    said.append(f"{counted(layers.tensors, 'tensor')} in {counted(layers.runs, 'run')}; all of them: {files}.")
     parts = [bullets(said)]
-    if layers["worst"]:
-        parts += ["The worst tensors:", tensors_table(layers["worst"])]
-    return section("Layer by layer", "\n\n".join(parts)) + "\n\n" + outputs_section(layers["outputs"])
+    if layers.worst:
+        parts += ["The worst tensors:", tensors_table(layers.worst)]
+    return section("Layer by layer", "\n\n".join(parts)) + "\n\n" + outputs_section(layers.outputs)
 
 
-def _made(found: Mapping[str, Any]) -> str:
-    return f"{code(found['tensor'])} by {code(found['node'])}"
+def _made(found: FirstWrong | LargestOwn) -> str:
+    return f"{code(found.tensor)} by {code(found.node)}"
 
 
-def ending_in(found: Mapping[str, Any]) -> str:
+def ending_in(found: LargestOwn) -> str:
     """Return what a node is the end of, where a part has too many nodes to name them."""
-    return "" if found.get("nodes", True) else "a part that ends in "
+    return "" if found.nodes else "a part that ends in "
 
 
-def kind_of(row: Mapping[str, Any]) -> str:
+def kind_of(row: Row) -> str:
     """Return how a tensor is wrong: where nothing but NaN or Inf differs, on whatever side, these."""
     differing = [key for key in NON_FINITE if len(set(row.get(key) or ())) > 1]
     return differing[0] if differing and not row["error"] else row["kind"] or NOT_FINITE
 
 
-def size_of(found: Mapping[str, Any], key: str) -> str:
+def size_of(kind: str, error: float | None) -> str:
     """Return an error in words; the size of one that is no matter of size says nothing."""
-    return _KINDS.get(found["kind"]) or f"{found[key]:.3g} of its range"
+    return _KINDS.get(kind) or ("not known" if error is None else f"{error:.3g} of its range")
 
 
-def outputs_section(rows: Sequence[Mapping[str, Any]], form: str = "") -> str:
+def outputs_section(rows: Sequence[Row], form: str = "") -> str:
     """Return the section on the model's outputs; "" where none were compared. ``form``: what was made of it, if any."""
     return section(f"The model's outputs{f', {as_text(form)}' if form else ''}", tensors_table(rows))
 
 
-def tensors_table(rows: Sequence[Mapping[str, Any]]) -> str:
+def tensors_table(rows: Sequence[Row]) -> str:
     """Return a row for each tensor."""
     top = any("top1" in row for row in rows)
     head: tuple[str, ...] = (
@@ -107,7 +122,7 @@ def tensors_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return table(head, [_cells(row, head) for row in rows], names=1)
 
 
-def _cells(row: Mapping[str, Any], head: Sequence[str]) -> list[str]:
+def _cells(row: Row, head: Sequence[str]) -> list[str]:
     kind = _KINDS.get(kind_of(row)) if row["bad"] else None if row.get("compared", True) else NOT_COMPARED
     nothing = None in (row.get("range") or ())  # no elements that are finite on both sides
     cells = [row["tensor"], *([kind, ""] if kind else [_number(row.get(key)) for key in ("error", "limit")])]
@@ -145,24 +160,24 @@ OFF_ALONE: Mapping[str, str] = {
 }
 
 
-def passes_section(passes: Mapping[str, Any] | None, minimality: str | None) -> str:
+def passes_section(passes: NeededPasses | None, minimality: str | None) -> str:
     """Return the section; "" where no passes were searched. ``minimality``: whether each is shown to be needed."""
     if not passes:
         return ""
-    needed = ", ".join(map(code, passes["needed"]))
-    heals = [f"Off, with all others on, the whole model passes: {', '.join(map(code, one))}" for one in passes["heals"]]
-    healed = {one[0] for one in passes["heals"] if len(one) == 1}
+    needed = ", ".join(map(code, passes.needed))
+    heals = [f"Off, with all others on, the whole model passes: {', '.join(map(code, one))}" for one in passes.heals]
+    healed = {one[0] for one in passes.heals if len(one) == 1}
     others = [
         f"{code(name)} alone off, with all others on: {OFF_ALONE.get(outcome, outcome)}"
-        for name, outcome in passes["alone_off"].items()
+        for name, outcome in passes.alone_off.items()
         if name not in healed
     ]
     shown = "Needed for the failure" if minimality == "1-minimal" else "Enough for the failure; not all may be needed"
-    parts = [bullets([f"{shown}, with the rest of {passes['asked']} off: {needed}", *heals, *others])]
-    if session := session_code(passes["settings"]):
+    parts = [bullets([f"{shown}, with the rest of {passes.asked} off: {needed}", *heals, *others])]
+    if session := session_code(passes.settings):
         parts += ["The first of these, off in a program of your own:", block(session, "python")]
-    if passes["overrides"]:
-        parts += ["The same for Winnow:", block(shlex.join(passes["overrides"]), "sh")]
+    if passes.overrides:
+        parts += ["The same for Winnow:", block(shlex.join(passes.overrides), "sh")]
     return section("What has to be on", "\n\n".join(parts))
 
 
@@ -182,145 +197,136 @@ def session_code(settings: Mapping[str, Any]) -> str:
 # The section of a report that says in which releases of a package the failure is there.
 
 
-def releases_section(releases: Mapping[str, Any] | None) -> str:
+def releases_section(releases: Releases | None) -> str:
     """Return the section; "" where no releases were asked."""
     if not releases:
         return ""
-    rows = [(one["version"], one["outcome"], one["reason"]) for one in releases["asked"]]
-    parts = [table((str(releases["package"]), "", ""), rows)]
-    if releases["not_asked"]:
-        parts.append(as_text(f"Not asked: {', '.join(releases['not_asked'])}."))
-    if good := releases["good_after"] or releases["good_before"]:
-        parts += [
-            "A release without it:",
-            block(shlex.join(["pip", "install", f"{releases['package']}=={good}"]), "sh"),
-        ]
+    rows = [(one.version, one.outcome, one.reason) for one in releases.asked]
+    parts = [table((releases.package, "", ""), rows)]
+    if releases.not_asked:
+        parts.append(as_text(f"Not asked: {', '.join(releases.not_asked)}."))
+    if releases.good:
+        install = shlex.join(["pip", "install", f"{releases.package}=={releases.good[-1]}"])
+        parts += ["A release without it:", block(install, "sh")]
     return section("Releases", "\n\n".join(parts))
 
 
 # The section of a report that says what keeps a failure away, how that was shown, and what it costs.
 
 
-def workarounds_section(workarounds: Sequence[Mapping[str, Any]]) -> str:
+def workarounds_section(workarounds: Sequence[Workaround]) -> str:
     """Return the section; "" where nothing was tried."""
     if not workarounds:
         return ""
     head = ("kind", "what", "passes", "inputs", "time", "why not")
     parts = [table(head, [_row(one) for one in workarounds])]
     for one in workarounds:
-        if not one["passes"]:
+        if not one.passes:
             continue
-        parts.append(as_text(f"{one['kind']}, {one['what']}:"))
-        if one["code"]:
-            parts.append(block(one["code"], "sh" if one["kind"] == "release" else "python"))
-        if one["overrides"]:
-            parts += ["For Winnow:", block(shlex.join(one["overrides"]), "sh")]
+        parts.append(as_text(f"{one.kind}, {one.what}:"))
+        if one.code:
+            parts.append(block(one.code, "sh" if one.kind == "release" else "python"))
+        if one.overrides:
+            parts += ["For Winnow:", block(shlex.join(one.overrides), "sh")]
     return section("Workarounds", "\n\n".join(parts))
 
 
-def shown(one: Mapping[str, Any]) -> str:
+def shown(one: Workaround) -> str:
     """Return how a workaround was shown to help, where, and what it costs, as far as a clock can tell."""
-    samples, ratio = one["samples"], (one.get("latency") or {}).get("ratio")
-    where = f" {one['where']}" if one.get("where") else ""
+    ratio = one.latency.ratio if one.latency else None
     slower = "as fast as without" if ratio and 0.9 < ratio < 1.1 else f"{ratio or 0:.1f} times as long as without"
     cost = f", {slower}" if ratio else ""
-    return f"{samples['passed']} of {samples['of']} {samples['kind']} inputs pass{where}{cost}"
+    return f"{inputs_of(one, 'inputs pass')}{cost}"
 
 
-def left_out(workarounds: Iterable[Mapping[str, Any]]) -> str:
+def inputs_of(one: Workaround, word: str = "") -> str:
+    """Return on how many inputs a workaround passes, and where it was seen."""
+    samples = one.samples
+    return " ".join(filter(None, (f"{samples.passed} of {samples.of} {samples.kind}", word, one.where)))
+
+
+def left_out(workarounds: Iterable[Workaround]) -> str:
     """Return why some could not be tried, the first reason and whether there are more; "" where all were."""
-    reasons = list(dict.fromkeys(one_line(one.get("why_not")) for one in workarounds if not was_tried(one)))
+    reasons = list(dict.fromkeys(one_line(one.why_not) for one in workarounds if not one.tried))
     return f"{reasons[0]}{' (others for other reasons: REPORT.md)' * (len(reasons) > 1)}" if reasons else ""
 
 
-def was_tried(one: Mapping[str, Any]) -> bool:
-    """Whether a workaround could be tried; a result of an earlier version does not say, and counts as tried."""
-    return one.get("tried") is not False
+def _row(one: Workaround) -> tuple[str, ...]:
+    answer = "yes" if one.passes else "no" if one.tried else "could not be tried"
+    return (one.kind, one.what, answer, inputs_of(one) if one.passes else "", _time(one.latency), one.why_not)
 
 
-def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
-    samples, latency = one["samples"], one["latency"]
-    where = f" {one['where']}" if one.get("where") else ""
-    inputs = f"{samples['passed']} of {samples['of']} {samples['kind']}{where}" if one["passes"] else ""
-    answer = "yes" if one["passes"] else "no" if was_tried(one) else "could not be tried"
-    return (one["kind"], one["what"], answer, inputs, _time(latency), one["why_not"])
-
-
-def _time(latency: Mapping[str, Any] | None) -> str:
+def _time(latency: Latency | None) -> str:
     if not latency:
         return ""
-    if latency["before_ms"] is None:
-        return f"{latency['after_ms']:g} ms (it does not run without)"
-    return f"{latency['before_ms']:g} ms, with it {latency['after_ms']:g} ms (times {latency['ratio']:g})"
+    if latency.before_ms is None or latency.ratio is None:
+        return f"{latency.after_ms:g} ms (it does not run without)"
+    return f"{latency.before_ms:g} ms, with it {latency.after_ms:g} ms (times {latency.ratio:g})"
 
 
 # What a model or an engine is made of: as the sections of a report, and as a screen of a terminal.
 
 _MOST_OPERATORS, _MOST_TENSORS, _MOST_LAYERS = 12, 6, 200
-_WAYS = ("inputs", "outputs")
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 
-def inspection_section(inspection: Mapping[str, Any] | None) -> str:
+def inspection_section(inspection: Inspection | None) -> str:
     """Return the sections; "" where nothing was inspected."""
     if not inspection:
         return ""
-    weights, operators = inspection["weights"], inspection["operators"]
-    concerns = [(one["kind"], one["where"], one["what"]) for one in inspection["concerns"]]
-    tensors = [
-        (one["name"], way, one["dtype"], _shape(one)) for way in ("inputs", "outputs") for one in inspection[way]
-    ]
-    largest = [(one["name"], one["dtype"], _shape(one), _size(one["bytes"])) for one in weights.get("largest", ())]
-    layers = [
-        (one["name"], one["type"], one["tactic"], ", ".join(one["dtypes"])) for one in inspection.get("layers", ())
-    ]
+    concerns = [(one.kind, one.where, one.what) for one in inspection.concerns]
+    sides = (("inputs", inspection.inputs), ("outputs", inspection.outputs))
+    tensors = [(one.name, way, one.dtype, _shape(one.shape)) for way, held in sides for one in held]
+    largest = [(one.name, one.dtype, _shape(one.shape), _size(one.bytes)) for one in inspection.weights.largest]
+    layers = [(one.name, one.type, one.tactic, ", ".join(one.dtypes)) for one in inspection.layers[:_MOST_LAYERS]]
     sections = [
         section("The file", table(("", ""), [row for row in _facts(inspection) if row[1]])),
         section("Concerns", table(("kind", "where", "what"), concerns)),
         section("Inputs and outputs", table(("tensor", "", "type", "shape"), tensors, names=1)),
-        section("Operators", table(("operator", "nodes"), list(operators.items()), names=1)),
+        section("Operators", table(("operator", "nodes"), list(inspection.operators.items()), names=1)),
         section("Largest weights", table(("weight", "type", "shape", "size"), largest, names=1)),
-        section("Layers", table(("layer", "type", "tactic", "outputs"), layers[:_MOST_LAYERS], names=1)),
+        section("Layers", table(("layer", "type", "tactic", "outputs"), layers, names=1)),
     ]
     return "\n\n".join(one for one in sections if one)
 
 
-def screen(inspection: Mapping[str, Any]) -> str:
+def screen(inspection: Inspection) -> str:
     """Return what a person wants to see first, in the width of the terminal."""
     rows = [*_facts(inspection), *_tensors(inspection)]
-    rows.append(("operators", _first([f"{name} {count}" for name, count in inspection["operators"].items()])))
-    rows += [(f"! {one['kind']}", f"{one['where']}: {one['what']}") for one in inspection["concerns"]]
+    rows.append(("operators", _first([f"{name} {count}" for name, count in inspection.operators.items()])))
+    rows += [(f"! {one.kind}", f"{one.where}: {one.what}") for one in inspection.concerns]
     width, column = min(shutil.get_terminal_size().columns, 160), max(len(name) for name, _ in rows) + 2
     lines = textwrap.TextWrapper(max(width, column + 20), subsequent_indent=" " * column, break_long_words=False)
     lines.break_on_hyphens = False
     return "\n".join(lines.fill(f"{name:<{column}}{told}") for name, told in rows if told)
 
 
-def _facts(inspection: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    weights = inspection["weights"]
-    yield "size", _size(inspection["bytes"])
-    if inspection["kind"] == "engine":
-        yield "library", inspection["library"]
-        yield "layers", str(len(inspection["layers"]))
-        yield "memory of a run", _size(inspection["memory"])
+def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    weights = inspection.weights
+    yield "size", _size(inspection.bytes)
+    if inspection.kind == "engine":
+        yield "library", inspection.library
+        yield "layers", str(len(inspection.layers))
+        yield "memory of a run", _size(inspection.memory)
         return
-    opsets = ", ".join(f"{name} {version}" for name, version in inspection["opsets"].items())
-    yield "opsets", f"{opsets}; IR version {inspection['ir_version']}"
-    yield "made by", inspection["producer"]
-    besides = [f"{inspection[key]} {key}" for key in ("constants", "nested") if inspection[key]]
-    yield "nodes", ", besides ".join([str(inspection["nodes"]), *([" and ".join(besides)] if besides else [])])
-    yield "functions", _first(inspection["functions"])
-    yield "tensors", ", ".join(f"{count} {name}" for name, count in inspection["dtypes"].items())
-    types = ", ".join(f"{one['count']} {name} {_size(one['bytes'])}" for name, one in weights["dtypes"].items())
-    yield "weights", f"{weights['count']} of {_size(weights['bytes'])}: {types}" if types else "none"
-    yield "parameters", f"{weights['parameters']:,}"
-    dynamic = [f"{name} {', '.join(dims)}" for name, dims in inspection["dynamic"].items()]
+    opsets = ", ".join(f"{name} {version}" for name, version in inspection.opsets.items())
+    yield "opsets", f"{opsets}; IR version {inspection.ir_version}"
+    yield "made by", inspection.producer
+    counts = (("constants", inspection.constants), ("nested", inspection.nested))
+    besides = " and ".join(f"{count} {name}" for name, count in counts if count)
+    yield "nodes", ", besides ".join(filter(None, (str(inspection.nodes), besides)))
+    yield "functions", _first(inspection.functions)
+    yield "tensors", ", ".join(f"{count} {name}" for name, count in inspection.dtypes.items())
+    types = ", ".join(f"{one.count} {name} {_size(one.bytes)}" for name, one in weights.dtypes.items())
+    yield "weights", f"{weights.count} of {_size(weights.bytes)}: {types}" if types else "none"
+    yield "parameters", f"{weights.parameters:,}"
+    dynamic = [f"{name} {', '.join(dims)}" for name, dims in inspection.dynamic.items()]
     yield "dynamic", _first(dynamic) or "no input"
 
 
-def _tensors(inspection: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for way in _WAYS:
-        yield way, _first([f"{one['name']} {one['dtype']} {_shape(one)}" for one in inspection[way]], _MOST_TENSORS)
+def _tensors(inspection: Inspection) -> Iterator[tuple[str, str]]:
+    for way, held in (("inputs", inspection.inputs), ("outputs", inspection.outputs)):
+        yield way, _first([f"{one.name} {one.dtype} {_shape(one.shape)}" for one in held], _MOST_TENSORS)
 
 
 def _first(items: Sequence[str], most: int = _MOST_OPERATORS) -> str:
@@ -328,8 +334,8 @@ def _first(items: Sequence[str], most: int = _MOST_OPERATORS) -> str:
     return ", ".join(items[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def _shape(tensor: Mapping[str, Any]) -> str:
-    return "of any rank" if tensor["shape"] is None else f"[{', '.join(map(str, tensor['shape']))}]"
+def _shape(shape: Sequence[int | str] | None) -> str:
+    return "of any rank" if shape is None else f"[{', '.join(map(str, shape))}]"
 
 
 def _size(count: int) -> str:
@@ -344,34 +350,33 @@ def _size(count: int) -> str:
 BUGS_NAME = "bugs.md"
 
 
-def bugs_page(bugs: Sequence[Mapping[str, Any]], apart: Sequence[str] = ()) -> str:
+def bugs_page(bugs: Sequence[KnownBug], apart: Sequence[str] = ()) -> str:
     """Return bugs.md. ``apart``: failures that could not be judged, and why."""
-    failures = sum(bug["count"] for bug in bugs)
+    failures = sum(bug.count for bug in bugs)
     head = f"# {counted(len(bugs), 'bug')} in {counted(failures, 'failure')}"
     left = section("Not judged", bullets(map(as_text, apart)))
     return "\n\n".join(part for part in (head, bugs_section(bugs), left) if part) + "\n"
 
 
-def bugs_section(bugs: Sequence[Mapping[str, Any]]) -> str:
+def bugs_section(bugs: Sequence[KnownBug]) -> str:
     """Return a section for each bug; "" where there is none."""
-    return "\n\n".join(section(f"{number}. {as_text(bug['name'])}", _body(bug)) for number, bug in enumerate(bugs, 1))
+    return "\n\n".join(section(f"{number}. {as_text(bug.name)}", _body(bug)) for number, bug in enumerate(bugs, 1))
 
 
-def _body(bug: Mapping[str, Any]) -> str:
-    hows = Counter(one["how"] for one in bug["evidence"] if one["said"])
-    signature = ": ".join(str(bug["signature"][key]) for key in ("stage", "kind") if bug["signature"].get(key))
+def _body(bug: KnownBug) -> str:
+    hows = Counter(one.how for one in bug.evidence if one.said)
     items = [
-        f"{counted(bug['count'], 'failure')}: {some(bug['failures'], 12)}",
-        f"Smallest example: {code(bug['smallest'])}",
-        f"Operators: {', '.join(map(code, bug['culprit_operators']))}",
-        f"How it fails: {as_text(signature)}",
-        *(f"It passes with {as_text(one)}" for one in bug["passes"]),
-        *([f"Releases: {as_text(bug['releases'])}"] if bug["releases"] else []),
-        f"Models: {some(bug['hosts'], 12)}",
-        *([f"Winnow passes it with {', '.join(map(code, bug['workaround']))}"] if bug["workaround"] else []),
+        f"{counted(bug.count, 'failure')}: {some(bug.failures, 12)}",
+        f"Smallest example: {code(bug.smallest)}",
+        f"Operators: {', '.join(map(code, bug.culprit_operators))}",
+        f"How it fails: {as_text(': '.join(filter(None, (bug.signature.stage, bug.signature.kind))))}",
+        *(f"It passes with {as_text(one)}" for one in bug.passes),
+        *([f"Releases: {as_text(bug.releases)}"] if bug.releases else []),
+        f"Models: {some(bug.hosts, 12)}",
+        *([f"Winnow passes it with {', '.join(map(code, bug.workaround))}"] if bug.workaround else []),
         *([f"Why these are one bug: {', '.join(f'{n} {how}' for how, n in hows.items())}"] if hows else []),
     ]
-    said = [f"{code(one['failure'])}: {as_text(one['said'])}" for one in bug["evidence"] if one["said"]]
+    said = [f"{code(one.failure)}: {as_text(one.said)}" for one in bug.evidence if one.said]
     return "\n\n".join(part for part in (bullets(items), bullets(said)) if part)
 
 
@@ -385,8 +390,8 @@ def title_of_kept(strategy: str, *, found: bool, bugs: int) -> str:
     return "kept results are as expected" if strategy == "recheck" and found else ""
 
 
-def rechecked_section(rechecked: Sequence[Mapping[str, Any]]) -> str:
+def rechecked_section(rechecked: Sequence[Rechecked]) -> str:
     """Return the section; "" where nothing was checked again. What is not as expected comes first."""
-    rows = sorted(rechecked, key=lambda one: one["outcome"] == one["expect"])
-    cells = [(one["folder"], one["outcome"], one["expect"], one["said"]) for one in rows]
+    rows = sorted(rechecked, key=lambda one: one.outcome == one.expect)
+    cells = [(one.folder, one.outcome, one.expect, one.said) for one in rows]
     return section("Kept results", table(("folder", "by now", "expected", "what the check says"), cells, names=1))

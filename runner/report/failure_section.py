@@ -23,6 +23,7 @@ from runner.model.values.tensor_bytes import range_of
 from runner.report.cause_section import NOT_THE_TARGET, reservation
 from runner.report.markup import block, bullets, code, cut, section, some, table, text
 from runner.report.page.data import PageTensor, PageValues
+from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
 from runner.text import counted, listed, one_line, with_inside
 
@@ -347,8 +348,7 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 
 def title(summary: Summary, model: ModelProto | None) -> str:
     """Return the title of a report on a part of a model that fails: what happens, on what, with which operators."""
-    signature = summary.signature or {}
-    what = signature.get("raised") or _words(signature)[0] + quoted(summary)
+    what = summary.failure.raised or _words(summary.failure)[0] + quoted(summary)
     where = runtime(summary, "target")
     about = some(operators(model)) if model and len(model.graph.node) else some(summary.culprits)
     if summary.nested:
@@ -360,8 +360,8 @@ def title(summary: Summary, model: ModelProto | None) -> str:
 
 def quoted(summary: Summary) -> str:
     """Return what a check of the user's said, for a title, after what happens; "" where it said nothing of its own."""
-    signature = summary.signature or {}
-    if signature.get("stage") != "check" or not signature.get("detail") or signature.get("raised"):
+    failure = summary.failure
+    if failure.stage != "check" or not failure.detail or failure.raised:
         return ""
     said = one_line(summary.said, _LONGEST_SAID)
     return f': "{said}"' if said else ""
@@ -375,25 +375,25 @@ def operators(model: ModelProto) -> list[str]:
 def called(failure: str) -> str:
     """Return the title of a failure that is told as its stage and kind, ``infer: nan``."""
     stage, _, kind = failure.partition(": ")
-    return _words({"stage": stage, "kind": kind})[0]
+    return _words(KnownFailure(stage, kind))[0]
 
 
 def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[PageTensor] = ()) -> str:
     """Return a sentence: what the reduced model does where, and what it does elsewhere. ``tensors``: values in it."""
-    signature, told = summary.signature or {}, summary.evidence
+    failure, told = summary.failure, summary.evidence
     size = len(model.graph.node) if model else summary.nodes_after or len(summary.culprits)
     of = listed([code(one) for one in operators(model)], 6) if model else ""
     subject = of if of and size == 1 else f"A model of {counted(size, 'node')}{f' ({of})' if of else ''}"
     where, reference = (runtime(summary, side, told_apart=True) for side in ("target", "reference"))
     named = f" in {code(str(told['output']))}" if told.get("output") else ""
-    said = f"{subject} {text(_words(signature)[1])}{named}{f' with {text(where)}' if where else ''}"
-    compared = signature.get("stage") == "compare" and reference
-    too = signature.get("kind") in _NOT_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
+    said = f"{subject} {text(_words(failure)[1])}{named}{f' with {text(where)}' if where else ''}"
+    compared = failure.stage == "compare" and reference
+    too = failure.kind in _NOT_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
     said += f", compared with {text(reference)}" if compared else ""
     if too:
         other = "the reference" if compared or not reference else text(reference)
         said += f"; {other} gives NaN or Inf there as well: this part alone shows no bug of the runtime"
-    elif not compared and where and reference and (other := _elsewhere(signature, told)):
+    elif not compared and where and reference and (other := _elsewhere(failure, told)):
         said += f"; {text(reference)} {other}"
     return f"{said}."
 
@@ -409,9 +409,9 @@ def failure_section(
     if not summary.signature:
         return ""
     measured = _measured(summary.evidence)
-    reason = str(summary.evidence.get("reason") or "") or summary.signature.get("detail", "")
+    reason = str(summary.evidence.get("reason") or "") or summary.signature.detail
     judged = f"Judged by {code(summary.checker)}:" if summary.checker else "The check:"
-    printed = _end(said, f"{summary.signature.get('stage')}: {summary.signature.get('kind')}")
+    printed = _end(said, f"{summary.signature.stage}: {summary.signature.kind}")
     about = [one for one in tensors if one["differences"]][:_MOST_TENSORS]
     odd = [one for one in tensors if one["wrong"] and (one["wrong"]["nan"] or one["wrong"]["inf"])][:_MOST_TENSORS]
     where = runtime(summary, "target") if whole else ""
@@ -439,9 +439,9 @@ def _whole(summary: Summary) -> str:
     return f"The model with everything in {text('Q/DQ' if failed == 'quantized' else failed)}"
 
 
-def _words(signature: Mapping[str, str]) -> tuple[str, str]:
+def _words(failure: KnownFailure) -> tuple[str, str]:
     """Return a failure for a title, and for a sentence about the model."""
-    stage, kind = signature.get("stage", ""), signature.get("kind", "") or "failure"
+    stage, kind = failure.stage, failure.kind or "failure"
     if kind in _WORDS:
         return _WORDS[kind]
     if kind.startswith("error"):
@@ -454,12 +454,12 @@ def _words(signature: Mapping[str, str]) -> tuple[str, str]:
     return kind, f"fails ({stage}: {kind})" if stage else f"fails ({kind})"
 
 
-def _elsewhere(signature: Mapping[str, str], told: Mapping[str, Any]) -> str:
+def _elsewhere(failure: KnownFailure, told: Mapping[str, Any]) -> str:
     """Return what the reference does with the model; "" where that is not known."""
-    kind, did = signature.get("kind"), told.get("reference")
+    did = told.get("reference")
     if did == "failed":
         return "cannot run it either"
-    if kind in _NOT_FINITE:
+    if failure.kind in _NOT_FINITE:
         return "gives finite values" if did == "ran" else ""
     return "runs it" if did == "ran" else ""
 

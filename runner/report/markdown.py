@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from onnx import ModelProto
 
@@ -34,8 +33,10 @@ from runner.report.markup import block, bullets, code, cut, folded, section, som
 from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
+from runner.report.result_parts import CheckReliability, Statistics
 from runner.report.summary import Summary
 from runner.report.triage_section import triage_page
+from runner.report.typed_json import to_json
 from runner.text import counted, percent, without_values
 
 # How a failure is reproduced, in a report: repro.py whole where it stands alone and is short, else its heart.
@@ -97,8 +98,6 @@ def heart(source: str) -> str:
 
 REPORT_NAME = "REPORT.md"
 _MOST_ROWS = 200
-_PARTS = ("stage", "kind", "raised", "detail")
-"""Of a signature."""
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
 _TITLES: Mapping[str, str] = {
@@ -181,11 +180,11 @@ def report(summary: Summary, command: Sequence[str] = (), shown: Shown = Shown()
         releases_section(summary.releases),
         inspection_section(summary.inspection),
         layers_section(summary.layers, failing=summary.signature is not None)
-        or outputs_section(summary.outputs, f"everything in {told['high']}" if (told := summary.precision) else ""),
+        or outputs_section(summary.outputs, f"everything in {told.high}" if (told := summary.precision) else ""),
         workarounds_section(summary.workarounds),
         rechecked_section(summary.rechecked),
         bugs_section(summary.bugs),
-        section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
+        section("Statistics", table(("", ""), list(to_json(summary.statistics or Statistics()).items()))),
         _fused(summary),
         "" if fails else section("Warnings", warnings),
         failure_section.versions_section(summary, "\n".join(shown.check.values())),
@@ -226,9 +225,9 @@ def _title(summary: Summary, model: ModelProto | None) -> str:
 def _fused(summary: Summary) -> str:
     if not summary.fused:
         return ""
-    rows = [(layer["layer"], ", ".join(layer["nodes"][:_MOST_ROWS])) for layer in summary.fused["layers"][:_MOST_ROWS]]
+    rows = [(one.layer, ", ".join(one.nodes[:_MOST_ROWS])) for one in summary.fused.layers[:_MOST_ROWS]]
     shown = table(("layer", "nodes"), rows, names=2)
-    return section("Fused layers", f"What TensorRT made of these nodes in {text(summary.fused['of'])}.\n\n{shown}")
+    return section("Fused layers", f"What TensorRT made of these nodes in {text(summary.fused.of)}.\n\n{shown}")
 
 
 def present(
@@ -243,7 +242,7 @@ def present(
     known = {
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "a model that passes, and differs from one that fails by the fewest nodes",
-        **{name: f"the whole model, {one['what']}" for one in summary.workarounds for name in one["files"]},
+        **{name: f"the whole model, {one.what}" for one in summary.workarounds for name in one.files},
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
         "rounded.onnx": "the same with the casts that round as the emulated target does; repro.py runs it",
         "repro.py": f"shows the failure, with what its first lines name and nothing of Winnow{alone}",
@@ -258,12 +257,12 @@ def present(
 
 
 def _how(summary: Summary) -> str:
-    checks = summary.checks
+    checks, failure = summary.checks, summary.failure
     of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
     claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
     rows = [
         ("strategy", summary.strategy),
-        ("failure under study", ": ".join(told for key in _PARTS if (told := (summary.signature or {}).get(key)))),
+        ("failure under study", ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))),
         *([("first look", summary.first_look)] if summary.first_look else []),
         (
             "minimality",
@@ -277,7 +276,7 @@ def _how(summary: Summary) -> str:
             + (f", {checks.refine} to make it smaller in other ways" if checks.refine else "")
             + (f", {checks.cause} to show the cause" if checks.cause else ""),
         ),
-        ("reliability", _noticed(summary.reliability or {})),
+        ("reliability", _noticed(summary.reliability)),
         ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
         ("memory", summary.memory),
@@ -287,28 +286,27 @@ def _how(summary: Summary) -> str:
     return table(("", ""), [row for row in rows if row[1]])
 
 
-def _noticed(reliability: Mapping[str, Any]) -> str:
+def _noticed(reliability: CheckReliability | None) -> str:
     """Return with what probability a check would have been noticed that is often wrong; "" where it was flaky."""
-    if "noticed_with" not in reliability:
+    if not reliability or reliability.agreed is None or reliability.wrong is None or reliability.noticed_with is None:
         return ""
-    wrong, noticed = reliability["wrong"], reliability["noticed_with"]
     return (
-        f"{counted(reliability['agreed'], 'second verdict')} agreed with the first: a check that is wrong "
-        f"{wrong * 10:g} times in 10 would have been noticed with {percent(noticed)}"
+        f"{counted(reliability.agreed, 'second verdict')} agreed with the first: a check that is wrong "
+        f"{reliability.wrong * 10:g} times in 10 would have been noticed with {percent(reliability.noticed_with)}"
     )
 
 
 def _suspects(summary: Summary) -> str:
     keys: dict[str, set[str | None]] = {}
     for one in summary.suspects:
-        keys.setdefault(one["layer"], set()).add(one["key"])
+        keys.setdefault(one.layer, set()).add(one.key)
     rows = [
         (
-            f"{one['layer']} ({one['key']})" if len(keys[one["layer"]]) > 1 else one["layer"],
-            f"{cut(one['kernel'], _LONGEST_KERNEL)} ({one['tactic']})" if one["kernel"] else one["tactic"],
-            ", ".join(f"{tactic} ({times})" for tactic, times in one["good"].items()) or "(not there)",
-            f"{one['bad_builds']} of {one['of']}" if "of" in one else "pinned",
-            ", ".join(one["nodes"]),
+            f"{one.layer} ({one.key})" if len(keys[one.layer]) > 1 else one.layer,
+            f"{cut(one.kernel, _LONGEST_KERNEL)} ({one.tactic})" if one.kernel else one.tactic,
+            ", ".join(f"{tactic} ({times})" for tactic, times in one.good.items()) or "(not there)",
+            "pinned" if one.of is None else f"{one.bad_builds} of {one.of}",
+            ", ".join(one.nodes),
         )
         for one in summary.suspects[:_MOST_ROWS]
     ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from runner.judgment import Status
 from runner.report.markup import block, code, cut, section, some, table, text
+from runner.report.result_parts import Precision
 from runner.report.summary import Summary
 from runner.text import listed
 
@@ -34,7 +34,7 @@ def title(summary: Summary) -> str:
     told = summary.precision
     if not told:
         return ""
-    low, high = _called(told["low"]), text(told["high"])
+    low, high = _called(told.low), text(told.high)
     if summary.status == Status.nothing_to_find:
         but = f" but {summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after else ""
         return f"all{but or ' of it'} can be in {low}"
@@ -48,45 +48,38 @@ def title(summary: Summary) -> str:
     return f"{needed} of {summary.nodes_before} nodes {verb} to be in {high}: {some(summary.culprits)}"
 
 
-def raised(summary: Summary, told: Mapping[str, Any]) -> str:
+def raised(summary: Summary, told: Precision) -> str:
     """Return the sections on what is raised, and on how to use the model."""
-    selected, inlined = told["selected"], told.get("inlined") or {}
-    every = list(_rows(selected, told.get("groups") or (), inlined))
+    every = list(_rows(told))
     rows = every[:_MOST_ROWS]
-    share = told["low_share"]
-    parts = ", ".join(f"{share[key]:.1%} of the {name}" for key, name in _SHARES.items())
-    count = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {text(told['high'])}."
+    parts = ", ".join(f"{told.low_share[key]:.1%} of the {name}" for key, name in _SHARES.items())
+    count = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {text(told.high)}."
     said = [
-        f"{count} In {_called(told['low'])}: {parts}.{_staying(told)}",
+        f"{count} In {_called(told.low)}: {parts}.{_staying(told)}",
         _worth(told),
         table(("node", "op", "why"), rows, names=2) if rows else "",
         f"{len(every) - len(rows)} more rows are not shown." if len(every) > len(rows) else "",
-        f"![The error of each layer, before and after]({told['plot']})" if told.get("plot") else "",
-        f"The error of each layer: {told['layers']}" if told.get("layers") else "",
-        f"![The error that is left by the number of raised nodes]({told['curve_plot']})"
-        if told.get("curve_plot")
-        else "",
+        f"![The error of each layer, before and after]({told.plot})" if told.plot else "",
+        f"The error of each layer: {told.layers}" if told.layers else "",
+        f"![The error that is left by the number of raised nodes]({told.curve_plot})" if told.curve_plot else "",
     ]
     shown = section("Raised nodes", "\n\n".join(part for part in said if part))
     return f"{shown}\n\n{section('How to use it', usage(summary, told))}"
 
 
-def _worth(told: Mapping[str, Any]) -> str:
+def _worth(told: Precision) -> str:
     """Say how much of the tolerance is used up, on samples that were searched and on others."""
-    errors, samples = told.get("error") or {}, told.get("samples") or {}
-    named = {"searched": f"{samples.get('searched')} searched", "held_out": f"{samples.get('held_out')} held out"}
-    if samples.get("held_out_are") not in (None, "given"):
-        named["held_out"] += f" ({samples['held_out_are']})"
-    rows = [(named[on], _share(one["before"]), _share(one["after"])) for on, one in errors.items() if on in named]
-    why = samples.get("why_not_held_out")
+    samples, alone = told.samples, told.fails_alone
+    named = {"searched": f"{samples.searched} searched", "held_out": f"{samples.held_out} held out"}
+    if samples.held_out_are not in (None, "given"):
+        named["held_out"] += f" ({samples.held_out_are})"
+    rows = [(named[on], _share(one.before), _share(one.after)) for on, one in told.error.items() if on in named]
     said = [table(("samples", "error / tolerance, all low", "as handed over"), rows)] if rows else []
-    said += [f"No sample was held out: {text(why)}."] if why else []
-    if samples.get("passed_held_out") is False:
+    said += [f"No sample was held out: {text(samples.why_not_held_out)}."] if samples.why_not_held_out else []
+    if samples.passed_held_out is False:
         said.append("The answer fails on samples that were held out: it does not hold for others of their kind.")
-    alone = told.get("fails_alone") or {}
-    if alone.get("nodes"):
-        kept = "raised all the same" if alone["raised"] else "left out"
-        names = some(alone["nodes"], _MOST_NAMES)
+    if alone.nodes:
+        kept, names = "raised all the same" if alone.raised else "left out", some(alone.nodes, _MOST_NAMES)
         said.append(f"The search did without {names}, but each fails when it alone is low: {kept}.")
     return "\n\n".join(said)
 
@@ -95,7 +88,7 @@ def _share(share: float | None) -> str:
     return "not finite, or not known" if share is None else f"{share:.3g}"
 
 
-def usage(summary: Summary, told: Mapping[str, Any]) -> str:
+def usage(summary: Summary, told: Precision) -> str:
     """Return how the model is built and run with TensorRT and ONNX Runtime."""
     model = summary.model or "mixed.onnx"
     said = (
@@ -129,16 +122,16 @@ def again_section(summary: Summary, zipped: str, missing: str) -> str:
     return section("To make it again", f"{said}\n\n{block('winnow bundle/mixed.yaml', 'sh')}\n\n{what}{lacks}")
 
 
-def _weakly_typed(summary: Summary, told: Mapping[str, Any]) -> list[str]:
+def _weakly_typed(summary: Summary, told: Precision) -> list[str]:
     """Return the way of TensorRT 10, from the original; nothing for Q/DQ models, whose pairs say it all."""
-    flag, precisions = _FLAGS.get(told["low"]), told["layer_precisions"]
+    flag, precisions = _FLAGS.get(told.low), told.layer_precisions
     if flag is None or not summary.input_model:
         return []
     command = f"trtexec --onnx={shlex.quote(summary.input_model)} {flag}"
     start = "**TensorRT 10** can also build the original, weakly typed"
     if not precisions:
         return [f"{start}:", block(command, "sh")]
-    inside = {*(told.get("inlined") or {}), *(one["node"] for one in told["selected"] if one.get("nested"))}
+    inside = {*told.inlined, *(one.node for one in told.selected if one.nested)}
     nameless = [name for name in precisions if name in inside or _SPECIAL & {*name} or not name.isprintable()]
     command += " --precisionConstraints=obey"
     if len(precisions) <= _MOST_NAMES:
@@ -158,38 +151,32 @@ def _weakly_typed(summary: Summary, told: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _rows(
-    selected: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], inlined: Mapping[str, str]
-) -> Iterator[tuple[str, str, str]]:
+def _rows(told: Precision) -> Iterator[tuple[str, str, str]]:
     """Yield a row for each raised node; one for all nodes of what is raised as a whole."""
-    whole = {name: group for group in groups if group["whole"] for name in group["raised"]}
-    reasons = {one["node"]: _why(one, inlined) for one in selected}
+    whole = {name: group for group in told.groups if group.whole for name in group.raised}
+    origins = ((one, told.inlined.get(one.node)) for one in told.selected)
+    reasons = {one.node: f"{one.reason} ({origin})" if origin else one.reason for one, origin in origins}
     said = set()
-    for one in selected:
-        group = whole.get(one["node"])
+    for one in told.selected:
+        group = whole.get(one.node)
         if group is None:
-            yield one["node"], one["op"], reasons[one["node"]]
-        elif group["raised"][0] not in said:
-            names, worst = group["raised"], group["worst"]
+            yield one.node, one.op, reasons[one.node]
+        elif group.raised[0] not in said:
+            names = group.raised
             said.add(names[0])
-            why = f"the block {group['scope']} of {len(names)} nodes as a whole; {worst}: {reasons[worst]}"
+            why = f"the block {group.scope} of {len(names)} nodes as a whole; {group.worst}: {reasons[group.worst]}"
             yield f"{cut(names[0], 60)} ... {cut(names[-1], 60)}", "block", why
-
-
-def _why(one: Mapping[str, Any], inlined: Mapping[str, str]) -> str:
-    origin = inlined.get(one["node"])
-    return f"{one['reason']} ({origin})" if origin else str(one["reason"])
 
 
 def _called(low: str) -> str:
     return "Q/DQ" if low == "quantized" else text(low)
 
 
-def _staying(told: Mapping[str, Any]) -> str:
+def _staying(told: Precision) -> str:
     """Say which float nodes are in the high type whatever is raised, by operator."""
-    counts = Counter(one["op"] for one in told.get("stays_high", ()))
+    counts = Counter(one.op for one in told.stays_high)
     if not counts:
         return ""
     shown = listed([f"{count} {code(op)}" for op, count in counts.most_common()], _MOST_OPS)
     nodes = f"float {'node stays' if counts.total() == 1 else 'nodes stay'}"
-    return f"\n\n{counts.total()} more {nodes} in {text(told['high'])}: {shown}. result.json says why."
+    return f"\n\n{counts.total()} more {nodes} in {text(told.high)}: {shown}. result.json says why."

@@ -1,20 +1,40 @@
-"""The summary of a run, and result.json.
+"""The result of a run: typed, written as result.json, and read back by one reader.
 
-The summary of a run: every number in it comes from a recorded verdict.
+Every number in it comes from a recorded verdict. Whoever asks a kept result (the last screen, a triage, a workaround,
+bugs, recheck, the table of a sweep, ``winnow ls``) gets the same frozen dataclasses that a run fills: `read_result`
+leaves out what a damaged or older file does not have, once, and nobody has to look again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field
-from enum import Enum
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from runner.files import json_of, write_text
+from runner.report.result_parts import (
+    Cause,
+    CheckReliability,
+    Fused,
+    Inspection,
+    KnownBug,
+    KnownFailure,
+    Layers,
+    NeededPasses,
+    Plan,
+    Precision,
+    Rechecked,
+    Releases,
+    Row,
+    Statistics,
+    TacticSuspect,
+    Triage,
+    Workaround,
+)
+from runner.report.typed_json import from_json, to_json
 
 
 @dataclass(frozen=True)
@@ -38,10 +58,15 @@ class Checks:
     samples: int = 0
     repeats: int = 0
 
+    @property
+    def made(self) -> int:
+        """How many were made, for whatever purpose."""
+        return self.search + self.trust + self.refine + self.cause
+
 
 def sum_of(counts: Iterable[Checks]) -> Checks:
     """Return all of them together."""
-    every = [astuple(one) for one in counts]
+    every = [astuple(one) for one in counts] or [astuple(Checks())]
     return Checks(*(sum(column) for column in zip(*every, strict=True)))
 
 
@@ -67,30 +92,19 @@ class Summary:
     """What `result.json` holds.
 
     ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output).
-    ``min_good`` and ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass
-    rate and its interval). ``reliability``: of a flaky check, its rates and repeats; of any other how many second
-    verdicts agreed with the first, and with what probability a check that is often wrong would have been noticed.
-    ``tried``: what was tried beyond 1-minimality. ``first_look``: what named the nodes that were asked about first.
+    ``min_good`` and ``model``: paths relative to the run folder, or None. ``tried``: what was tried beyond
+    1-minimality. ``first_look``: what named the nodes that were asked about first.
     ``seen``: how many elements of the output that failed are NaN and Inf. ``said``: what the check said of the answer.
-    ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
-    ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
     experiment. ``whose``: whose failure it is, see `runner.judgment.Whose`; None: nobody asked.
-    ``memory``: what one check may take, in words.
-    ``passes``: switches that a failure needs, sets of them that heal it, and the settings that turn the first off.
-    ``releases``: of a package, how each that was asked ended, and which were not asked.
-    ``layers``: how far each tensor is from its good value, and where it goes wrong first. ``workarounds``: what was
-    tried against the failure, how it was checked and what it costs. ``inspection``: what a model is made of.
-    ``triage``: the steps of a triage, and why each was taken. ``rechecked``: how kept results end by now. ``bugs``:
-    failures that have one cause.
-    ``suspects``: tactics of bad builds only. ``unresolved``: how often a verdict is not known, by reason.
+    ``memory``: what one check may take, in words. ``unresolved``: how often a verdict is not known, by reason.
     ``evidence``: what the check measured on what is handed over; ``outputs``: what it measured of each output of the
-    whole model; neither is in result.json.
+    whole model. These three are not in result.json. ``exit_code``: -1 where a damaged file does not say.
     """
 
-    status: str
-    exit_code: int
-    strategy: str
+    status: str = ""
+    exit_code: int = -1
+    strategy: str = ""
     message: str = ""
     nodes_before: int = 0
     nodes_after: int | None = None
@@ -100,7 +114,7 @@ class Summary:
     checks: Checks = field(default_factory=Checks)
     outcomes: Mapping[str, int] = field(default_factory=dict)
     unresolved: Mapping[str, int] = field(default_factory=dict)
-    signature: Mapping[str, str] | None = None
+    signature: KnownFailure | None = None
     model: str | None = None
     min_good: str | None = None
     seconds: Seconds = field(default_factory=Seconds)
@@ -111,30 +125,35 @@ class Summary:
     input_model: str | None = None
     context: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
-    statistics: Mapping[str, Any] | None = None
-    plan: Mapping[str, Any] | None = None
-    reliability: Mapping[str, Any] | None = None
+    statistics: Statistics | None = None
+    plan: Plan | None = None
+    reliability: CheckReliability | None = None
     tried: str = ""
     first_look: str = ""
     seen: str = ""
     said: str = ""
-    suspects: tuple[Mapping[str, Any], ...] = ()
-    passes: Mapping[str, Any] | None = None
-    releases: Mapping[str, Any] | None = None
-    layers: Mapping[str, Any] | None = None
-    workarounds: tuple[Mapping[str, Any], ...] = ()
-    inspection: Mapping[str, Any] | None = None
-    triage: Mapping[str, Any] | None = None
-    rechecked: tuple[Mapping[str, Any], ...] = ()
-    bugs: tuple[Mapping[str, Any], ...] = ()
-    fused: Mapping[str, Any] | None = None
-    precision: Mapping[str, Any] | None = None
-    cause: Mapping[str, Any] | None = None
+    suspects: tuple[TacticSuspect, ...] = ()
+    passes: NeededPasses | None = None
+    releases: Releases | None = None
+    layers: Layers | None = None
+    workarounds: tuple[Workaround, ...] = ()
+    inspection: Inspection | None = None
+    triage: Triage | None = None
+    rechecked: tuple[Rechecked, ...] = ()
+    bugs: tuple[KnownBug, ...] = ()
+    fused: Fused | None = None
+    precision: Precision | None = None
+    cause: Cause | None = None
     answers: tuple[Summary, ...] = ()
     whose: str | None = None
     memory: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    outputs: tuple[Mapping[str, Any], ...] = ()
+    outputs: tuple[Row, ...] = ()
+
+    @property
+    def failure(self) -> KnownFailure:
+        """The failure under study; one that says nothing where none was seen."""
+        return self.signature or KnownFailure()
 
 
 # result.json: the summary of a run for programs. Its keys are a public interface.
@@ -151,7 +170,6 @@ def result_json(summary: Summary) -> dict[str, Any]:
 
     A number that is not finite becomes null (strict JSON has none).
     """
-    seconds, peak = dataclasses.asdict(summary.seconds), {"job": 0.0, "workers": 0.0, **summary.peak_rss_mb}
     answers = [
         {
             "culprits": answer.culprits,
@@ -162,16 +180,32 @@ def result_json(summary: Summary) -> dict[str, Any]:
         }
         for number, answer in enumerate(summary.answers, 1)
     ]
+    seconds = {name: round(value, 3) for name, value in vars(summary.seconds).items()}
+    peak = {"job": 0.0, "workers": 0.0, **summary.peak_rss_mb}
     made = {
         "nodes": {"before": summary.nodes_before, "after": summary.nodes_after},
-        "checks": dataclasses.asdict(summary.checks),
-        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "seconds": seconds,
         "peak_rss_mb": {name: round(value, 1) for name, value in peak.items()},
         "answers": answers,
     }
     names = ["nodes" if one.name == "nodes_before" else one.name for one in dataclasses.fields(summary)]
-    told = {n: _plain(made[n] if n in made else getattr(summary, n)) for n in names if n not in _ELSEWHERE}
+    told = {n: to_json(made[n] if n in made else getattr(summary, n)) for n in names if n not in _ELSEWHERE}
     return {"format": FORMAT, **told}
+
+
+def summary_of(data: Mapping[str, Any]) -> Summary:
+    """Return the summary that `result_json` wrote; what is not as it should be counts as not there."""
+    held = {name: value for name, value in data.items() if name not in _ELSEWHERE}
+    nodes, answers = held.get("nodes"), held.pop("answers", None)
+    if isinstance(nodes, Mapping):
+        held |= {f"nodes_{name}": value for name, value in nodes.items()}
+    several = [one for one in answers if isinstance(one, Mapping)] if isinstance(answers, list) else []
+    found = [replace(from_json(Summary, one), nodes_after=_whole(one.get("nodes"))) for one in several]
+    return replace(from_json(Summary, {**held, "answers": []}), answers=tuple(found), outputs=())
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def write_result(summary: Summary, run_folder: Path) -> None:
@@ -179,21 +213,7 @@ def write_result(summary: Summary, run_folder: Path) -> None:
     write_text(run_folder / RESULT_NAME, json.dumps(result_json(summary), indent=2, allow_nan=False) + "\n")
 
 
-def read_result(run_folder: Path) -> dict[str, Any] | None:
+def read_result(run_folder: Path) -> Summary | None:
     """Return what a run wrote, or None where there is no (readable) result: its job did not get that far."""
     result = json_of(run_folder / RESULT_NAME)
-    return result if isinstance(result, dict) else None
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(_plain(name)): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
-        value = value.item()  # a NumPy scalar that a checker measured
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    return summary_of(result) if isinstance(result, dict) else None

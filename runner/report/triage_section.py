@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from runner.report.cause_section import reservation, sentence
-from runner.report.diagnosis_sections import session_code, shown, was_tried
+from runner.report.diagnosis_sections import session_code, shown
 from runner.report.failure_section import called, quoted, runtime, versions_section
 from runner.report.markup import block, bullets, code, folded, section, some, table, text
+from runner.report.result_parts import Decision, Triage, Workaround
 from runner.report.summary import Summary
 from runner.text import with_inside, without_values
 
@@ -32,7 +32,7 @@ _PLAIN_IS_FINITE = (
 
 def title(summary: Summary) -> str:
     """Return the report's title."""
-    failure = (summary.triage or {}).get("reproduced", {}).get("failure")
+    failure = summary.triage.reproduced.failure if summary.triage else None
     if not failure:
         return "triage: nothing fails here" if summary.exit_code != 0 else "triage"
     where = runtime(summary, "target")
@@ -44,8 +44,8 @@ def title(summary: Summary) -> str:
 
 def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:
     """Return the whole report."""
-    told = summary.triage or {}
-    steps = [_row(one) for one in told.get("steps", ()) if one["folder"]]
+    told = summary.triage or Triage()
+    steps = [(one.folder, one.status, str(one.checks), f"{one.seconds:.1f}") for one in told.steps if one.folder]
     known = [
         section("How it was run", block(shlex.join(without_values(command)), "sh") if command else ""),
         section("Steps", table(("step", "how it ended", "checks", "seconds"), steps, names=1)),
@@ -56,21 +56,17 @@ def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:
         section("What fails", bullets(_failing(summary))),
         section("What to do now", bullets(_advice(summary))),
         section("Warnings", bullets(map(text, summary.warnings))),
-        section("How it was decided", bullets(map(_decision, told.get("decisions", ())))),
+        section("How it was decided", bullets(map(_decision, told.decisions))),
         versions_section(summary),
         folded("How this was found", "\n\n".join(part for part in known if part)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _decision(one: Mapping[str, Any]) -> str:
-    if not one["step"]:
-        return f"**{text(one['question'])}** Not asked: {text(one['why'])}"
-    return f"**{text(one['question'])}** {text(one['answer'])} ({code(one['step'])}). Why asked: {text(one['why'])}"
-
-
-def _row(one: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    return (one["folder"], one["status"], str(one["checks"]), f"{one['seconds']:.1f}")
+def _decision(one: Decision) -> str:
+    if not one.step:
+        return f"**{text(one.question)}** Not asked: {text(one.why)}"
+    return f"**{text(one.question)}** {text(one.answer)} ({code(one.step)}). Why asked: {text(one.why)}"
 
 
 def _failing(summary: Summary) -> list[str]:
@@ -78,11 +74,11 @@ def _failing(summary: Summary) -> list[str]:
     if not summary.culprits:
         return []
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes"
-    part = "The smallest part that fails" if (summary.triage or {}).get("smallest") else "A part that fails alone"
+    part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
     found = [f"{part}, {size}: {some(summary.culprits, _MOST_NAMES)}"]
     found += [text(sentence(summary.cause))] if summary.cause else []
-    first = (summary.layers or {}).get("first_bad")
-    return found + ([f"The first wrong tensor: {code(first['tensor'])}"] if first else [])
+    first = summary.layers.first_bad if summary.layers else None
+    return found + ([f"The first wrong tensor: {code(first.tensor)}"] if first else [])
 
 
 def _advice(summary: Summary) -> list[str]:
@@ -90,25 +86,23 @@ def _advice(summary: Summary) -> list[str]:
 
     What the whole model was tried with is offered where it passed, whatever was shown on the reduced model.
     """
-    told = summary.triage or {}
-    passing = [one for one in summary.workarounds if one.get("passes")]
+    told = summary.triage or Triage()
+    passing = [one for one in summary.workarounds if one.passes]
     found = [_applied(passing[0])] if passing else []
-    kinds = {one["kind"]: one for one in reversed(passing[1:]) if one["kind"] != passing[0]["kind"]}
-    found += [f"Or: {text(one['what'])} ({shown(one)})" for one in reversed(kinds.values())]
-    tried = {one["kind"] for one in summary.workarounds if was_tried(one)}
-    on = told.get("shown_on", {})
-    off = session_code((summary.passes or {}).get("settings") or {})
-    if off and "pass" not in tried and on.get("passes"):
-        found.append(_or(f"Turn off what it needs (shown on {on['passes']}):\n\n{block(off, 'python')}\n", found))
-    good = [(summary.releases or {}).get(name) for name in ("good_after", "good_before")]
-    package = (summary.releases or {}).get("package", "")
-    if any(good) and "release" not in tried:
-        one = next(filter(None, good))
-        said = f"Take a release without it: {code(f'{package}=={one}')} (shown on {on.get('releases', '')})"
+    kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}
+    found += [f"Or: {text(one.what)} ({shown(one)})" for one in reversed(kinds.values())]
+    tried = {one.kind for one in summary.workarounds if one.tried}
+    on = told.shown_on
+    off = session_code(summary.passes.settings) if summary.passes else ""
+    if off and "pass" not in tried and on.passes:
+        found.append(_or(f"Turn off what it needs (shown on {on.passes}):\n\n{block(off, 'python')}\n", found))
+    if (releases := summary.releases) and releases.good and "release" not in tried:
+        wanted = f"{releases.package}=={releases.good[-1]}"
+        said = f"Take a release without it: {code(wanted)} (shown on {on.releases})"
         found.append(_or(said, found))
-    if told.get("reproduced", {}).get("reference_too"):
+    if told.reproduced.reference_too:
         return [*found, _OF_THE_MODEL, *_evidence(summary)]
-    if told.get("reproduced", {}).get("plain_is_finite"):
+    if told.reproduced.plain_is_finite:
         return [*found, _PLAIN_IS_FINITE, *_evidence(summary)]
     return found + [f"Report it with {one}" for one in _evidence(summary)]
 
@@ -126,11 +120,11 @@ def _or(said: str, before: Sequence[str]) -> str:
     return f"Or: {said[0].lower()}{said[1:]}" if before else said
 
 
-def _applied(one: Mapping[str, Any]) -> str:
+def _applied(one: Workaround) -> str:
     """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
-    said = f"Work around it: {text(one['what'])} ({shown(one)})"
-    files, how = one.get("files") or (), str(one.get("code") or shlex.join(one.get("overrides") or ()))
-    said += f". The model with it: {code(files[0])}" if files else ""
-    if files and how.count("\n") > _MOST_LINES:
-        return f"{said}; how it is changed is in {code(files[0].rpartition('/')[0] + '/REPORT.md')}"
-    return f"{said}\n\n{block(how, 'python' if one['kind'] in ('pass', 'rewrite', 'precision') else 'sh')}\n"
+    said = f"Work around it: {text(one.what)} ({shown(one)})"
+    how = one.code or shlex.join(one.overrides)
+    said += f". The model with it: {code(one.files[0])}" if one.files else ""
+    if one.files and how.count("\n") > _MOST_LINES:
+        return f"{said}; how it is changed is in {code(one.files[0].rpartition('/')[0] + '/REPORT.md')}"
+    return f"{said}\n\n{block(how, 'python' if one.kind in ('pass', 'rewrite', 'precision') else 'sh')}\n"

@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -22,6 +21,7 @@ from runner.jobs.variants.switches import session_switches
 from runner.judgment import Status
 from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
+from runner.report.result_parts import Evidence, KnownBug, KnownFailure, Releases
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.diagnosis import BugsSettings
@@ -119,20 +119,19 @@ class Failure:
     needed: frozenset[str] = frozenset()
 
     @property
-    def signature(self) -> Mapping[str, Any]:
+    def signature(self) -> KnownFailure:
         """How it fails."""
-        found: Mapping[str, Any] = self.kept.result["signature"]
-        return found
+        return self.kept.result.failure
 
     @property
     def host(self) -> str:
         """The model that it was found in."""
-        return str(self.kept.result.get("input_model") or self.kept.model)
+        return self.kept.result.input_model or str(self.kept.model)
 
     def alike(self, other: Failure) -> bool:
         """Whether both look the same: the form of their models, and how they fail."""
-        told = [[one.signature.get(key) for key in ("stage", "kind", "raised")] for one in (self, other)]
-        return self.form == other.form and told[0] == told[1]
+        mine, theirs = (replace(one.signature, detail="") for one in (self, other))
+        return self.form == other.form and mine == theirs
 
 
 def failure_of(kept: KeptResult) -> Failure:
@@ -142,25 +141,20 @@ def failure_of(kept: KeptResult) -> Failure:
     except (DecodeError, OSError, ValueError) as error:
         raise UsageError(f"{kept.model} cannot be read ({error})") from None
     remedies = {one.overrides: one for one in (*_passes(kept.result), *_workarounds(kept.result))}
-    passes = kept.result.get("passes")
-    named = passes.get("needed") if isinstance(passes, dict) else None
-    needed = frozenset(map(str, named if isinstance(named, list) else ()))
+    needed = frozenset(kept.result.passes.needed if kept.result.passes else ())
     return Failure(kept, operators_of(model), form_of(model), len(model.graph.node), tuple(remedies.values()), needed)
 
 
-def _passes(result: Mapping[str, Any]) -> Iterator[ShownRemedy]:
+def _passes(result: Summary) -> Iterator[ShownRemedy]:
     """Yield the sets of passes that heal it, once they are off."""
-    passes = result.get("passes")
-    heals = passes.get("heals") if isinstance(passes, dict) else None
-    sets = [list(map(str, one)) for one in heals if isinstance(one, list)] if isinstance(heals, list) else []
-    if not isinstance(passes, dict) or not sets:
+    passes = result.passes
+    if not passes or not passes.heals:
         return
-    first, *others = sets
-    given = _harmless(passes.get("overrides"))
+    first, *others = passes.heals
+    given = _harmless(passes.overrides)
     if given:
         yield ShownRemedy(_off(first), given)
-    settings = passes.get("settings")
-    off = settings.get("disabled_optimizers") if isinstance(settings, dict) and len(settings) == 1 else None
+    off = passes.settings.get("disabled_optimizers") if len(passes.settings) == 1 else None
     if not given or not isinstance(off, list):
         return
     anyway = [str(one) for one in off if one not in first]  # what the user had turned off already
@@ -169,13 +163,11 @@ def _passes(result: Mapping[str, Any]) -> Iterator[ShownRemedy]:
             yield ShownRemedy(_off(names), (f"target.disabled_optimizers=[{','.join((*anyway, *names))}]",))
 
 
-def _workarounds(result: Mapping[str, Any]) -> Iterator[ShownRemedy]:
+def _workarounds(result: Summary) -> Iterator[ShownRemedy]:
     """Yield the workarounds that mean something for another model too. A release does not: it heals many things."""
-    found = result.get("workarounds")
-    for one in found if isinstance(found, list) else ():
-        of_all = isinstance(one, dict) and one.get("passes") is True and one.get("kind") == "pass"
-        if of_all and (overrides := _harmless(one.get("overrides"))):
-            yield ShownRemedy(_named(str(one.get("what", ""))), overrides)
+    for one in result.workarounds:
+        if one.passes and one.kind == "pass" and (overrides := _harmless(one.overrides)):
+            yield ShownRemedy(_named(one.what), overrides)
 
 
 def _named(what: str) -> str:
@@ -188,13 +180,12 @@ def _off(names: Sequence[str]) -> str:
     return f"{' and '.join(names)} off"
 
 
-def _harmless(overrides: object) -> tuple[str, ...]:
+def _harmless(overrides: tuple[str, ...]) -> tuple[str, ...]:
     """Return overrides that switch parts of the target off, or none: the result may be a stranger's.
 
     Other settings name files that are read, loaded or written; so do some of a session's and of a provider's options.
     """
-    words = [str(one) for one in overrides] if isinstance(overrides, list) else []
-    return tuple(words) if all(map(_switches_off, words)) else ()
+    return overrides if all(map(_switches_off, overrides)) else ()
 
 
 def _switches_off(override: str) -> bool:
@@ -337,35 +328,32 @@ def _standing(rechecker: Rechecker, found: Sequence[Path], folder: Path) -> tupl
     return failures, apart
 
 
-def described(bug: Bug, folder: Path) -> Mapping[str, Any]:
-    """Return what is told of a bug, in plain types; paths as they are seen from ``folder``."""
+def described(bug: Bug, folder: Path) -> KnownBug:
+    """Return what is told of a bug; paths as they are seen from ``folder``."""
     smallest = bug.smallest
     members = [one.failure for one in bug.members]
     remedies = list(dict.fromkeys(remedy.name for one in members for remedy in one.remedies))
-    kind = smallest.signature.get("kind", "failure")
-    return {
-        "name": f"{'+'.join(smallest.operators)}: {kind}" + (f" ({remedies[0]} heals it)" if remedies else ""),
-        "failures": [relative_to(one.kept.folder, folder) for one in members],
-        "count": len(members),
-        "smallest": relative_to(smallest.kept.model, folder),
-        "culprit_operators": list(smallest.operators),
-        "passes": remedies,
-        "signature": dict(smallest.signature),
-        "releases": next((said for one in members if (said := _releases(one.kept.result.get("releases")))), None),
-        "workaround": list(smallest.remedies[0].overrides) if smallest.remedies else [],
-        "hosts": list(dict.fromkeys(Path(one.host).name for one in members)),
-        "evidence": [
-            {"failure": relative_to(one.failure.kept.folder, folder), "how": one.how, "said": one.said}
-            for one in bug.members
-        ],
-    }
+    kind = smallest.signature.kind or "failure"
+    asked = (one.kept.result.releases for one in members)
+    return KnownBug(
+        name=f"{'+'.join(smallest.operators)}: {kind}" + (f" ({remedies[0]} heals it)" if remedies else ""),
+        failures=tuple(relative_to(one.kept.folder, folder) for one in members),
+        count=len(members),
+        smallest=relative_to(smallest.kept.model, folder),
+        culprit_operators=smallest.operators,
+        passes=tuple(remedies),
+        signature=smallest.signature,
+        releases=next((_releases(one) for one in asked if one), None),
+        workaround=smallest.remedies[0].overrides if smallest.remedies else (),
+        hosts=tuple(dict.fromkeys(Path(one.host).name for one in members)),
+        evidence=tuple(
+            Evidence(relative_to(one.failure.kept.folder, folder), one.how, one.said) for one in bug.members
+        ),
+    )
 
 
-def _releases(found: object) -> str | None:
+def _releases(found: Releases) -> str:
     """Return the releases of a failure in a line."""
-    if not isinstance(found, dict) or not isinstance(found.get("asked"), list):
-        return None
-    asked = [one for one in found["asked"] if isinstance(one, dict)]
-    broken = ", ".join(str(one.get("version")) for one in asked if one.get("outcome") == "broken")
-    good = " and ".join(str(found[key]) for key in ("good_before", "good_after") if found.get(key))
-    return f"{found.get('package')} is broken in {broken}" + (f"; good: {good}" if good else "")
+    broken = ", ".join(one.version for one in found.asked if one.outcome == "broken")
+    good = " and ".join(found.good)
+    return f"{found.package} is broken in {broken}" + (f"; good: {good}" if good else "")

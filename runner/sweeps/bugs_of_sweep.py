@@ -6,15 +6,16 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from runner.cli.path_overrides import quote
 from runner.errors import WinnowError
 from runner.files import write_text
 from runner.judgment import ANSWERED, Status
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
+from runner.report.result_parts import KnownBug
 from runner.report.summary import read_result
 from runner.text import program_words
 
@@ -34,9 +35,9 @@ def write_bugs(sweep: Path, jobs: Sequence[Path], *, silent: bool) -> Path | Non
     Raises NotGroupedError that says why there is none, and how to try again. Native code stays out of this process, so
     another one does it.
     """
-    results = {job: read_result(job) or {} for job in jobs}
-    found = [job for job, one in results.items() if one.get("strategy") == "triage" and one.get("status") not in _WELL]
-    if not any(results[job].get("signature") for job in found):
+    results = {job: result for job in jobs if (result := read_result(job))}
+    found = [job for job, one in results.items() if one.strategy == "triage" and one.status not in _WELL]
+    if not any(results[job].signature for job in found):
         return None
     folder = _free(sweep, jobs)
     try:
@@ -62,7 +63,7 @@ def _free(sweep: Path, jobs: Sequence[Path]) -> Path:
     return next(sweep / name for name in names if sweep / name not in taken)
 
 
-def _grouped(folder: Path, jobs: Sequence[Path], *, silent: bool) -> tuple[list[dict[str, Any]], list[str]]:
+def _grouped(folder: Path, jobs: Sequence[Path], *, silent: bool) -> tuple[tuple[KnownBug, ...], tuple[str, ...]]:
     """Return the bugs, and why other failures are in none; paths as they are seen from ``folder``."""
     # a word for each job: the system limits the length of one
     words = ["bugs", *(str(job.absolute()) for job in jobs), f"hydra.run.dir={quote(str(folder))}"]
@@ -70,20 +71,20 @@ def _grouped(folder: Path, jobs: Sequence[Path], *, silent: bool) -> tuple[list[
     quiet = ["verbosity=silent" if silent else "verbosity=warning"]
     argv = [sys.executable, str(_WINNOW), *words, *quiet]
     code = subprocess.run(argv, check=False, stdin=subprocess.DEVNULL).returncode
-    result = read_result(folder) or {}
-    if code not in [status.exit_code for status in _GROUPED] or result.get("status") not in _GROUPED:
+    result = read_result(folder)
+    if code not in [status.exit_code for status in _GROUPED] or result is None or result.status not in _GROUPED:
         raise NotGroupedError(f"strategy=bugs in {folder} ended with {code}")
-    return result["bugs"], result["warnings"]
+    return result.bugs, result.warnings
 
 
-def _seen_from_above(bug: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _seen_from_above(bug: KnownBug, folder: Path) -> KnownBug:
     """Return a bug with paths as they are seen from the sweep's folder."""
 
     def up(path: str) -> str:
         return os.path.normpath(f"{folder.name}/{path}")
 
-    evidence = [{**one, "failure": up(one["failure"])} for one in bug["evidence"]]
-    return {**bug, "failures": [*map(up, bug["failures"])], "smallest": up(bug["smallest"]), "evidence": evidence}
+    evidence = tuple(replace(one, failure=up(one.failure)) for one in bug.evidence)
+    return replace(bug, failures=tuple(map(up, bug.failures)), smallest=up(bug.smallest), evidence=evidence)
 
 
 def _from_above(warning: str, folder: Path) -> str:

@@ -8,7 +8,7 @@ check are read where they lie.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import glob, has_magic
 from pathlib import Path
@@ -20,7 +20,7 @@ from runner.errors import UsageError
 from runner.files import inside, is_plain, read_plain
 from runner.journal.replay import REPLAY_NAME
 from runner.model.files.parse_without_weights import parse
-from runner.report.summary import read_result
+from runner.report.summary import Summary, read_result
 from runner.schema.checker import CommandChecker
 from runner.schema.inputs import FilesInputs, RandomInputs
 from runner.schema.root import (
@@ -48,10 +48,10 @@ _DATA_SETS = "test_data_set_[0-9]*"
 
 @dataclass(frozen=True)
 class KeptResult:
-    """``result``: what result.json holds. ``model``: the one that fails, in the folder or the user's whole file."""
+    """``model``: the one that fails, in the folder or the user's whole file."""
 
     folder: Path
-    result: Mapping[str, Any]
+    result: Summary
     model: Path
     replay: Path
 
@@ -149,7 +149,7 @@ def folders(named: Sequence[str], key: str = "strategy.results") -> list[Path]:
                 f"{key}={name}: no kept result there: a folder with result.json and {REPLAY_NAME}, as each run leaves "
                 "it (or one that holds such folders)"
             )
-        found |= dict.fromkeys(one for one in here if (read_result(one) or {}).get("strategy") not in _ABOUT_OTHERS)
+        found |= dict.fromkeys(one for one in here if (read_result(one) or Summary()).strategy not in _ABOUT_OTHERS)
     if not found:
         raise UsageError(f"{key}={listed(named)}: these are no failures, but what was said of such")
     return list(found)
@@ -168,11 +168,10 @@ def read(folder: Path) -> KeptResult:
     result = read_result(folder)
     if result is None:
         raise UsageError("there is no result.json that can be read")
-    strategy = str(result.get("strategy"))
-    if strategy.startswith(_OTHERS):
-        raise UsageError(f"strategy={strategy} keeps no model that fails by itself")
-    if not isinstance(result.get("signature"), dict):
-        raise UsageError(f"its run ended with {str(result.get('status'))!r}, and no failure is kept")
+    if result.strategy.startswith(_OTHERS):
+        raise UsageError(f"strategy={result.strategy} keeps no model that fails by itself")
+    if result.signature is None:
+        raise UsageError(f"its run ended with {result.status!r}, and no failure is kept")
     model = _model(folder, result)
     own = model.parent / REPLAY_NAME
     replay = own if inside(own, folder) and is_plain(own) else folder / REPLAY_NAME
@@ -190,17 +189,15 @@ def _takes_inputs(path: Path) -> bool:
     return not {one.name for one in graph.input} <= {one.name for one in graph.initializer}
 
 
-def _model(folder: Path, result: Mapping[str, Any]) -> Path:
-    name = result.get("model")
-    if isinstance(name, str):
-        model = folder / name
+def _model(folder: Path, result: Summary) -> Path:
+    if result.model is not None:
+        model = folder / result.model
         if not inside(model, folder) or model.is_symlink() or not is_plain(model):
-            raise UsageError(f"its model {name} is no file in its folder")
+            raise UsageError(f"its model {result.model} is no file in its folder")
         return model
-    name = result.get("input_model")
-    if not isinstance(name, str) or not is_plain(folder / name):
-        raise UsageError(f"it has no model of its own, and the whole one ({name}) is not there")
-    return folder / name
+    if not result.input_model or not is_plain(folder / result.input_model):
+        raise UsageError(f"it has no model of its own, and the whole one ({result.input_model}) is not there")
+    return folder / result.input_model
 
 
 def expected(folder: Path) -> str:

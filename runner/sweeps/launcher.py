@@ -203,7 +203,7 @@ class WinnowLauncher(Launcher):
         if result is None:
             return job
         finished_jobs.confirm(folder, overrides)
-        return replace(job, kept=int(result["exit_code"]))
+        return replace(job, kept=result.exit_code)
 
 
 def publish(launcher: type[Launcher]) -> str:

@@ -37,6 +37,7 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded, load
 from runner.report import summary as accounts
 from runner.report.bundle import SETTLING, write_bundle
+from runner.report.result_parts import KnownFailure, Rechecked
 from runner.report.summary import Seconds, Summary
 from runner.schema.checker import AutoChecker
 from runner.schema.diagnosis import RecheckSettings
@@ -169,7 +170,7 @@ class Rechecker:
                     if found[-1].outcome is Outcome.FAIL or self._all_paid(sum(judge.tally.paid.values())):
                         break
                 self._count(judge.tally)
-        return [_as_kept(one, kept.result, settings, loaded) for one in found]
+        return [_as_kept(one, kept.result.failure, settings, loaded) for one in found]
 
     def _all_paid(self, paid: int) -> bool:
         return self.checks.most is not None and self.checks.paid + paid >= self.checks.most
@@ -183,42 +184,39 @@ class Rechecker:
             self.checks.outcomes[name] = self.checks.outcomes.get(name, 0) + number
 
 
-def _settle(job: Job, result: Mapping[str, Any], measured: object) -> None:
+def _settle(job: Job, result: Summary, measured: object) -> None:
     """Tell the check what it had ``measured`` of the kept failure, as far as its replay says.
 
     checker=auto looks at nothing but that failure then, so it hears of it only where the reference fails as well.
     """
     held = measured if isinstance(measured, dict) else {}
     known = {name: held[name] for name in SETTLING if isinstance(held.get(name), (bool, int, float, str))}
-    signature, reference, checker = _signature(result), known.get("reference"), inner(job.checker)
+    signature, reference, checker = _signature(result.failure), known.get("reference"), inner(job.checker)
     if job.checker.name != AutoChecker.name or reference in ("failed", "non-finite"):
         job.checker.settle(Verdict(Outcome.FAIL, signature, metrics=known))
     elif isinstance(checker, RuntimeCheck) and signature.family == "non-finite" and reference is None:
         checker.spare(frozenset())  # it was told apart from what is meant, whatever the reference has
 
 
-def _signature(result: Mapping[str, Any], raised: Raised | None = None) -> Signature:
-    stage, kind, detail = (str(result["signature"].get(name, "")) for name in ("stage", "kind", "detail"))
-    return Signature(stage, kind, detail, raised)
+def _signature(kept: KnownFailure, raised: Raised | None = None) -> Signature:
+    return Signature(kept.stage, kept.kind, kept.detail, raised)
 
 
-def _times(result: Mapping[str, Any]) -> int:
+def _times(result: Summary) -> int:
     """Return how often a check is asked; the result may be anybody's."""
-    reliability = result.get("reliability")
-    repeats = reliability.get("repeats") if isinstance(reliability, dict) else None
-    most = repeats.get("most") if isinstance(repeats, dict) else None
-    return min(max(most, 1), 100) if isinstance(most, int) else 1
+    repeats = result.reliability.repeats if result.reliability else None
+    return min(max(repeats.most, 1), 100) if repeats else 1
 
 
-def _as_kept(verdict: Verdict, result: Mapping[str, Any], settings: Settings, loaded: Loaded) -> Verdict:
+def _as_kept(verdict: Verdict, kept: KnownFailure, settings: Settings, loaded: Loaded) -> Verdict:
     """Return the verdict in the light of the failure that was kept."""
-    words, seen = result["signature"].get("raised"), verdict.signature and verdict.signature.raised
+    words, seen = kept.raised, verdict.signature and verdict.signature.raised
     raised = None
     if words:  # only the words of it were kept
-        raised = seen if seen and str(seen) == words else Raised((str(words),), MODEL)
+        raised = seen if seen and str(seen) == words else Raised((words,), MODEL)
     graph = loaded.graph
     names = {*graph.inputs, *graph.outputs, *(name for node in graph.nodes for name in (node.name, *node.outputs))}
-    return relative(verdict, _signature(result, raised), settings.checker.same_failure, names)
+    return relative(verdict, _signature(kept, raised), settings.checker.same_failure, names)
 
 
 def _samples(kept: KeptResult, loaded: Loaded, place: Path) -> tuple[Sample, ...]:
@@ -298,19 +296,12 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Check each kept result again. Raises UsageError for names that lead to none, and for an unknown expectation."""
     found = folders(chosen(settings.strategy, RecheckSettings).results)
     expectations = {one: expected(one) for one in found}
-    rows: list[dict[str, str]] = []
+    rows: list[Rechecked] = []
 
     def ask(rechecker: Rechecker) -> Summary:
         for kept in found:
             outlook = _outlook(rechecker, kept)
-            rows.append(
-                {
-                    "folder": relative_to(kept, folder),
-                    "expect": expectations[kept],
-                    "outcome": outlook.outcome,
-                    "said": outlook.said,
-                }
-            )
+            rows.append(Rechecked(relative_to(kept, folder), expectations[kept], outlook.outcome, outlook.said))
             well = outlook.outcome == expectations[kept]
             expected_otherwise = "" if well else f", expected {expectations[kept]}"
             level = logging.INFO if well else logging.WARNING
@@ -330,12 +321,12 @@ def _outlook(rechecker: Rechecker, folder: Path) -> Outlook:
         return Outlook(NOT_JUDGED, str(error))
 
 
-def _summary(settings: Settings, rows: Sequence[dict[str, str]], total: int) -> Summary:
+def _summary(settings: Settings, rows: Sequence[Rechecked], total: int) -> Summary:
     """Return how it ends. What is not as expected counts more than what could not be judged: it is known."""
-    others = [row for row in rows if row["outcome"] not in (row["expect"], NOT_JUDGED)]
-    unjudged = [row for row in rows if row["outcome"] == NOT_JUDGED]
+    others = [row for row in rows if row.outcome not in (row.expect, NOT_JUDGED)]
+    unjudged = [row for row in rows if row.outcome == NOT_JUDGED]
     status = Status.not_as_expected if others else Status.could_not_judge if unjudged else Status.found
-    words = Counter(row["outcome"] for row in rows)
+    words = Counter(row.outcome for row in rows)
     said = ", ".join(f"{number} {word}" for word, number in words.items())
     head = f"{counted(total, 'kept result')}: {said}"
     parts = [f"{len(others)} not as expected" if others else "all as expected" if not unjudged else ""]

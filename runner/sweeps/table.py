@@ -11,14 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from hydra.core.utils import filter_overrides
 
 from runner.cli import finished_jobs, terminal
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.last_screen import without_advice
-from runner.cli.next_command import count, number, section, text, texts
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.judgment import ENDED_WELL, Status
@@ -118,25 +116,25 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
     data = read_result(job) if own and {job / RESULT_NAME, job / finished_jobs.NAME} <= fresh else None
     if data is None:
         return Row(str(at), overrides, "died", message="this job's process ended without a result", folder=where)
-    nodes, checks = section(data, "nodes"), section(data, "checks")
-    run = sum(count(checks, name) for name in ("search", "refine", "cause", "trust"))
+    checks, run = data.checks, data.checks.made
     return Row(
         job=str(at),
         overrides=overrides,
-        status=text(data, "status") or "?",
-        exit_code=_whole(data, "exit_code"),
-        before=_whole(nodes, "before"),
-        after=_whole(nodes, "after"),
-        culprits=texts(data, "culprits"),
-        nested=texts(data, "nested"),
-        checks=_whole(checks, "search"),
-        seconds=number(section(data, "seconds"), "total"),
-        message=without_advice(text(data, "message")),
+        status=data.status or "?",
+        exit_code=data.exit_code if data.exit_code >= 0 else None,
+        before=data.nodes_before,
+        after=data.nodes_after,
+        culprits=data.culprits,
+        nested=data.nested,
+        checks=checks.search,
+        seconds=data.seconds.total,
+        message=without_advice(data.message),
         folder=where,
-        **({"asked": run + count(checks, "reused"), "run": run} if checks else {}),
-        reused=_whole(checks, "reused"),
-        trust=_whole(checks, "trust"),
-        reservation=reservation(section(data, "cause")),
+        asked=run + checks.reused,
+        run=run,
+        reused=checks.reused,
+        trust=checks.trust,
+        reservation=reservation(data.cause),
     )
 
 
@@ -146,11 +144,6 @@ def _overrides(job: Path) -> tuple[str, ...]:
         return tuple(map(str, words)) if isinstance(words, list) else ()
     except UsageError:
         return ()
-
-
-def _whole(data: Mapping[str, Any], name: str) -> int | None:
-    value = number(data, name)
-    return value if isinstance(value, int) else None
 
 
 _HEAD = (

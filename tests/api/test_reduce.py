@@ -76,7 +76,7 @@ def test_a_program_needs_no_hydra_and_no_guard_and_leaves_no_process(tmp_path: P
 def test_a_crash_of_the_check_is_a_verdict(tmp_path: Path) -> None:
     found = winnow.repeat(None, lambda *_: os.abort(), strategy={"until": 1}, folder=tmp_path / "run")
     assert [one.outcome for one in found.verdicts] == ["fail"]
-    assert found.summary.signature == {"stage": "check", "kind": "death MEMORY", "detail": ""}
+    assert found.to_dict()["signature"] == {"stage": "check", "kind": "death MEMORY", "detail": ""}
 
 
 def test_a_bundle_says_where_it_lacks_the_data_of_a_function(tmp_path: Path) -> None:

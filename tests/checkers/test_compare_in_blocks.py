@@ -136,6 +136,7 @@ def zeros(path: Path, count: int) -> TensorFile:
     return TensorFile("x", path, TensorProto.FLOAT, (count,))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("count", "rule"),
     [

@@ -170,6 +170,7 @@ def test_what_is_handed_over_is_what_was_verified(tmp_path: Path) -> None:
     assert not (run.folder / "reduced.onnx").exists()
 
 
+@pytest.mark.slow
 def test_odd_things_that_a_check_leaves_behind(tmp_path: Path) -> None:
     """A pipe in place of the log is not waited for, and a line without end is not repeated whole."""
     body = (

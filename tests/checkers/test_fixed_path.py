@@ -62,6 +62,7 @@ def large(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "fails", "culprits", "beside"),
     sample(

@@ -122,6 +122,7 @@ def test_several_at_once_have_a_server_each(tools: Tools, preloaded: Make, candi
     assert said(tools, check, candidate()) in parents
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("ending", "kind"),
     [("os.abort()", "death MEMORY"), ("os.kill(os.getpid(), 9)", "death KILL"), ("time.sleep(60)", "timeout")],

@@ -277,6 +277,7 @@ DIES = [
 ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("ending", "kind"), DIES)
 def test_a_death_is_confirmed_once_and_no_more_checks_are_forked(
     tools: Tools, automatic: Make, candidate: MakeCandidate, ending: str, kind: str
@@ -424,6 +425,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code in HOSTILE.items() if code])
 def test_a_script_of_any_kind_ends_and_prints_as_a_plain_run(tmp_path: Path, own_guardian: Guardian, code: str) -> None:
     """With the very modules that are imported ahead for it."""
@@ -468,6 +470,7 @@ def random_model(seed: int, folder: Path) -> tuple[Path, set[str]]:
     return path, {str(name) for name in draw.choice(alive, 2, replace=False)}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("seed", range(3))
 def test_the_answer_of_a_run_is_the_same(tmp_path: Path, seed: int) -> None:
     model, wanted = random_model(seed, tmp_path)

@@ -71,6 +71,7 @@ def test_files_of_a_users_are_not_a_runs(tmp_path: Path, name: str, beside: str 
     assert content(tmp_path) == before
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("dotted", [True, False])
 def test_a_project_that_looks_like_a_killed_run_is_left_as_it_is(tmp_path: Path, dotted: bool) -> None:
     for name in ("workers/pool.py", "inputs/a.npz", "test_data_set_0/input_0.pb", "REPORT.md", "repro.py", "net.onnx"):

@@ -82,6 +82,7 @@ def test_the_line_names_the_file_the_key_and_what_is_allowed(tmp_path: Path, tex
     assert row.said.startswith(f"winnow: bug.yaml: {key}".replace("\\", "")), row.said
 
 
+@pytest.mark.slow
 def test_what_files_may_set_of_hydras(tmp_path: Path) -> None:
     content = {
         "mode": "MULTIRUN",

@@ -10,27 +10,38 @@ import re
 import struct
 import sys
 import termios
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from onnx import TensorProto, helper, save
 
-from runner.cli.last_screen import duration, headline, looks, say_ended
+from runner.cli import last_screen
+from runner.cli.last_screen import duration, looks
 from runner.cli.task import _is_interrupted_there, _say
 from runner.jobs.summary import seen
 from runner.jobs.workaround.run import ON_THIS_CPU
 from runner.judgment import Status
-from runner.report.summary import Checks, Summary, result_json, write_result
+from runner.report.summary import Checks, Summary, result_json, summary_of, write_result
 from strategies.search import Claim
 from tests.harness import ROOT
 
 PROGRAM = ("winnow",)
 SHOW = (
     "import json, sys\nfrom pathlib import Path\nfrom runner.cli.last_screen import say_ended\n"
-    "say_ended(json.loads(sys.argv[1]), Path(sys.argv[2]), ('winnow',))\n"
+    "from runner.report.summary import summary_of\n"
+    "say_ended(summary_of(json.loads(sys.argv[1])), Path(sys.argv[2]), ('winnow',))\n"
 )
+
+
+def say_ended(told: Mapping[str, Any], folder: Path, program: Sequence[str], number: int | None = None) -> None:
+    """Show the screen of a result as its file holds it."""
+    last_screen.say_ended(summary_of(told), folder, program, number=number)
+
+
+def headline(told: Mapping[str, Any]) -> str:
+    return last_screen.headline(summary_of(told))
 
 
 def result(status: Status, message: str = "", **given: Any) -> dict[str, Any]:

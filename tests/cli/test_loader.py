@@ -58,6 +58,7 @@ def test_our_own_files_are_read_as_omegaconf_reads_them() -> None:
     assert len(files) > 30
 
 
+@pytest.mark.slow
 def test_a_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
     (tmp_path / "checker").mkdir()
     (tmp_path / "checker" / "mine.yaml").write_text(

@@ -44,6 +44,7 @@ def models(folder: Path, names: Sequence[str]) -> None:
         (folder / f"{name}.onnx").write_bytes(b"")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("group", ["strategy", "checker", "target", "inputs"])
 def test_a_group_that_is_taken_away(tmp_path: Path, group: str) -> None:
     models(tmp_path, ["found"])
@@ -124,6 +125,7 @@ def test_hydras_own_commands_work(tmp_path: Path) -> None:
     assert winnow(tmp_path, "--cfg", "job", "-p", "nothing").returncode == 2
 
 
+@pytest.mark.slow
 def test_the_mode_is_what_the_file_says_and_else_that_of_a_run(tmp_path: Path) -> None:
     models(tmp_path, ["found"])
     (tmp_path / "some.yaml").write_text("model: found.onnx\nhydra: {mode: MULTIRUN, sweep: {dir: out}}\n")
@@ -197,6 +199,7 @@ def test_a_sweep_ends_with_one_table(tmp_path: Path, launcher: str) -> None:
     assert again.returncode == 0 and len(json.loads((tmp_path / "sweep" / "sweep.json").read_text())) == 2
 
 
+@pytest.mark.slow
 def test_jobs_that_died_or_never_ran_are_in_the_table(tmp_path: Path) -> None:
     models(tmp_path, ["net", "dies"])
     launcher = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.launcher.pre_dispatch=1"]
@@ -207,6 +210,7 @@ def test_jobs_that_died_or_never_ran_are_in_the_table(tmp_path: Path) -> None:
     assert "To go on: python -m runner resume sweep\n" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("sweep", [False, True])
 def test_sigterm_is_an_interruption(tmp_path: Path, sweep: bool) -> None:
     models(tmp_path, ["slow", "net"])

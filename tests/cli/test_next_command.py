@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.chain_models import chain
 from runner.cli.next_command import next_command
+from runner.report.summary import summary_of
 from tests.fork_server import run_forked
 from tests.harness import ROOT, Run, by_command, check_script, winnow
 from tests.jobs.optimizer_defect import defective, loads
@@ -25,6 +26,7 @@ def following(run: Run, folder: Path) -> Run:
     return winnow(*words[3:], folder=folder)
 
 
+@pytest.mark.slow
 def test_what_optimizations_break_is_asked_about_by_passes_and_then_what_helps(tmp_path: Path) -> None:
     model = defective(tmp_path / "net.onnx")
     if loads(model):
@@ -37,6 +39,7 @@ def test_what_optimizations_break_is_asked_about_by_passes_and_then_what_helps(t
     assert (third.code, third.result["strategy"]) == (0, "workaround"), third.output
 
 
+@pytest.mark.slow
 def test_what_rounding_breaks_is_checked_again_as_it_was(tmp_path: Path) -> None:
     given = ("strategy=reduce", f"model={ROOT / 'examples' / 'overflow.onnx'}", "target.rounding=on", *ONCE)
     first = winnow(*given, folder=tmp_path / "reduce")
@@ -44,6 +47,7 @@ def test_what_rounding_breaks_is_checked_again_as_it_was(tmp_path: Path) -> None
     assert (second.code, second.result["strategy"]) == (0, "recheck") and "all as expected" in second.output
 
 
+@pytest.mark.slow
 def test_what_passes_is_looked_at_with_more_inputs_until_that_is_enough(tmp_path: Path) -> None:
     chain(tmp_path / "net.onnx", 3)
     run = winnow("strategy=passes", f"model={tmp_path / 'net.onnx'}", "inputs.samples=10", folder=tmp_path / "run")
@@ -58,10 +62,11 @@ def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Pa
     told = {"status": "could_not_judge", "strategy": "passes", "checker": "runs", "signature": {"stage": "load"}}
     flaky = {"reliability": {"whole_model": {"failed": 3, "of": 20}}}
     for more, words in (({}, "strategy=reduce"), (flaky, "strategy=repeat"), ({"checker": "command"}, "")):
-        typed, _ = next_command({**told, **more}, tmp_path, ["winnow"])
+        typed, _ = next_command(summary_of({**told, **more}), tmp_path, ["winnow"])
         assert words in typed and bool(typed) is bool(words), typed
 
 
+@pytest.mark.slow
 def test_by_a_command(tmp_path: Path) -> None:
     chain(tmp_path / "net.onnx", 6)
     check = by_command(check_script(tmp_path, "sys.exit(1 if 'n3' in nodes else 0)"))
@@ -70,6 +75,7 @@ def test_by_a_command(tmp_path: Path) -> None:
     assert (second.code, second.result["strategy"]) == (0, "recheck") and "all as expected" in second.output
 
 
+@pytest.mark.slow
 def test_what_could_not_be_judged_is_asked_again_once_that_is_mended(tmp_path: Path) -> None:
     chain(tmp_path / "net.onnx", 6)
     here = tmp_path / "here"

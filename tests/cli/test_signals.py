@@ -87,6 +87,7 @@ def test_a_signal_at_the_start_is_never_lost(tmp_path: Path, number: int, code: 
     assert not list(tmp_path.rglob("result.json"))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("sweep", [False, True])
 def test_a_signal_while_a_job_is_loaded_is_an_interruption(tmp_path: Path, sweep: bool) -> None:
     """An exception in the midst of an import can crash modules written in C."""
@@ -128,6 +129,7 @@ def test_what_was_begun_is_written_down_whatever_comes_then() -> None:
     assert (done.returncode, done.stdout) == (0, "written\nended\n")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("sweep", [False, True])
 def test_a_closed_terminal_is_an_interruption(tmp_path: Path, sweep: bool) -> None:
     models(tmp_path, ["slow"])

@@ -33,6 +33,7 @@ def theirs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("path", ["", "theirs"])
 def test_packages_of_our_names_elsewhere(theirs: Path, path: str) -> None:
     paths = os.pathsep.join([str(theirs), str(ROOT)] if path else [str(ROOT)])

@@ -26,6 +26,7 @@ def shell(folder: Path, arguments: str, ends: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("ends", ENDS)
 def test_a_run_ends_as_it_does_whoever_listens(tmp_path: Path, ends: str) -> None:
     models(tmp_path, ["fine"])
@@ -35,6 +36,7 @@ def test_a_run_ends_as_it_does_whoever_listens(tmp_path: Path, ends: str) -> Non
     assert not [path for path in (tmp_path / "out").rglob("*.json*") if "nothing_to_find:" in path.read_text()]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("arguments", "ends", "code"),
     [

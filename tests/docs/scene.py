@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from tests.harness import ROOT
 from tests.jobs.optimizer_defect import defective
@@ -117,6 +118,8 @@ def prepare(folder: Path) -> Path:
     x = np.linspace(-1, 1, 4, dtype=np.float32).reshape(1, 4)
     np.savez(folder / "inputs.npz", x=x, most=np.ones((1, 1), np.float32))
     stored = {one.name: numpy_helper.to_array(one) for one in onnx.load(folder / "original.onnx").graph.initializer}
+    (right,) = ReferenceEvaluator(str(folder / "net.onnx")).run(None, {"x": x, "most": np.ones((1, 1), np.float32)})
+    np.savez(folder / "golden.npz", y=right)
     np.savez(folder / "outputs.npz", y=np.tanh(np.tanh(x @ stored["w0"]) @ stored["w1"]))
     for at in range(4):
         (folder / "samples").mkdir(exist_ok=True)

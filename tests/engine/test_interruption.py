@@ -16,6 +16,7 @@ MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
 CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("workers", sample([3, 1], 2))
 def test_an_interruption_while_a_check_hangs(tmp_path: Path, number: signal.Signals, code: int, workers: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from runner.cli.next_command import next_command
 from tests.harness import by_command, check_script, winnow
 
 
@@ -32,9 +30,7 @@ def test_all_layers_are_no_answer_of_a_precision(overflow: Path, tmp_path: Path)
         "the budget was reached before a smaller set than the whole was shown to pass"
     )
     assert not (run.folder / "mixed.onnx").exists()
-    onward, why = next_command(run.result, run.folder, ["winnow"])
-    assert shlex.split(onward)[-2:] == ["budget.checks=null", "budget.seconds=null"]
-    assert why.startswith("goes on")
+    assert "budget.checks=null budget.seconds=null" in run.output
 
 
 def test_no_iteration_is_no_answer_of_a_repeat(overflow: Path, tmp_path: Path) -> None:

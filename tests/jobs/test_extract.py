@@ -72,6 +72,7 @@ def test_the_part_stands_alone_with_recorded_values(tmp_path: Path, model: Path)
     assert run.result["culprits"] == ["b", "d"] and run.result["nodes"] == {"before": 5, "after": 2}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("ends", "left"), [("x", ["turn", "table", "Mul"]), ("x,table", ["Mul"]), ("x,turn", ["table", "Mul"])]
 )
@@ -111,6 +112,7 @@ def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Pat
     assert "alone the check says pass" in run.output and run.result["signature"] is None, run.output
 
 
+@pytest.mark.slow
 def test_a_plan_says_what_would_be_extracted_and_the_replay_extracts_it(tmp_path: Path, model: Path) -> None:
     """Nothing is handed over or checked."""
     run = extracted(tmp_path, model, "strategy.nodes=[b,d]", "plan=true")

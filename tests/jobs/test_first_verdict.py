@@ -14,6 +14,7 @@ from tests.harness import by_command, check_script, winnow
 FAILS = "import sys\nsys.exit(1)\n"
 
 
+@pytest.mark.slow
 def test_of_a_file_that_is_no_model_nothing_is_asked(tmp_path: Path) -> None:
     (tmp_path / "broken.onnx").write_text("no model")
     check = check_script(tmp_path, f"open({str(tmp_path / 'asked')!r}, 'w')\n{FAILS}")
@@ -38,6 +39,7 @@ def recorded(run: Path) -> list[tuple[int, str, str]]:
     return sorted(told)
 
 
+@pytest.mark.slow
 def test_its_verdict_is_the_first_of_the_run_and_paid_for_once(tmp_path: Path) -> None:
     run, check = tmp_path / "run", check_script(tmp_path, LOGS)
     given = (f"model={chain(tmp_path / 'model.onnx', 3)}", *by_command(check))
@@ -48,6 +50,7 @@ def test_its_verdict_is_the_first_of_the_run_and_paid_for_once(tmp_path: Path) -
         assert len(calls) == len(recorded(run)) and calls.count("1 checks/00001/model.onnx") == 1
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("change", ["open(sys.argv[1], 'ab').write(b'x')", "os.remove(sys.argv[1])"])
 def test_a_check_that_changes_its_model_is_found_out(tmp_path: Path, change: str) -> None:
     check = check_script(tmp_path, f"import os, sys\n{change}\nsys.exit(1)\n")
@@ -57,6 +60,7 @@ def test_a_check_that_changes_its_model_is_found_out(tmp_path: Path, change: str
     assert recorded(run) == []
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("what", ["engine", "switches", "python"])
 def test_what_a_reduction_does_not_make_is_refused_as_ever(tmp_path: Path, what: str) -> None:
     check, run = check_script(tmp_path, FAILS), tmp_path / "run"

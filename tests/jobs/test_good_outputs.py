@@ -40,6 +40,7 @@ def good(tmp_path: Path) -> Path:
     return tmp_path / "net.onnx"
 
 
+@pytest.mark.slow
 def test_a_repeat_hands_out_the_references(good: Path, tmp_path: Path) -> None:
     run = winnow(
         *("strategy=repeat", f"model={good}", "checker=command", COMMAND, "strategy.until=2"), folder=tmp_path / "run"
@@ -61,6 +62,7 @@ def test_a_python_check_gets_what_is_right(good: Path, tmp_path: Path) -> None:
     assert run.result["outcomes"] == {"pass": 1}, run.output
 
 
+@pytest.mark.slow
 def test_passes_hand_out_the_references(good: Path, tmp_path: Path) -> None:
     (tmp_path / "check.py").write_text(
         CHECK.replace("outputs = session", "outputs = [v + ('--bad' in sys.argv) for v in session").replace(
@@ -85,6 +87,7 @@ def test_a_reference_that_cannot_run_refuses_before_the_first_check(tmp_path: Pa
     assert "no values for {references}: the reference cannot run it" in run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("strategy", ["repeat", "reduce"])
 def test_references_that_are_not_finite_are_told(good: Path, tmp_path: Path, strategy: str) -> None:
     model = onnx.load(good)
@@ -98,6 +101,7 @@ def test_references_that_are_not_finite_are_told(good: Path, tmp_path: Path, str
     assert "reference.model=PATH" in told[0]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("read", "told"), [("np.allclose(1.0, expected[0]['y'])", 1), ("False", 0)])
 def test_a_function_that_compares_with_what_is_not_finite_is_told_too(
     good: Path, tmp_path: Path, read: str, told: int

@@ -31,6 +31,7 @@ MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
 CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_in_a_check(tmp_path: Path) -> None:
     """Real: a small disk of its own. The check's print fails there, so it ends with 1, whatever the candidate is."""
     disk = tmp_path / "disk"

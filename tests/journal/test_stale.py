@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 
 from runner import run_folder
 from runner.journal import artifact_folder
@@ -19,6 +20,7 @@ from tests.jobs.reduce.test_hard_failures import plain
 from tests.model.models import model_of, tensor
 
 
+@pytest.mark.slow
 def test_what_an_earlier_run_handed_over_goes(tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"))
     first = winnow(*plain(tmp_path), *check, "strategy.find=all", folder=tmp_path / "run")

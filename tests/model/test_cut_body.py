@@ -179,6 +179,7 @@ def made_of(graph, path, keep, feeds, *, fixed=(), expose="sinks"):
     return inner, made, values
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", list(Kind))
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
@@ -314,6 +315,7 @@ def test_nothing_kept_and_values_that_nobody_knows_are_said():
         cut_inside(inner, [1], Knowledge({}, {}))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", list(Kind))
 @settings(max_examples=20, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())

@@ -106,6 +106,7 @@ def test_what_a_worker_may_not_hold_is_written(tmp_path, pool, monkeypatch):
     assert none.on_demand and none.values[0]["v7"].content() == found.values[0]["v7"].content()
 
 
+@pytest.mark.slow
 def test_what_a_dead_worker_held_takes_no_memory(tmp_path, pool, monkeypatch):
     """Nor does what one node alone gives, whose worker ends: else the rest would be run node by node."""
     given, side = wave(tmp_path, SIDE), SIDE

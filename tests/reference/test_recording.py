@@ -71,6 +71,7 @@ def sample(tmp_path: Path):
     return {"x": values.write(np.array([1, -1], np.float32), "x", tmp_path / "x.pb")}
 
 
+@pytest.mark.slow
 def test_a_node_that_hangs_is_found_and_the_others_are_recorded(tmp_path, pool):
     recorded = recorder(tmp_path, pool, timeout=16.0).record([sample(tmp_path)])
     assert recorded.unrunnable == ("loop",)

@@ -25,6 +25,7 @@ from runner.backends.emulation.rounding import write as write_rounded
 from runner.model.files.onnx_text import text_of
 from runner.report.repro.compose import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, write_repro
+from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
 from runner.schema import checker as checkers
 from runner.schema.backend import (
@@ -91,7 +92,7 @@ class Case:
         if rounds(self.target):
             given = {"model": str(folder / "reduced.onnx"), "out": str(folder / ROUNDED)}
             write_rounded({**given, "strict": getattr(self.target, "rounding", None) is Rounding.strict})
-        signature = dict(zip(("stage", "kind", "detail", "raised"), self.found, strict=False))
+        signature = KnownFailure(*self.found)
         told = Summary("found", 0, "reduce", culprits=("n",), signature=signature, evidence=self.evidence)
         write_repro(folder, told, settings, folder, Beside(meant=not finite), text_of if alone else None)
         if self.spoil:

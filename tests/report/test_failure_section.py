@@ -24,6 +24,7 @@ from runner.report.failure_section import MOST_LINES, failure_section, model_tex
 from runner.report.markdown import Shown, heart, report
 from runner.report.page.data import PageTensor, RunMaterial
 from runner.report.repro.write import Repro
+from runner.report.result_parts import Cause, KnownFailure, TestedAnswer, TestedWhole
 from runner.report.summary import Summary
 from tests.report.hostile import STRINGS
 
@@ -49,7 +50,7 @@ def found(kind: str = "inf", stage: str = "infer", **told: Any) -> Summary:
         "nodes_before": 9,
         "nodes_after": 1,
         "culprits": ("/m/Mul",),
-        "signature": {"stage": stage, "kind": kind, "detail": ""},
+        "signature": KnownFailure(stage, kind),
         "context": context("onnxruntime"),
         "versions": VERSIONS,
         "model": "reduced.onnx",
@@ -102,9 +103,7 @@ def tensor(name: str = "t1", **told: Any) -> PageTensor:
         ),
         (found("exit 3", "check", context={}), "a check fails (exit 3): `Mul`", "`Mul` makes the check fail (exit 3)."),
         (
-            found(
-                "exit 1", "check", context={}, signature={"stage": "check", "kind": "exit 1", "raised": "E at a.py:3"}
-            ),
+            found("exit 1", "check", context={}, signature=KnownFailure("check", "exit 1", raised="E at a.py:3")),
             "E at a.py:3: `Mul`",
             "`Mul` makes the check fail (exit 1).",
         ),
@@ -132,12 +131,12 @@ def test_expected_and_actual_values_stand_beside_each_other() -> None:
 
 def test_a_title_has_what_the_check_said() -> None:
     told = "max diff 0.5 at <y>"
-    signature = {"stage": "check", "kind": "exit 1", "detail": "max diff #"}
+    signature = KnownFailure("check", "exit 1", "max diff #")
     said = report(found(signature=signature, said=told, context={}), shown=Shown(small("Mul")))
     assert said.startswith('# a check fails (exit 1): "max diff 0.5 at &#60;y&#62;": `Mul`\n')
     long = report(found(signature=signature, said="word " * 90, context={}), shown=Shown(small("Mul")))
     assert len(long.splitlines()[0]) < 140
-    raised = {**signature, "raised": "ValueError at check.py:3"}
+    raised = replace(signature, raised="ValueError at check.py:3")
     assert report(found(signature=raised, said=told), shown=Shown(small("Mul"))).startswith("# ValueError at")
 
 
@@ -213,9 +212,8 @@ def test_what_the_archive_lacks_is_said_where_it_is_to_be_run() -> None:
 
 
 def test_the_whole_model_is_no_name_and_variables_have_no_values() -> None:
-    one = {"outcome": "fail", "measure": None}
-    answer = {"culprits": ["Mul"], "instances": [], "is_cause": False, "good_outputs": one, "good_inputs": None}
-    cause = {"status": "not proven", "reason": "", "whole": one, "answers": [answer]}
+    one = TestedWhole("fail")
+    cause = Cause("not proven", whole=one, answers=(TestedAnswer(("Mul",), good_outputs=one),))
     said = report(found(cause=cause), ("winnow", "checker.env.A=secret", "+checker.env={A: secret}"))
     assert "|  | the whole model | fail |" in said and "`the whole model`" not in said
     assert "checker.env.A=... '+checker.env=...'" in said or "checker.env.A=... +checker.env=..." in said

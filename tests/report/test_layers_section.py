@@ -7,7 +7,9 @@ from typing import Any
 from runner.judgment import Status
 from runner.report.diagnosis_sections import layers_section, outputs_section
 from runner.report.markdown import report
+from runner.report.result_parts import Layers
 from runner.report.summary import Summary
+from runner.report.typed_json import from_json
 from runner.verdict import TABLE, Verdict, rows_of
 from strategies.outcome import Outcome
 
@@ -47,7 +49,7 @@ def test_layers_say_what_is_wrong_first() -> None:
     found = {"tensor": "a|b", "node": "n`1", "kind": "nan", "error": 0.0, "own": None}
     layers = {"tensors": 3, "runs": 2, "first_bad": found, "largest_own": {**found, "kind": "mismatch", "own": 0.25}}
     rest = {"marking": "hides", "suspects": ["n"], "outputs": [ROW], "worst": [{**ROW, "own": 0.1}], "files": ["f.csv"]}
-    text = layers_section({**layers, **rest})
+    text = layers_section(from_json(Layers, {**layers, **rest}))
     assert "First wrong tensor: a&#124;b by n&#96;1, NaN." in text and "0.25 of its range" in text
     assert "makes the failure go away" in text and "| own |" in text and layers_section(None) == ""
 
@@ -58,7 +60,7 @@ def test_what_is_not_finite_has_no_error_and_parts_of_many_nodes_are_named_by_th
     found = {"tensor": "t", "node": "n", "nodes": [], "kind": "mismatch", "error": 0.5, "own": 0.5}
     layers = {"tensors": 1, "runs": 1, "first_bad": found, "largest_own": found, "marking": "breaks", "suspects": []}
     layers |= {"outputs": [], "worst": [], "files": ["f.csv"], "unanswered": ["u"], "own_unknown": "it crashed"}
-    text = layers_section(layers, failing=False)
+    text = layers_section(from_json(Layers, layers), failing=False)
     assert "1 tensor in 1 run;" in text and "a part that ends in `t`" in text and "does not fail" in text
     assert "makes the model fail" in text and "no answer: `u`" in text and "not known: it crashed" in text
 

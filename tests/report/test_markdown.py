@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.report.markdown import Shown, present, report, write_report
 from runner.report.markup import block, code, text
+from runner.report.result_parts import CheckReliability, KnownFailure, Statistics, TacticSuspect
 from runner.report.summary import Checks, Summary
 
 NASTY = [
@@ -53,7 +54,7 @@ def summary(names: tuple[str, ...] = ("Mul_1",), **given: object) -> Summary:
         "minimality": "proven 1-minimal",
         "checks": Checks(12, 5, 1),
         "outcomes": {"fail": 7, "pass": 10},
-        "signature": {"stage": "infer", "kind": "inf", "detail": ""},
+        "signature": KnownFailure("infer", "inf"),
         "versions": {"onnxruntime": "1.31.1", "onnx": "1.23.2"},
         "warnings": ("the graph has Shape operators",),
         "min_good": "min_good.onnx",
@@ -84,7 +85,7 @@ def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
     model = model_of(["Mul_1"])
     command = ["python", "-m", "runner", "model=my net.onnx"]
     (tmp_path / "reduced.onnx").touch()
-    told = {"agreed": 3, "wrong": 0.3, "noticed_with": 0.657}
+    told = CheckReliability(agreed=3, wrong=0.3, noticed_with=0.657)
     given = summary(model="reduced.onnx", reliability=told, message="1 node still fails")
     write_report(tmp_path, given, command, Shown(model, files=present(tmp_path, given)))
     markdown = html.unescape((tmp_path / "REPORT.md").read_text())
@@ -147,9 +148,9 @@ def test_nasty_names_leave_the_tables_whole() -> None:
         warnings=tuple(NASTY),
         message=NASTY[3],
         versions=dict.fromkeys(NASTY, "1|2"),
-        signature={"stage": NASTY[2], "kind": NASTY[0], "detail": NASTY[3]},
+        signature=KnownFailure(NASTY[2], NASTY[0], NASTY[3]),
         nested=tuple(NASTY),
-        statistics=dict.fromkeys(NASTY, 1.5),
+        statistics=Statistics(iterations=3),
     )
     markdown = report(given, shown=Shown(model_of(NASTY * 6)))
     table = [row for row in rows(markdown) if len(row) == 5]
@@ -184,8 +185,8 @@ def test_many_nodes_are_cut_short() -> None:
 
 
 def test_suspects_keep_the_hash_and_operators_of_one_layer_their_keys() -> None:
-    one = {"layer": "a", "key": "0x1", "tactic": "0x7", "kernel": "k" * 300, "nodes": [], "bad_builds": 1, "of": 2}
-    found = [one | {"good": {}}, one | {"key": "0x2", "kernel": None, "good": {"kernel (0x8)": 3}}]
+    one = TacticSuspect("a", "0x1", "0x7", "k" * 300, (), 1, 2)
+    found = [one, replace(one, key="0x2", kernel=None, good={"kernel (0x8)": 3})]
     table = rows(report(Summary(status="found", exit_code=0, strategy="tactic_compare", suspects=tuple(found))))
     shown = [row[:3] for row in table if row[0].startswith("`a")]
     assert shown[0][0] == "`a (0x1)`" and shown[0][1].endswith("... (0x7)`") and len(shown[0][1]) < 160

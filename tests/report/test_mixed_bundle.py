@@ -85,6 +85,7 @@ def test_with_the_original_it_makes_the_same_model(user: Path, tmp_path: Path) -
     assert (again.folder / "mixed.onnx").read_bytes() == made
 
 
+@pytest.mark.slow
 def test_a_command_is_run_on_its_copies_and_its_environment_is_the_readers(user: Path, tmp_path: Path) -> None:
     (user / "tools" / "look.py").write_text(CHECK)
     (user / "limit.txt").write_text("1")

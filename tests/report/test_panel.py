@@ -204,6 +204,7 @@ print("over")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux")
 def test_a_terminal_that_becomes_narrower_keeps_no_line_of_the_panel(tmp_path: Path) -> None:
     (tmp_path / "shows.py").write_text(RESIZED)

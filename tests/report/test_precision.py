@@ -10,7 +10,9 @@ import pytest
 
 from runner.report.markdown import report
 from runner.report.plot import plot_curve, plot_layers
+from runner.report.result_parts import KnownFailure, Precision
 from runner.report.summary import Summary
+from runner.report.typed_json import from_json
 from tests.report.test_markdown import NASTY, rows
 
 
@@ -35,8 +37,8 @@ def summary(*names: str, low: str = "float16", status: str = "found", **more: ob
         culprits=names,
         model="mixed.onnx",
         input_model="my models/net.onnx",
-        signature={"stage": "compare", "kind": "mismatch", "detail": ""},
-        precision=told,
+        signature=KnownFailure("compare", "mismatch"),
+        precision=from_json(Precision, told),
     )
 
 

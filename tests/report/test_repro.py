@@ -22,6 +22,7 @@ from runner.checkers.tolerances import rules_of
 from runner.report.repro.compose import held, runner, template, values_of
 from runner.report.repro.write import REPRO_NAME, write_repro
 from runner.report.repro.write import values_of as values_of_check
+from runner.report.result_parts import CheckReliability, Count, KnownFailure
 from runner.report.summary import Summary
 from runner.schema.backend import (
     BackendSettings,
@@ -79,7 +80,7 @@ def write(folder: Path, nodes: list[onnx.NodeProto], tensors: list[TensorProto],
 
 
 def found(kind: str, stage: str = "infer", culprits: tuple[str, ...] = ("the node",)) -> Summary:
-    signature = {"stage": stage, "kind": kind, "detail": "a hint"}
+    signature = KnownFailure(stage, kind, "a hint")
     return Summary("found", 0, "reduce", culprits=culprits, signature=signature, versions={"onnxruntime": "1.0"})
 
 
@@ -317,7 +318,7 @@ def test_a_flaky_failure_is_tried_until_it_shows(tmp_path: Path) -> None:
 
     def tried(whole: int, control: int) -> tuple[int, int, str]:
         count.unlink(missing_ok=True)
-        rates = {"whole_model": {"failed": whole, "of": 20}, "control": {"failed": control, "of": 20}}
+        rates = CheckReliability(whole_model=Count(whole, 20), control=Count(control, 20))
         code, said = run(folder, replace(found("exit 1", "check"), reliability=rates), given)
         return code, len(count.read_text()), said
 
@@ -339,7 +340,7 @@ def test_a_flaky_failure_is_missed_by_fewer_than_one_script_in_a_thousand(tmp_pa
     bundle(folder, "Abs", {"x": np.full(3, 2.0, np.float32)}, {"y": TensorProto.FLOAT})
     given = settings(CommandChecker(command=["false", "{model}"]))
     for failed in {1, of // 4, of // 2, of - 1} - {0}:
-        rates = {"whole_model": {"failed": failed, "of": of}, "control": {"failed": 0, "of": of}}
+        rates = CheckReliability(whole_model=Count(failed, of), control=Count(0, of))
         write_repro(folder, replace(found("exit 1", "check"), reliability=rates), given, folder)
         tries = re.findall(r"for _ in range\((\d+)\):  # flaky", (folder / REPRO_NAME).read_text())
         assert len(tries) == 1 and (1 - failed / of) ** int(tries[0]) < 0.001, (failed, tries)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from runner.report.summary import Checks, Seconds, Summary, read_result, result_json, write_result
+from runner.report.result_parts import (
+    Cause,
+    KnownFailure,
+    ShownCause,
+    Statistics,
+    TestedAnswer,
+    TestedWhole,
+    Workaround,
+)
+from runner.report.summary import Checks, Seconds, Summary, read_result, result_json, summary_of, write_result
 from strategies.outcome import Outcome
 
 
@@ -22,12 +33,18 @@ def full() -> Summary:
         minimality="proven 1-minimal",
         checks=Checks(search=12, trust=5, reused=1),
         outcomes={Outcome.FAIL: 4, "pass": 8},
-        signature={"stage": "infer", "kind": "death MEMORY", "detail": ""},
+        signature=KnownFailure("infer", "death MEMORY"),
         model="reduced.onnx",
         seconds=Seconds(12.34567, 10.0, 1.0),
         peak_rss_mb={"job": 101.26},
-        statistics={"rate": float("nan"), "worst": {"a": float("inf")}},
+        statistics=Statistics(pass_rate=float("nan"), pass_rate_95=(float("inf"), 1.0)),
     )
+
+
+def read(folder: Path) -> dict[str, Any]:
+    found = json.loads((folder / "result.json").read_text())
+    assert isinstance(found, dict)
+    return found
 
 
 def test_the_documented_keys_are_there() -> None:
@@ -53,8 +70,8 @@ def test_what_is_written_is_strict_json_and_read_back(tmp_path: Path) -> None:
         raise AssertionError(word)
 
     text = (tmp_path / "result.json").read_text()
-    assert json.loads(text, parse_constant=refuse)["statistics"] == {"rate": None, "worst": {"a": None}}
-    assert read_result(tmp_path) == result_json(full())
+    assert json.loads(text, parse_constant=refuse)["statistics"] == {"pass_rate": None, "pass_rate_95": [None, 1.0]}
+    assert read(tmp_path) == result_json(full())
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
@@ -63,8 +80,8 @@ def test_a_later_result_replaces_an_earlier_one(tmp_path: Path) -> None:
     write_result(Summary("interrupted", 130, "reduce"), tmp_path)
     result = read_result(tmp_path)
     assert result is not None
-    assert result["status"] == "interrupted"
-    assert result["nodes"]["after"] is None
+    assert result.status == "interrupted"
+    assert result.nodes_after is None
 
 
 def test_no_result_reads_as_none(tmp_path: Path) -> None:
@@ -87,5 +104,30 @@ def test_a_write_that_fails_leaves_the_old_result_and_no_litter(
     with pytest.raises(OSError, match="no"):
         write_result(Summary("other", 1, "reduce"), tmp_path)
     monkeypatch.undo()
-    assert read_result(tmp_path) == result_json(full())
+    assert read(tmp_path) == result_json(full())
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_was_written_is_read_back_as_it_was(tmp_path: Path) -> None:
+    answer = TestedAnswer(("a",), is_cause=True, instances=(("a",), ("b",)), good_outputs=TestedWhole("pass"))
+    cause = Cause("proven", whole=TestedWhole("fail", 2.5), answers=(answer,), inside=ShownCause("untested", "why"))
+    first = Summary("found", 0, "reduce", culprits=("a",), nodes_after=1, cause=cause)
+    second = Summary("found", 0, "reduce", culprits=("b",), nodes_after=2)
+    write_result(
+        replace(first, answers=(first, second), workarounds=(Workaround("pass", "off", passes=True),)), tmp_path
+    )
+    found = read_result(tmp_path)
+    assert found is not None and found.cause == cause and found.workarounds[0].passes
+    assert [(one.culprits, one.nodes_after) for one in found.answers] == [(("a",), 1), (("b",), 2)]
+
+
+def test_what_is_not_of_its_type_counts_as_not_there() -> None:
+    """A damaged or a foreign file, and one of an earlier version."""
+    for damaged in (None, 10**400, float("nan"), [[1]], [{}, 3.5]):
+        found = summary_of(dict.fromkeys(result_json(full()), damaged))
+        assert result_json(found).keys() == result_json(full()).keys(), damaged
+        assert (found.status, found.exit_code, found.checks, found.cause) == ("", -1, Checks(), None), damaged
+    cut = summary_of({"status": "found", "culprits": ["a", 3, None], "cause": {"status": "proven", "answers": [5, {}]}})
+    assert cut.exit_code == -1 and cut.culprits == ("a",) and cut.cause is not None
+    assert cut.cause.answers == (TestedAnswer(),) and cut.checks == Checks() and cut.seconds == Seconds()
+    assert summary_of({"evidence": {"log": "/etc/passwd"}, "outputs": [1], "memory": "x"}) == Summary()

@@ -9,8 +9,10 @@ import pytest
 
 from runner.judgment import Status
 from runner.report.diagnosis_sections import workarounds_section
-from runner.report.summary import Summary
+from runner.report.result_parts import Workaround
+from runner.report.summary import Summary, result_json, summary_of
 from runner.report.triage_section import triage_page
+from runner.report.typed_json import from_json
 
 SAMPLES = {"passed": 20, "of": 20, "kind": "fresh"}
 OFF = {"settings": {"disabled_optimizers": ["F"]}}
@@ -25,8 +27,8 @@ def page(*workarounds: dict[str, Any], passes: str = "", too: bool = False, smal
     }
     model = "steps/03-reduce/reduced.onnx"
     found = Summary(Status.found, 0, "triage", "so", culprits=("a",), nodes_after=1, nodes_before=9, model=model)
-    values = {"triage": told, "workarounds": workarounds, "passes": OFF, "releases": RELEASES, **more}
-    return triage_page(Summary(**{**vars(found), **values}))
+    values = {"triage": told, "workarounds": [*workarounds], "passes": OFF, "releases": RELEASES, **more}
+    return triage_page(summary_of({**result_json(found), **values}))
 
 
 def tried(kind: str, *, passes: bool) -> dict[str, Any]:
@@ -54,7 +56,11 @@ def test_what_could_not_be_tried_says_nothing_of_a_workaround() -> None:
     untried = {**tried("pass", passes=False), "tried": False, "why_not": "unknown here", "latency": None}
     assert "Turn off what it needs" in page(untried, passes="the reduced model")
     failed = {**untried, "tried": True, "what": "another"}
-    rows = [line for line in workarounds_section([untried, failed]).splitlines() if line.startswith("| pass ")]
+    rows = [
+        line
+        for line in workarounds_section([from_json(Workaround, one) for one in (untried, failed)]).splitlines()
+        if line.startswith("| pass ")
+    ]
     assert [row.split("|")[3].strip() for row in rows] == ["could not be tried", "no"], rows
 
 
@@ -70,7 +76,7 @@ def test_the_title_says_what_fails_on_what_and_where_in_words() -> None:
     context = {"target": json.dumps({"name": "onnxruntime", "versions": {"onnxruntime": "1.2"}})}
     assert page(context=context).startswith("# triage: NaN in the output with ONNX Runtime 1.2: `a`\n")
     of_a_check = {"reproduced": {"failure": "check: exit 1"}}
-    assert page(triage=of_a_check, culprits=()).startswith("# triage: a check fails (exit 1)\n")
+    assert page(triage=of_a_check, culprits=[]).startswith("# triage: a check fails (exit 1)\n")
 
 
 def test_what_shows_a_failure_is_named_whosever_it_is() -> None:
@@ -80,6 +86,6 @@ def test_what_shows_a_failure_is_named_whosever_it_is() -> None:
 
 
 def test_warnings_are_on_the_page_and_a_part_is_the_smallest_only_if_it_is() -> None:
-    said = page(warnings=("recorded samples alone were checked",), smallest=False)
+    said = page(warnings=["recorded samples alone were checked"], smallest=False)
     assert "## Warnings\n\n- recorded samples alone were checked" in said
     assert "- A part that fails alone, 1 of 9 nodes: `a`" in said and "smallest" not in said

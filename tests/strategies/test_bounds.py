@@ -6,6 +6,8 @@ import random
 import tracemalloc
 from itertools import combinations
 
+import pytest
+
 from strategies import minimal
 from strategies.bisect import bisect
 from strategies.minimal import reduce
@@ -19,6 +21,7 @@ def chain(count: int) -> Space:
     return Space(tuple(range(count)), tuple((i - 1,) if i else () for i in range(count)))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_elements_times_questions() -> None:
     space = chain(3000)
     needed = frozenset(range(0, 3000, 60))

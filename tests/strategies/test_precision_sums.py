@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,6 +79,7 @@ def test_the_claim_says_whether_the_ranking_or_a_smaller_set_is_the_answer() -> 
     assert "what introduces most of it is raised" in done.note
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), limit=st.floats(0.3, 0.95), searching=st.sampled_from(["precision", "grow"]))
 def test_workers_change_no_answer_where_error_adds_up(seed: int, limit: float, searching: str) -> None:

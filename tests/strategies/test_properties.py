@@ -54,6 +54,7 @@ def test_linear_is_exact(case, seed) -> None:
         assert (done.trial, done.claim) == (Trial.of(culprits), Claim.ONE_MINIMAL)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(cases())
 def test_bisect_never_leaves_more_than_the_window_between_first_and_last_culprit(case) -> None:
@@ -64,6 +65,7 @@ def test_bisect_never_leaves_more_than_the_window_between_first_and_last_culprit
     assert len(lines) <= 2 * bound + 3
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(cases(60), st.sampled_from([reduce, linear]), st.randoms(use_true_random=False), st.floats(0, 0.6))
 def test_unknown_answers_never_break_the_claim(case, first, random, rate) -> None:
@@ -83,6 +85,7 @@ def test_unknown_answers_never_break_the_claim(case, first, random, rate) -> Non
         assert all(answers[done.trial.elements - {element}] is False for element in done.trial)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(graphs(40), st.sampled_from([reduce, linear]), st.randoms(use_true_random=False))
 def test_the_answer_is_1_minimal_even_where_failures_are_not_monotone(space, first, random) -> None:
@@ -98,6 +101,7 @@ def test_the_answer_is_1_minimal_even_where_failures_are_not_monotone(space, fir
         assert not any(answers[done.trial.elements - {element}] for element in done.trial)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("first", [reduce, linear, bisect])
 @pytest.mark.parametrize("closure", [Closure.ANCESTORS, Closure.DESCENDANTS])
 @settings(max_examples=60, deadline=None)

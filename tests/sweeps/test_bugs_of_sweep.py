@@ -20,6 +20,7 @@ def jobs(sweep: Path, *names: str) -> list[Path]:
     return [sweep / name for name in names]
 
 
+@pytest.mark.slow
 def test_jobs_may_be_many_and_may_lie_where_the_bugs_would(tmp_path: Path) -> None:
     """More names than fit into one word of a command line: 128 KiB."""
     names = [f"bugs/model=x,{number:04}{'-' * 180}" for number in range(700)]
@@ -30,6 +31,7 @@ def test_jobs_may_be_many_and_may_lie_where_the_bugs_would(tmp_path: Path) -> No
     assert sum(f"- {name}: its model gone.onnx is no file in its folder" in text for name in names) == 700
 
 
+@pytest.mark.slow
 def test_why_there_is_no_page_is_said(tmp_path: Path) -> None:
     found = jobs(tmp_path / "a sweep", "0")
     (tmp_path / "a sweep" / "bugs").mkdir()

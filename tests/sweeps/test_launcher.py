@@ -137,6 +137,7 @@ def test_only_what_is_missing_runs_again(tmp_path: Path) -> None:
     assert history[0] == ["queued", "running", "ended", "queued", "kept"]
 
 
+@pytest.mark.slow
 def test_a_job_whose_settings_or_model_changed_runs_again(tmp_path: Path) -> None:
     arguments = [prepared(tmp_path, ["a", "b", "swaps"]), *ASKED]
     assert sweep(tmp_path, *arguments, "hydra.sweep.dir=out").returncode == 0
@@ -152,6 +153,7 @@ def test_a_job_whose_settings_or_model_changed_runs_again(tmp_path: Path) -> Non
     assert {seen[-1] for seen in states(tmp_path / "out").values()} == {"ended"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", sample(["winnow", "basic"], 2))
 def test_jobs_are_composed_as_by_hydras_own_launcher(tmp_path: Path, launcher: str) -> None:
     prepared(tmp_path, ["a"])
@@ -236,6 +238,7 @@ def test_values_of_the_environment_are_shown_nowhere(tmp_path: Path) -> None:
     assert all("checker.env.MY_KEY=..." in row["overrides"] for row in table(tmp_path / "out"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), sample([(signal.SIGTERM, 143), (signal.SIGINT, 130)], 2))
 def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
     arguments = [prepared(tmp_path, ["a", "waits", "b"]), *ASKED, "hydra.launcher.n_jobs=1"]
@@ -254,6 +257,7 @@ def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path, number: int, cod
     assert states(tmp_path / "out")[0][-1] == "kept", again.stdout
 
 
+@pytest.mark.slow
 def test_a_killed_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
     arguments = [prepared(tmp_path, ["waits", "a"]), *ASKED, "hydra.launcher.n_jobs=2"]
     log = (tmp_path / "log").open("w")
@@ -275,6 +279,7 @@ def test_a_killed_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [row["status"] for row in table(tmp_path / "out")] == ["found", "found"]
 
 
+@pytest.mark.slow
 def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
     arguments = [prepared(tmp_path, ["waits", "a"]), *ASKED, "hydra.sweep.dir=out"]
     with subprocess.Popen(
@@ -300,6 +305,7 @@ def test_launcher_options_that_do_not_exist(tmp_path: Path, argument: str, words
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_a_silent_sweep_says_nothing(tmp_path: Path) -> None:
     done = sweep(tmp_path, prepared(tmp_path, ["a", "b"]), *ASKED, "verbosity=silent", "hydra.sweep.dir=out")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -137,6 +137,7 @@ def test_where_values_are_gone_nothing_is_judged(tmp_path: Path) -> None:
     assert run.output.count("not judged, expected fixed its values") == 1, "what is not as expected is always told"
 
 
+@pytest.mark.slow
 def test_what_is_not_read_is_refused_and_what_was_typed_is_replayed(tmp_path: Path) -> None:
     kept = relu_kept(tmp_path / "kept")
     mine = tmp_path / "mine.yaml"
@@ -153,6 +154,7 @@ def test_what_is_not_read_is_refused_and_what_was_typed_is_replayed(tmp_path: Pa
     assert again.result["rechecked"][0]["said"] == run.result["rechecked"][0]["said"], again.output
 
 
+@pytest.mark.slow
 def test_no_run_is_written_over_a_result_that_it_is_about(tmp_path: Path) -> None:
     kept = relu_kept(tmp_path / "kept")
     wrote = ["reduced.onnx", "replay.yaml", "result.json", "test_data_set_0"]
@@ -179,6 +181,7 @@ def test_a_failure_that_the_reference_shares_is_judged_as_it_was_kept(tmp_path: 
     assert again.code == 0 and outcomes(again) == [("still broken", "still broken")], again.output
 
 
+@pytest.mark.slow
 def test_an_output_that_is_zero_where_it_is_right_shows_that_it_is_fixed(tmp_path: Path) -> None:
     kept = relu_kept(tmp_path / "kept")
     run = recheck(tmp_path / "run", f"strategy.results=[{kept}]")

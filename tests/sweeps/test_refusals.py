@@ -36,6 +36,7 @@ def refused(folder: Path, *arguments: str, single: bool = False) -> str:
     return said
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("launcher", sample(["winnow", "basic"], 2))
 @pytest.mark.parametrize("inside", ["same", "."])
 def test_jobs_do_not_share_a_folder(tmp_path: Path, launcher: str, inside: str) -> None:
@@ -83,6 +84,7 @@ def test_a_run_that_is_not_there_cannot_go_on(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_two_sweeps_of_any_launcher_do_not_share_a_folder(tmp_path: Path) -> None:
     arguments = [prepared(tmp_path, ["waits", "a"]), *ASKED, "hydra.sweep.dir=out"]
     first = [sys.executable, "-m", "runner", "-m", *arguments, "hydra/launcher=basic"]
@@ -95,6 +97,7 @@ def test_two_sweeps_of_any_launcher_do_not_share_a_folder(tmp_path: Path) -> Non
         process.terminate()
 
 
+@pytest.mark.slow
 def test_a_sweep_of_which_jobs_are_refused_does_not_lose_its_settings(tmp_path: Path) -> None:
     """Those are what it goes on with: back if no job ran by the new ones, beside these if one did."""
     prepared(tmp_path, ["a", "b"])
@@ -115,6 +118,7 @@ def test_a_sweep_of_which_jobs_are_refused_does_not_lose_its_settings(tmp_path: 
     assert beside.read_text() == first and (tmp_path / "out" / "multirun.before.2.yaml").read_text() == second
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_refused_as_a_whole_is_not_the_latest(tmp_path: Path) -> None:
     prepared(tmp_path, ["a"])
     given = ["checker=python", "checker.file=check.py", "plan=true"]
@@ -134,6 +138,7 @@ def test_a_sweep_that_is_refused_as_a_whole_is_not_the_latest(tmp_path: Path) ->
     assert settings.read_text() == before
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("given", "there"), [((), "outputs"), (("hydra.sweep.dir=out",), ""), (("hydra.sweep.dir=out",), "out")]
 )
@@ -162,6 +167,7 @@ def test_what_lies_in_a_folder_that_is_refused_stays(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "multirun.yaml").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_keys_that_only_the_choices_have(tmp_path: Path) -> None:
     given = ("strategy=tactic_repeat,tactic_isolate", "strategy.timeout=5", "plan=true", "hydra.sweep.dir=out")
     done = sweep(tmp_path, "model=gone.onnx", *given)
@@ -172,6 +178,7 @@ def test_keys_that_only_the_choices_have(tmp_path: Path) -> None:
     assert "has no key" in refused(tmp_path, "model=gone.onnx", given[0], "strategy.biuld_timeout=5")
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_costs_its_job_only_and_a_table_is_shown_anyway(tmp_path: Path) -> None:
     choices = prepared(tmp_path, ["a", "b"])
     (tmp_path / "out" / "0" / "winnow.log").mkdir(parents=True)  # also root cannot open it
@@ -187,6 +194,7 @@ def test_a_folder_that_cannot_be_written_costs_its_job_only_and_a_table_is_shown
     assert "winnow: sweep.json and sweep.md: Is a directory" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_going_on_in_folders_named_by_their_overrides(tmp_path: Path) -> None:
     given = [prepared(tmp_path, ["a", "b"]), "checker=python", "checker.file=check.py", "plan=true"]
     named = "hydra.sweep.subdir=${hydra.job.override_dirname}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.fork_server import run_forked
@@ -68,6 +69,7 @@ def alike(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
     return together
 
 
+@pytest.mark.slow
 def test_precisions_and_types_of_inputs_are_questions_of_their_own(tmp_path: Path) -> None:
     model = overflowing(tmp_path)
     np.savez(tmp_path / "x.npz", x=np.array([1.3, 2.7, -1.9, 0.4], np.float32))
@@ -79,6 +81,7 @@ def test_precisions_and_types_of_inputs_are_questions_of_their_own(tmp_path: Pat
     assert sum(result["checks"]["reused"] for result in found.values()), "the aim changes no verdict"
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_a_question_of_its_own(tmp_path: Path) -> None:
     """The failure needs Split, and that what it reads is no output: which prefix fails depends on what is shown."""
     x, y, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [6]) for name in "xyz")

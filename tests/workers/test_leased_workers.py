@@ -199,6 +199,7 @@ def test_an_idle_worker_gives_its_gpu_to_another_job(house: Make) -> None:
     assert gone(first)
 
 
+@pytest.mark.slow
 def test_gpus_and_slots_are_not_held_while_waiting_for_each_other(house: Make) -> None:
     """Two jobs of which each needs a GPU and a CPU slot in turn, and there is one of each."""
     houses = [house(ONE, slots=1), house(ONE, slots=1)]

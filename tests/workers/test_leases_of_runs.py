@@ -46,6 +46,7 @@ def repeated(folder: Path, *more: str) -> list[str]:
     return [*given, f"workers.lease_folder={folder / 'locks'}", *more]
 
 
+@pytest.mark.slow
 def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
     """One is told of it by the configuration, the other by the environment, and a third is killed at work."""
     (tmp_path / "check.py").write_text(CHECK)
@@ -82,6 +83,7 @@ def waits(pid: int) -> bool:
     return any("wanted-gpu" in file.path for file in psutil.Process(pid).open_files())
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("strategy", "code", "words"),
     [

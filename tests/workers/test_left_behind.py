@@ -76,6 +76,7 @@ if os.fork() == 0:
 """
 
 
+@pytest.mark.slow
 def test_a_check_that_ends_while_its_daemon_starts(guardian: Guardian) -> None:
     """Each process of a chain starts the next and ends at once: the last look used to miss one in fifteen."""
     for _ in range(60):

@@ -89,6 +89,7 @@ def test_an_error_for_want_of_memory_is_no_answer_where_a_limit_keeps_it_away(tm
             assert ("it got no more memory" in message) is ((limit, memory) == ("8000000", "null")), message
 
 
+@pytest.mark.slow
 def test_files_in_memory_and_pages_that_are_shared_do_not_count_against_a_share(
     run: Runner, on_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -244,6 +244,7 @@ def test_many_threads(ask: Ask, pool: Pool) -> None:
         assert ("raised" in (reply.value or {})) == (name == "raises")
 
 
+@pytest.mark.slow
 def test_no_descriptors_and_no_zombies_are_left(ask: Ask, pool: Pool) -> None:
     ask("passes")
     before = psutil.Process().num_fds()
@@ -303,6 +304,7 @@ pool.call("user_check", arguments)
 """
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("function", ["hangs", "holds_the_lock"])
 def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path, checks: Path, function: str) -> None:
     marker = tmp_path / "pids"

@@ -30,6 +30,7 @@ print(end.death, end.seconds < timeout)
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_is_stopped_with_all_its_processes(tmp_path: Path) -> None:
     """Stopped for longer than its time-out, which is longer where the machine is too busy for a short one."""
     assert any(outlives_a_stop(tmp_path / str(timeout), timeout) for timeout in (1.0, 4.0, 16.0))

@@ -20,6 +20,7 @@ from runner.files import write_text
 from runner.jobs.reduce.first_look import between
 from runner.model.graph.graph_index import Graph
 from runner.report.diagnosis_sections import NON_FINITE, kind_of
+from runner.report.result_parts import FirstWrong, LargestOwn
 
 Row = Mapping[str, Any]
 MOST_SUSPECTS = 20
@@ -63,20 +64,14 @@ class Findings:
         return [one for one in first if one[1]] or [one for one in second if one[1]]
 
     @property
-    def first_bad(self) -> dict[str, Any] | None:
+    def first_bad(self) -> FirstWrong | None:
         """The first of these."""
         if not self.wrong_first:
             return None
         name, _ = self.wrong_first[0]
         row = self.rows[name] if self.rows.get(name, {}).get("bad") else self.own[name]
         own = self.own.get(name)
-        return {
-            "tensor": name,
-            "node": self._maker(name),
-            "kind": kind_of(row),
-            "error": row["error"],
-            "own": own_error(own) if own else None,
-        }
+        return FirstWrong(name, self._maker(name), kind_of(row), row["error"], own_error(own) if own else None)
 
     @property
     def reference_is_wrong(self) -> bool:
@@ -87,7 +82,7 @@ class Findings:
         return bool(theirs and not mine)
 
     @property
-    def largest_own(self) -> dict[str, Any] | None:
+    def largest_own(self) -> LargestOwn | None:
         """The tensor whose error is largest when its nodes are run on good values, if it is more than is allowed.
 
         ``nodes``: those that the runtime has made one of (none are told where they are too many to say anything);
@@ -100,8 +95,7 @@ class Findings:
         nodes = self._makers(name, self.own)
         wrong = [at for at in nodes if any(self.rows.get(one, {}).get("bad") for one in self.graph.nodes[at].outputs)]
         node = self.graph.nodes[wrong[0]].name if wrong else self._maker(name)
-        found = {"tensor": name, "node": node, "nodes": list(self._names(nodes))}
-        return {**found, "kind": kind_of(own), "own": own_error(own)}
+        return LargestOwn(name, node, self._names(nodes), kind_of(own), own_error(own))
 
     @property
     def culprits(self) -> tuple[str, ...]:

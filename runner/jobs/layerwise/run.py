@@ -25,6 +25,7 @@ from runner.judgment import Status, measured
 from runner.reference.expected_outputs import unlike_expected
 from runner.reference.load import Loaded, load
 from runner.report.diagnosis_sections import ending_in, size_of
+from runner.report.result_parts import Layers as LayersFound
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker, CompareChecker, FiniteChecker
@@ -143,7 +144,7 @@ class _Layerwise:
         found = self.look.findings
         if found.first_bad and found.reference_is_wrong and not self.look.is_sane:
             raise CannotJudge(
-                f"the reference is not finite from {found.first_bad['tensor']} on (made by {listed(found.culprits)}), "
+                f"the reference is not finite from {found.first_bad.tensor} on (made by {listed(found.culprits)}), "
                 "and the target is: it is the reference that is wrong"
             )
 
@@ -155,10 +156,10 @@ class _Layerwise:
         outside = "" if plain.outcome is Outcome.FAIL else f"{WHOLE} is not judged ({plain.reason}); inside, "
         if plain.outcome is Outcome.PASS:
             outside = f"{WHOLE} passes; inside, "
-        parts = [f"{outside}{first['tensor']} is the first wrong tensor, made of right ones by {makers}"]
+        parts = [f"{outside}{first.tensor} is the first wrong tensor, made of right ones by {makers}"]
         if own:
-            place = f"{ending_in(own)}{own['node']}"
-            parts.append(f"the largest error of its own is that of {place} ({size_of(own, 'own')})")
+            place = f"{ending_in(own)}{own.node}"
+            parts.append(f"the largest error of its own is that of {place} ({size_of(own.kind, own.own)})")
         if self.look.marking.word == BREAKS:
             parts.append("with tensors marked as outputs it fails")
         elif self.look.marking.hides:
@@ -196,19 +197,20 @@ class _Layerwise:
             return summary
         rows = findings.full_rows(self.loaded.graph, look.rows, look.own)
         findings.write(self.job.folder, rows)
-        layers = {
-            "tensors": len({*look.rows, *look.own}),
-            "runs": look.runs,
-            "first_bad": found.first_bad,
-            "largest_own": found.largest_own,
-            "marking": look.marking.word,
-            "hidden": look.hidden,
-            "unanswered": look.unanswered,
-            "not_asked": look.not_asked,
-            "own_unknown": look.own_unknown,
-            "suspects": list(found.suspects),
-            "outputs": [row for row in rows if row.get("output")],
-            "worst": sorted((row for row in rows if row.get("bad")), key=lambda row: -row["of_limit"])[:MOST_WORST],
-            "files": list(findings.FILES),
-        }
-        return replace(summary, layers=layers, culprits=found.culprits)
+        worst = sorted((row for row in rows if row.get("bad")), key=lambda row: -row["of_limit"])
+        told = LayersFound(
+            tensors=len({*look.rows, *look.own}),
+            runs=look.runs,
+            first_bad=found.first_bad,
+            largest_own=found.largest_own,
+            marking=look.marking.word,
+            hidden=tuple(look.hidden),
+            unanswered=tuple(look.unanswered),
+            not_asked=tuple(look.not_asked),
+            own_unknown=look.own_unknown,
+            suspects=found.suspects,
+            outputs=tuple(row for row in rows if row.get("output")),
+            worst=tuple(worst[:MOST_WORST]),
+            files=findings.FILES,
+        )
+        return replace(summary, layers=told, culprits=found.culprits)

@@ -26,6 +26,7 @@ from runner.jobs.precision.setup import Casting
 from runner.judgment import Status, measured
 from runner.model.graph.cut import CutError
 from runner.model.graph.scopes import graphs_below, initializers
+from runner.report import result_parts
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.text import counted, listed
@@ -190,19 +191,17 @@ class Loads:
             return f"{said}; it loads with InferenceSession(..., disabled_optimizers={list(self.disabled)})"
         return said
 
-    def with_loads(self, precision: Mapping[str, Any], casting: Casting) -> dict[str, Any]:
-        """Return what ``precision`` in result.json holds, with this in it."""
+    def with_loads(self, precision: result_parts.Precision, casting: Casting) -> result_parts.Precision:
+        """Return what was found, with this in it."""
         added = {casting.layers[index].path for index in self.added}
-        selected = [
-            {**one, "reason": _REASON} if one["node"] in added else one for one in precision.get("selected", ())
-        ]
-        loads = {
-            "levels": {level: why[:_LONGEST] or "ok" for level, why in self.levels.items()},
-            "original": {level: why[:_LONGEST] or "ok" for level, why in self.own.items()},
-            "raised": [casting.layers[index].path for index in self.added],
-            "disabled_optimizers": list(self.disabled),
-        }
-        return {**precision, "selected": selected, "loads": loads}
+        selected = (replace(one, reason=_REASON) if one.node in added else one for one in precision.selected)
+        loads = result_parts.Loads(
+            levels={level: why[:_LONGEST] or "ok" for level, why in self.levels.items()},
+            original={level: why[:_LONGEST] or "ok" for level, why in self.own.items()},
+            raised=tuple(casting.layers[index].path for index in self.added),
+            disabled_optimizers=self.disabled,
+        )
+        return replace(precision, selected=tuple(selected), loads=loads)
 
     @property
     def blamed(self) -> list[str]:

@@ -29,6 +29,7 @@ from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import paths
+from runner.report.result_parts import Precision as PrecisionFound
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.root import Settings
@@ -162,13 +163,13 @@ def _high(job: Job, material: Material) -> Path:
 
 
 def with_infinities(
-    job: Job, material: Material, raised: frozenset[int], told: Mapping[str, Any]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
+    job: Job, material: Material, raised: frozenset[int], told: PrecisionFound
+) -> tuple[PrecisionFound, tuple[str, ...]]:
     """Return ``told`` (``precision`` in result.json) with what happens inside the model handed over, and warnings.
 
     ``raised``: all layers that are high in it. ``overflows``: null where they could not be looked for.
     """
-    casting, low = material.casting, str(told["low"])
+    casting, low = material.casting, told.low
     warnings = list(job.checker.warnings) if isinstance(job.checker, OverflowCheck) else []
     found: list[Mapping[str, Any]] | None = None if warnings else []
     path = job.folder / f"{MIXED}.onnx"
@@ -179,7 +180,9 @@ def with_infinities(
     zeroed = _zeroed(casting, raised, {one["constant"] for one in epsilons})
     near = _near(casting, material.known, raised)
     warnings += [*_overflowing(found or (), low), *_vanishing(epsilons, zeroed, low), *near]
-    return {**told, "overflows": found, "flushed_epsilons": epsilons, "zeroed": zeroed}, tuple(warnings)
+    overflown = None if found is None else tuple(found)
+    told = replace(told, overflows=overflown, flushed_epsilons=tuple(epsilons), zeroed=tuple(zeroed))
+    return told, tuple(warnings)
 
 
 def _overflowing(found: Sequence[Mapping[str, Any]], low: str) -> Iterator[str]:

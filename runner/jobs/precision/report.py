@@ -37,6 +37,8 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded
 from runner.reference.models import recorder, recording_backend
 from runner.report.plot import plot_curve, plot_layers
+from runner.report.result_parts import Precision as PrecisionFound
+from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings
@@ -145,63 +147,46 @@ def _short(name: str) -> str:
 # The section ``precision`` of result.json: which layers are high and why, what is low, and what that costs.
 
 
-def precision_section(material: Material, raised: frozenset[int]) -> dict[str, Any]:
-    """Return what ``precision`` in result.json holds. ``raised``: all layers that are high, kept so or found."""
+def precision_section(material: Material, raised: frozenset[int]) -> PrecisionFound:
+    """Return what is raised, and what stays low. ``raised``: all layers that are high, kept so or found."""
     strategy, casting, kept = material.strategy, material.casting, material.kept
     layers, every = casting.layers, nodes_of(casting)
     names = [one.path for one in every if one.is_high(raised)]
-    return {
-        "high": strategy.high.value,
-        "low": strategy.low.value,
-        "selected": [
-            {
-                "node": layers[index].path,
-                "op": layers[index].op_type,
-                "nested": layers[index].nested,
-                "reason": kept.high.get(index) or reason(material, index),
-            }
-            for index in sorted(raised)
-        ],
-        "groups": _groups(casting, material.known, raised),
-        "low_share": low_share(casting, material.loaded, raised),
-        "stays_high": [
-            {"node": one.path, "op": one.op, "why": one.why} for one in every if one.index is None and one.high
-        ],
-        "nodes_to_exclude": names,
-        "inlined": {
+    short = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}[strategy.high.value]
+    return PrecisionFound(
+        high=strategy.high.value,
+        low=strategy.low.value,
+        selected=tuple(
+            RaisedNode(one.path, one.op_type, one.nested, kept.high.get(index) or reason(material, index))
+            for index, one in ((index, layers[index]) for index in sorted(raised))
+        ),
+        groups=tuple(_groups(casting, material.known, raised)),
+        low_share=low_share(casting, material.loaded, raised),
+        stays_high=tuple(StaysHigh(one.path, one.op, one.why) for one in every if one.index is None and one.high),
+        nodes_to_exclude=tuple(names),
+        inlined={
             layers[index].path: casting.inlined[name]
             for index in sorted(raised)
             for name in layers[index].writes[:1]
             if name in casting.inlined
         },
-        "layer_precisions": {
-            name: {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}[strategy.high.value] for name in names
-        },
-        "clamped": dict(casting.clamped),
-        "flushed": dict(casting.flushed),
-    }
+        layer_precisions=dict.fromkeys(names, short),
+        clamped=dict(casting.clamped),
+        flushed=dict(casting.flushed),
+    )
 
 
-def _groups(casting: Casting, known: Measurements, raised: frozenset[int]) -> list[dict[str, Any]]:
-    """Return the blocks of several nodes of which something is raised.
+def _groups(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iterator[RaisedBlock]:
+    """Yield the blocks of several nodes of which something is raised.
 
     ``worst``: the raised node that introduces most error.
     """
-    found = []
     for scope, members in blocks(casting.mixer.model, casting.mixer.types, casting.layers).items():
         high = [index for index in members if index in raised]
         if high and len(members) > 1:
             worst = max(high, key=lambda index: known.errors.get(index, 0.0))
-            found.append(
-                {
-                    "scope": scope,
-                    "nodes": [casting.layers[index].path for index in members],
-                    "raised": [casting.layers[index].path for index in high],
-                    "whole": len(high) == len(members),
-                    "worst": casting.layers[worst].path,
-                }
-            )
-    return found
+            every, some = (tuple(casting.layers[index].path for index in of) for of in (members, high))
+            yield RaisedBlock(scope, every, some, len(high) == len(members), casting.layers[worst].path)
 
 
 # The error of each layer's output against the reference: with everything low, and in the model handed over.
@@ -338,7 +323,7 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
         return summary
     strategy, subject = material.strategy, material.subject
     raised = subject.raised(ending.trial)
-    told = {**precision_section(material, raised), **rounds.confidence.to_json(subject)}
+    told = rounds.confidence.told(subject, precision_section(material, raised))
     told, warnings = overflow_report.with_infinities(job, material, raised, told)
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
     loads = rounds.mixing.loads if rounds.mixing else None
@@ -349,17 +334,19 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
     if strategy.layer_errors and ending.status is not Status.interrupted:
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
-    told |= _written(job, rows, points, strategy)
+    told = _written(job, rows, points, strategy, told)
     culprits = subject.names(ending.trial)
     return replace(summary, nodes_after=len(raised), culprits=culprits, model=f"{MIXED}.onnx", precision=told)
 
 
-def _written(job: Job, rows: list[Row], points: Curve, strategy: PrecisionSettings) -> dict[str, Any]:
-    """Write the error of each layer, and draw the curve; return the curve, and the names of the files."""
+def _written(
+    job: Job, rows: list[Row], points: Curve, strategy: PrecisionSettings, told: PrecisionFound
+) -> PrecisionFound:
+    """Write the error of each layer, and draw the curve; return what is told with the curve and the files' names."""
     drawn = len(points) > 1 and plot_curve(points, job.folder / CURVE, strategy.high.value)
-    found: dict[str, Any] = {"layers": None, "plot": None, "curve": points, "curve_plot": CURVE if drawn else None}
+    told = replace(told, curve=tuple(map(tuple, points)), curve_plot=CURVE if drawn else None)
     if not rows:
-        return found
+        return told
     write_text(job.folder / LAYERS, json.dumps(rows, indent=1) + "\n")
     plotted = plot_layers(rows, job.folder / PLOT, strategy.low.value)
-    return {**found, "layers": LAYERS, "plot": PLOT if plotted else None}
+    return replace(told, layers=LAYERS, plot=PLOT if plotted else None)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from runner.candidate import Sample
 from runner.engine.check_trials import Judge
@@ -23,6 +22,8 @@ from runner.jobs.precision.prepare_search import Precision
 from runner.jobs.precision.validation_samples import GIVEN, Division, Samples, Values
 from runner.journal.journal import Entry
 from runner.judgment import Status
+from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples
+from runner.report.result_parts import Precision as PrecisionFound
 from runner.text import counted
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
@@ -47,32 +48,32 @@ class Confidence:
     samples: Division
     passed: bool | None = None
     rounds: int = 0
-    error: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    error: dict[str, ErrorLeft] = field(default_factory=dict)
     alone: tuple[int, ...] = ()
     kept: bool = False
     warnings: list[str] = field(default_factory=list)
 
-    def to_json(self, subject: Precision) -> dict[str, Any]:
-        """Return what result.json says."""
+    def told(self, subject: Precision, found: PrecisionFound) -> PrecisionFound:
+        """Return what was found, with this."""
         searched, held = (len(one) if self.rounds else 0 for one in (self.samples.searched, self.samples.held))
-        samples = {"searched": searched, "held_out": held, "passed_held_out": self.passed}
         kind, reason = self.samples.kind if held else None, self.samples.reason
-        return {
-            "samples": {**samples, "held_out_are": kind, "why_not_held_out": reason, "rounds": self.rounds},
-            "error": self.error,
-            "fails_alone": {"nodes": list(subject.names(Trial.of(self.alone))), "raised": self.kept},
-        }
+        return replace(
+            found,
+            samples=PrecisionSamples(searched, held, self.passed, kind, reason, self.rounds),
+            error=dict(self.error),
+            fails_alone=FailsAlone(subject.names(Trial.of(self.alone)), self.kept),
+        )
 
     @property
     def said(self) -> str:
         """What a message says of it, empty if there is nothing to say."""
         parts, kind, held = [], self.samples.kind, len(self.samples.held)
         for name, error in self.error.items():
-            if error["after"] is not None:
-                before = "not finite" if error["before"] is None else f"{error['before']:.3g}"
+            if error.after is not None:
+                before = "not finite" if error.before is None else f"{error.before:.3g}"
                 on = f"{held} held out" if name == "held_out" else f"{len(self.samples.searched)} searched"
                 aside = f"{kind}; " if name == "held_out" and kind != GIVEN else ""
-                parts.append(f"{error['after']:.2g} of the tolerance on {on} ({aside}all low: {before})")
+                parts.append(f"{error.after:.2g} of the tolerance on {on} ({aside}all low: {before})")
         if self.passed and not parts:
             parts.append(f"it passes on {held} held out ({kind}) as well")
         if self.passed is None and self.samples.reason:
@@ -278,9 +279,9 @@ class Rounds:
         before, after = (mixing.question.margin.share(one) if one else None for one in found)
         error = self.confidence.error
         if found[0] is None:  # of samples that were searched in turn the worst counts
-            parts = [error[part]["before"] for part in ("searched", "held_out") if part in error]
+            parts = [error[part].before for part in ("searched", "held_out") if part in error]
             before = max(part for part in parts if part is not None) if parts and None not in parts else None
-        error[samples] = {"before": before, "after": after}
+        error[samples] = ErrorLeft(before, after)
 
 
 def _subject(judge: Judge) -> Precision:

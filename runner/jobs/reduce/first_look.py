@@ -246,7 +246,7 @@ class FirstLook:
                 pass
             # which of several matters at the outputs is not known: it may be rounding
             elif len(told) == 1 and subject.recorded.error >= _least(session, in_tolerances=runs):
-                self._found(told[0], "reference.model makes something else, of the same values, than")
+                self._found(told[0], "on the same values reference.model gives another result than")
             elif runs:
                 self._by_values(session, subject)
             elif failure.kind == "shape" and inner(checker).name == "builds":

@@ -22,6 +22,7 @@ from typing import Any
 from runner.backends.trt.tactics_log import KEY, parse_file, plain_hash
 from runner.errors import UsageError
 from runner.files import write_text
+from runner.report.result_parts import TacticSuspect
 
 FORMAT, VERSION = "winnow.tactics", 1
 SUFFIX = "tactics.json"
@@ -50,10 +51,10 @@ class Choice:
         """The tactic for a person."""
         return f"{self.kernel} ({self.tactic})" if self.kernel else self.tactic
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as result.json has it."""
-        named = {"layer": self.layer, "key": self.key or None, "tactic": self.tactic, "kernel": self.kernel or None}
-        return {**named, "nodes": list(self.nodes)}
+    def told(self, good: Mapping[str, int], bad: int | None = None, of: int | None = None) -> TacticSuspect:
+        """Return it as result.json has it. ``good``: what good builds chose there; ``bad``: builds ``of`` so many."""
+        named = self.layer, self.key or None, self.tactic, self.kernel or None, self.nodes
+        return TacticSuspect(*named, bad_builds=bad, of=of, good=dict(good))
 
 
 @dataclass(frozen=True)
@@ -247,9 +248,9 @@ class Suspect:
     of: int
     good: Mapping[str, int] = field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
+    def told(self) -> TacticSuspect:
         """Return it as result.json has it."""
-        return {**self.choice.to_json(), "bad_builds": self.bad, "of": self.of, "good": dict(self.good)}
+        return self.choice.told(self.good, self.bad, self.of)
 
 
 def suspects(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:

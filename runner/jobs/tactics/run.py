@@ -33,6 +33,7 @@ from runner.jobs.tactics.subject import ENGINE, Building, Engine, Tactics, neare
 from runner.judgment import Status
 from runner.reference.load import Loaded, own_file_only
 from runner.report.bundle import write_bundle
+from runner.report.result_parts import Statistics, TacticSuspect
 from runner.report.summary import Seconds, Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.installed_choices import SCHEMAS, SEARCHES
@@ -60,8 +61,8 @@ def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary
         exit_code=status.exit_code,
         strategy=settings.strategy.name,
         message=f"{builds}: {described(found)}",
-        suspects=tuple(suspect.to_json() for suspect in found),
-        statistics={"good_builds": len(good), "bad_builds": len(bad)},
+        suspects=tuple(suspect.told() for suspect in found),
+        statistics=Statistics(good_builds=len(good), bad_builds=len(bad)),
         seconds=Seconds(time.monotonic() - started),
     )
     write_bundle(settings, folder, summary, Path.cwd(), command, None)
@@ -265,7 +266,7 @@ class Bench:
         statistics: bool = False,
     ) -> Summary:
         summary = self.building.summary(judge, ending, self.loaded, reliability)
-        summary = replace(summary, nodes_before=0, suspects=tuple(one.to_json() for one in found))
+        summary = replace(summary, nodes_before=0, suspects=tuple(one.told() for one in found))
         if statistics:
             summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
         if subject and ending.trial:
@@ -306,10 +307,10 @@ def question_about(many: int) -> Question:
     )
 
 
-def _isolated(subject: Tactics, number: int) -> dict[str, Any]:
+def _isolated(subject: Tactics, number: int) -> TacticSuspect:
     one = subject.elements[number]
     named = replace(one.bad, layer=one.layer, nodes=one.bad.nodes or one.good.nodes)
-    return {**named.to_json(), "good": {one.good.shown: 1}}
+    return named.told({one.good.shown: 1})
 
 
 def pair_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Recording, Recording]:

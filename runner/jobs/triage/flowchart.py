@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.jobs.triage.transcript import SEEN, Known, mappings, names, section
+from runner.jobs.triage.transcript import SEEN, Known
 from runner.judgment import Status
+from runner.report.diagnosis_sections import inputs_of
+from runner.report.result_parts import Decision
 from runner.text import counted, listed, one_line
 
 # A triage in a sentence or two: what fails, how often, why, since when, and what helps.
@@ -88,7 +90,7 @@ def _told_budget(known: Known) -> str:
 
 def told_passes(known: Known) -> str:
     """Return what is known of passes; of a single one that is needed, not that the model passes without it."""
-    needed = names(known.passes, "needed")
+    needed = known.passes.needed if known.passes else ()
     if not needed:
         return ""
     where = "" if known.healed or known.has_answer("passes_on_whole") else f" ({known.place})"
@@ -102,21 +104,16 @@ def told_passes(known: Known) -> str:
 
 def _told_precision(known: Known) -> str:
     step = known.of("precision")
-    if step and step.status == Status.nothing_to_find and isinstance(made := step.result.get("model"), str):
+    if step and step.status == Status.nothing_to_find and (made := step.known.model):
         return f"its original passes in {known.situation.low} where it is converted anew ({step.folder}/{made})"
     if not known.has_answer("precision"):
         return ""
-    return f"float32 is needed in {listed(names(known.result('precision'), 'culprits'))}"
+    return f"float32 is needed in {listed(known.result('precision').culprits)}"
 
 
 def _told_workaround(known: Known) -> str:
-    passing = next((one for one in mappings(known.result("workaround"), "workarounds") if one.get("passes")), None)
-    if not passing:
-        return ""
-    samples = section(passing, "samples")
-    shown = f"{samples.get('passed')} of {samples.get('of')} {samples.get('kind')} inputs pass"
-    shown += f" {one_line(where)}" if (where := passing.get("where")) else ""
-    return f"workaround: {one_line(passing.get('what'), _LONGEST)} ({shown})"
+    passing = next((one for one in known.result("workaround").workarounds if one.passes), None)
+    return f"workaround: {one_line(passing.what, _LONGEST)} ({inputs_of(passing, 'inputs pass')})" if passing else ""
 
 
 RECORDED = "what is right was recorded for the whole model, and this question does not see it"
@@ -255,7 +252,7 @@ def _precision(known: Known) -> tuple[bool, str]:
 
 def _not_the_runtimes(known: Known) -> str:
     """Return why neither an optimization nor a release is asked about; "" where the runtime may be at fault."""
-    if known.result("reduce").get("status") == Status.reference_wrong:
+    if known.result("reduce").status == Status.reference_wrong:
         return "the reference is wrong, not the target"
     if known.unseen:
         return RECORDED
@@ -284,7 +281,7 @@ def _healed(known: Known) -> tuple[bool, str]:
 def _passes_on_whole(known: Known) -> tuple[bool, str]:
     if known.has_result("healed") and not known.healed:
         return True, "what heals the reduced model does not heal the whole: the same question about the whole"
-    if known.on_reduced and known.result("passes").get("status") == Status.nothing_to_find:
+    if known.on_reduced and known.result("passes").status == Status.nothing_to_find:
         if known.judgements("passes")[0]:
             return False, "the reduced model fails with all of them off: it is what its nodes do, also in the whole"
         return True, "the reduced model passes as a file of its own; the whole may need one of them"
@@ -301,7 +298,7 @@ def _versions(known: Known) -> tuple[bool, str]:
         return False, why
     if not here.releases:
         return False, (
-            "no other release is in the cache, and none is installed unasked: strategy.versions='>=1.18' says which"
+            "no other release was tried: none is in the cache; strategy.versions='>=1.18' installs and tries some"
         )
     return True, f"in which releases is it? ({here.releases}) Asked on {known.place_of_releases}"
 
@@ -309,7 +306,7 @@ def _versions(known: Known) -> tuple[bool, str]:
 def _workaround(known: Known) -> tuple[bool, str]:
     if not known.anything_failed:
         return False, ""
-    if known.result("reduce").get("status") == Status.reference_wrong:
+    if known.result("reduce").status == Status.reference_wrong:
         return False, "the reference is wrong, not the target"
     if not known.remedies:
         return False, "nothing was found that a workaround could begin with"
@@ -346,7 +343,7 @@ BOXES: tuple[Box, ...] = (
 NAMES = tuple(box.name for box in BOXES)
 
 
-def decisions(known: Known) -> list[dict[str, str]]:
+def decisions(known: Known) -> list[Decision]:
     """Return each question that was put or left out with a reason, and what decided it."""
     told = []
     for box in BOXES:
@@ -354,7 +351,7 @@ def decisions(known: Known) -> list[dict[str, str]]:
         if step is None or not step.why:
             continue
         said = box.answer(known) if step.folder else "not asked"
-        told.append({"question": box.question, "why": step.why, "answer": said, "step": step.folder})
+        told.append(Decision(box.question, step.why, said, step.folder))
     return told
 
 

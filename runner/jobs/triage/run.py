@@ -31,13 +31,22 @@ from runner.jobs.processes import processes
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
 from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
-from runner.jobs.triage.summary import checks_of, combined, untrue_of
+from runner.jobs.triage.summary import combined, untrue_of
 from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import ENDED_WELL, Status
 from runner.reference.input_digests import digests, unchanged
 from runner.report.bundle import write_bundle
 from runner.report.page.data import RunMaterial
-from runner.report.summary import MistakeError, Summary, read_result, result_json, sum_of, write_result
+from runner.report.summary import (
+    Checks,
+    MistakeError,
+    Summary,
+    read_result,
+    result_json,
+    sum_of,
+    summary_of,
+    write_result,
+)
 from runner.run_folder import STEPS, Marker
 from runner.schema.diagnosis import TriageSettings, VersionsSettings
 from runner.schema.root import BudgetSettings, Settings
@@ -73,7 +82,7 @@ class StepFolder:
         """Where it lies."""
         return self.triage / self.name
 
-    def ended(self, settings: Settings) -> Mapping[str, Any] | None:
+    def ended(self, settings: Settings) -> Summary | None:
         """Return the result of a step that was asked the same and ended well; None: it has to be run."""
         before, asked = json_of(self.folder / _ASKED), self._asked(settings)
         if not isinstance(before, dict) or {**before, "files": asked["files"]} != asked:
@@ -81,9 +90,9 @@ class StepFolder:
         if not isinstance(before.get("files"), dict) or not unchanged(before["files"], asked["files"]):
             return None
         result = read_result(self.folder)
-        return result if result and result.get("exit_code") in ENDED_WELL else None
+        return result if result and result.exit_code in ENDED_WELL else None
 
-    def run(self, settings: Settings) -> Mapping[str, Any]:
+    def run(self, settings: Settings) -> Summary:
         """Run a step, on what it was cut off in, and return its result, also where it could not be done."""
         self._claim(settings)
         try:
@@ -100,7 +109,7 @@ class StepFolder:
             summary = self._broken(settings, error)
         left = frozenset(run_folder.present(self.folder)) - {run_folder.NAME}
         run_folder.write(self.folder, Marker(running=False, wrote=left))
-        return result_json(summary)
+        return summary_of(result_json(summary))  # as a triage that goes on reads it
 
     def _answered(self, settings: Settings) -> Summary:
         """Run a step; anew, where the verdicts that it would go on from hold no more."""
@@ -217,9 +226,13 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     except WinnowError:
         raise
     except MistakeError as error:  # in a step
-        raise MistakeError(sum_of([checks_of(ended), error.checks])) from error.__cause__
+        raise MistakeError(sum_of([*_paid(ended), error.checks])) from error.__cause__
     except Exception as error:
-        raise MistakeError(checks_of(ended)) from error
+        raise MistakeError(sum_of(_paid(ended))) from error
+
+
+def _paid(ended: Sequence[Ended]) -> list[Checks]:
+    return [one.known.checks for one in ended]
 
 
 def _taken(
@@ -293,5 +306,5 @@ class _Triage:
         if result is None:
             result = place.run(settings)
         else:
-            log.info("it has ended before: %s", result.get("status"))
+            log.info("it has ended before: %s", result.status)
         return Ended(step.name, settings.strategy.name, place.name, step.why, result)

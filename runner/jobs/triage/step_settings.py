@@ -15,7 +15,7 @@ from packaging.version import InvalidVersion, Version
 from runner.errors import NotApplicable, UsageError
 from runner.files import inside
 from runner.jobs.triage.situation import package_of
-from runner.jobs.triage.transcript import Known, section
+from runner.jobs.triage.transcript import Known
 from runner.jobs.variants.release_cache import ReleaseCache
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
@@ -120,7 +120,7 @@ class StepSettings:
         step = known.of(known.answer)
         assert step is not None
         place = self.folder / step.folder
-        model = place / str(step.result.get("model") or "reduced.onnx")
+        model = place / (step.known.model or "reduced.onnx")
         if not inside(model, place) or not model.is_file():
             raise NotApplicable(f"{model} is not there")
         data = sorted({str(one.parent) for one in place.glob("test_data_set_[0-9]*/input_*.pb")})
@@ -214,7 +214,7 @@ class StepSettings:
     def _healed(self, known: Known) -> Settings:
         target = self.whole(known, RepeatSettings()).target
         held = {item.name for item in fields(target)}
-        off = {name: value for name, value in section(known.passes, "settings").items() if name in held}
+        off = {name: value for name, value in (known.passes.settings if known.passes else {}).items() if name in held}
         target = replace(target, **off)
         return self._checked(known, FIRST, target=target)
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import resource
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from runner.files import inside
 from runner.jobs.triage.flowchart import branch, decisions, verdict
-from runner.jobs.triage.transcript import CHECKED, Ended, Known, mappings, names, number, section
+from runner.jobs.triage.transcript import CHECKED, Ended, Known
 from runner.judgment import Status
 from runner.reference.load import RANDOM_INPUTS
-from runner.report.summary import Checks, Seconds, Summary
+from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep
+from runner.report.summary import Seconds, Summary, sum_of
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-
-_PAID = ("search", "trust", "reused", "refine", "cause", "preflight", "control", "recheck", "samples", "repeats")
 
 
 def combined(
@@ -28,89 +27,73 @@ def combined(
 
     ``command``: what the user typed; ``code``: the exit code with which it was stopped between two steps, or None.
     """
-    asked = [one for one in known.ended if one.result]
-    last = asked[-1] if asked else None
-    if last and known.stopped:
-        code = int(number(last.result, "exit_code"))
+    asked = [one.result for one in known.ended if one.result]
+    if asked and known.stopped:
+        code = asked[-1].exit_code
     status = _status(known, code)
     said = verdict(known)
     if status is Status.interrupted:
         words = shlex.join([*(word for word in command if not word.startswith("resume=")), f"resume={folder}"])
         said = f"interrupted; {said}; go on with: {words}"
-    answer = known.result(known.answer) if known.answer else {}
+    answer = known.result(known.answer)
     place = step.folder if (step := known.of(known.answer)) else ""
-    first = known.result("stands")
-    tell = known.result("reduce") or first
+    first, reduced = known.result("stands"), known.result("reduce")
     return Summary(
         status=status,
         exit_code=status.exit_code if code is None else code,
         strategy=settings.strategy.name,
         message=said,
-        nodes_before=int(number(section(tell, "nodes"), "before")),
-        nodes_after=int(number(section(answer, "nodes"), "after")) or None,
+        nodes_before=(reduced if known.has_result("reduce") else first).nodes_before,
+        nodes_after=answer.nodes_after or None,
         culprits=known.culprits,
-        nested=names(answer, "nested"),
-        minimality=_text(answer, "minimality"),
-        checks=checks_of(asked),
-        outcomes=_sum(section(one.result, "outcomes") for one in asked),
-        unresolved=_sum(section(one.result, "unresolved") for one in asked),
-        signature=_texts(answer, "signature") or _texts(first, "signature") or None,
-        model=_path(folder, place, answer, "model"),
-        min_good=_path(folder, place, answer, "min_good"),
-        seconds=Seconds(
-            seconds,
-            *(sum(number(section(one.result, "seconds"), of) for one in asked) for of in ("checking", "recording")),
-        ),
+        nested=answer.nested,
+        minimality=answer.minimality,
+        checks=sum_of(one.checks for one in asked),
+        outcomes=_sum(one.outcomes for one in asked),
+        unresolved=_sum(one.unresolved for one in asked),
+        signature=answer.signature or first.signature,
+        model=_path(folder, place, answer.model),
+        min_good=_path(folder, place, answer.min_good),
+        seconds=Seconds(seconds, *(sum(getattr(one.seconds, of) for one in asked) for of in ("checking", "recording"))),
         peak_rss_mb={
             "job": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
-            "workers": max((number(section(one.result, "peak_rss_mb"), "workers") for one in asked), default=0.0),
+            "workers": max((one.peak_rss_mb.get("workers", 0.0) for one in asked), default=0.0),
         },
         warnings=tuple(
-            dict.fromkeys(
-                warning
-                for one in asked
-                for warning in names(one.result, "warnings")
-                if warning not in untrue_of(settings)
-            )
+            dict.fromkeys(one for result in asked for one in result.warnings if one not in untrue_of(settings))
         ),
-        checker=_text(first, "checker") or "",
-        check=_text(first, "check") or "",
+        checker=first.checker,
+        check=first.check,
         input_model=settings.model,
-        context=_texts(first, "context"),
-        versions=_texts(first, "versions"),
-        passes=known.passes or None,
-        releases=known.releases or None,
-        layers=_placed(known, "layerwise", section(known.result("layerwise"), "layers")) or None,
-        precision=section(known.result("precision"), "precision") or None,
-        cause=section(known.result("reduce"), "cause") or None,
-        whose=_text(known.result("reduce"), "whose"),
-        seen=_text(answer, "seen") or "",
-        said=_text(answer, "said") or "",
+        context=first.context,
+        versions=first.versions,
+        passes=known.passes,
+        releases=known.releases,
+        layers=_layers(known),
+        precision=known.result("precision").precision,
+        cause=reduced.cause,
+        whose=reduced.whose,
+        seen=answer.seen,
+        said=answer.said,
         workarounds=tuple(
-            _placed(known, "workaround", one) for one in mappings(known.result("workaround"), "workarounds")
+            replace(one, files=_placed(known, "workaround", one.files))
+            for one in known.result("workaround").workarounds
         ),
-        triage={
-            "branch": branch(known),
-            "reproduced": _reproduced(known),
-            "smallest": known.smallest,
-            "shown_on": {"passes": known.off_holds_on if known.off else "", "releases": known.place_of_releases},
-            "decisions": decisions(known),
-            "steps": [
-                {
-                    "name": one.name,
-                    "strategy": one.strategy,
-                    "folder": one.folder,
-                    "why": one.why,
-                    "status": one.status,
-                    "answer": known.count(one.name) if one.name in CHECKED else known.said(one.name),
-                    "checks": one.checks,
-                    "seconds": round(one.seconds, 3),
-                }
-                for one in known.ended
-                if one.folder or one.why
-            ],
-        },
+        triage=Triage(
+            branch=branch(known),
+            reproduced=_reproduced(known),
+            smallest=known.smallest,
+            shown_on=ShownOn(known.off_holds_on if known.off else "", known.place_of_releases),
+            decisions=tuple(decisions(known)),
+            steps=tuple(_told(known, one) for one in known.ended if one.folder or one.why),
+        ),
     )
+
+
+def _told(known: Known, one: Ended) -> TriageStep:
+    said = known.count(one.name) if one.name in CHECKED else known.said(one.name)
+    paid, seconds = one.known.checks.made, round(one.known.seconds.total, 3)
+    return TriageStep(one.name, one.strategy, one.folder, one.why, one.status, said, paid, seconds)
 
 
 def untrue_of(settings: Settings) -> tuple[str, ...]:
@@ -128,7 +111,7 @@ def _status(known: Known, code: int | None) -> Status:
         return Status.planned
     if not known.anything_failed:
         return Status.nothing_to_find
-    told = known.result("reduce").get("status")
+    told = known.result("reduce").status
     if told == Status.reference_wrong:
         return Status.reference_wrong
     if any(known.has_answer(name) for name in ("tactics", "passes", "versions", "precision", "workaround")):
@@ -138,52 +121,39 @@ def _status(known: Known, code: int | None) -> Status:
     return Status.could_not_judge
 
 
-def _reproduced(known: Known) -> dict[str, Any]:
+def _reproduced(known: Known) -> Reproduced:
     failed, of = known.judgements("stands")
     again, more = known.judgements("repeat")
     others, tried = known.judgements("inputs")
-    return {
-        "failed": failed + again,
-        "of": of + more,
-        "failure": known.failure if known.anything_failed else None,
-        "inputs": known.situation.inputs,
-        "reference_too": known.reference_too,
-        "plain_is_finite": known.plain_is_finite,
-        "other_inputs": {"failed": others, "of": tried} if tried else None,
-    }
+    return Reproduced(
+        failed=failed + again,
+        of=of + more,
+        failure=known.failure if known.anything_failed else None,
+        inputs=known.situation.inputs,
+        reference_too=known.reference_too,
+        plain_is_finite=known.plain_is_finite,
+        other_inputs=Count(others, tried) if tried else None,
+    )
 
 
-def checks_of(asked: Sequence[Ended]) -> Checks:
-    """Return how many checks steps were paid for, by purpose."""
-    return Checks(**{name: sum(int(number(section(one.result, "checks"), name)) for one in asked) for name in _PAID})
-
-
-def _sum(counts: Any) -> dict[str, int]:
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for one in counts:
-        total.update({name: int(number(one, name)) for name in one})
+        total.update(one)
     return dict(total)
 
 
-def _text(result: Mapping[str, Any], name: str) -> str | None:
-    found = result.get(name)
-    return found if isinstance(found, str) else None
-
-
-def _texts(result: Mapping[str, Any], name: str) -> dict[str, str]:
-    return {key: str(value) for key, value in section(result, name).items()}
-
-
-def _path(folder: Path, place: str, result: Mapping[str, Any], name: str) -> str | None:
+def _path(folder: Path, place: str, found: str | None) -> str | None:
     """Return a path of a step's result from the triage's folder; None for one that leads elsewhere."""
-    found = _text(result, name)
     return f"{place}/{found}" if found and inside(folder / place / found, folder / place) else None
 
 
-def _placed(known: Known, name: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a step tells, its files from the triage's folder."""
+def _layers(known: Known) -> Layers | None:
+    layers = known.result("layerwise").layers
+    return replace(layers, files=_placed(known, "layerwise", layers.files)) if layers else None
+
+
+def _placed(known: Known, name: str, files: Iterable[str]) -> tuple[str, ...]:
+    """Return a step's files from the triage's folder."""
     step = known.of(name)
-    if not told or step is None:
-        return {}
-    files = [f"{step.folder}/{one}" for one in names(told, "files")]
-    return {**told, **({"files": files} if "files" in told else {})}
+    return tuple(f"{step.folder if step else ''}/{one}" for one in files)

@@ -5,21 +5,17 @@ What a triage knows: how the file fails, and what the steps say of why, since wh
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Self
 
 from runner.jobs.triage.situation import Situation
 from runner.judgment import ANSWERED, Status
 from runner.report.cause_section import NOT_THE_TARGET, own_values
 from runner.report.diagnosis_sections import NON_FINITE, NOT_FINITE
+from runner.report.result_parts import KnownFailure, NeededPasses, Releases
+from runner.report.summary import Summary
 from runner.text import counted, listed
 from runner.verdict import Signature
-
-# A step that ended, and its result, read from a file that may come from anywhere.
-#
-# Whatever in it is not of its type counts as not there.
 
 
 @dataclass(frozen=True)
@@ -30,58 +26,28 @@ class Ended:
     strategy: str = ""
     folder: str = ""
     why: str = ""
-    result: Mapping[str, Any] = field(default_factory=dict)
+    result: Summary | None = None
+
+    @property
+    def known(self) -> Summary:
+        """What it found; a summary that says nothing where it has none."""
+        return self.result or Summary()
 
     @property
     def status(self) -> str:
         """How it ended."""
-        return str(self.result.get("status", "not asked"))
+        return str(self.result.status) if self.result else "not asked"
 
     @property
     def message(self) -> str:
         """What it said."""
-        return str(self.result.get("message") or self.status)
-
-    @property
-    def checks(self) -> int:
-        """How many checks it paid for."""
-        paid = section(self.result, "checks")
-        return sum(int(number(paid, name)) for name in ("search", "trust", "refine", "cause"))
+        return self.known.message or self.status
 
     @property
     def searched(self) -> int:
-        """How many of these a budget counts."""
-        paid = section(self.result, "checks")
-        return sum(int(number(paid, name)) for name in ("search", "refine", "cause", "repeats"))
-
-    @property
-    def seconds(self) -> float:
-        """Its wall time."""
-        return number(section(self.result, "seconds"), "total")
-
-
-def section(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a mapping in a result; an empty one where there is none."""
-    found = result.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def number(of: Mapping[str, Any], name: str) -> float:
-    """Return a number in a result; 0 where there is none."""
-    found = of.get(name)
-    return float(found) if isinstance(found, int | float) and math.isfinite(found) else 0.0
-
-
-def mappings(of: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """Return a list of mappings in a result; an empty one where there is none."""
-    found = of.get(name)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
-
-
-def names(of: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return a list of names in a result; an empty one where there is none."""
-    found = of.get(name)
-    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+        """How many of its checks a budget counts."""
+        paid = self.known.checks
+        return paid.search + paid.refine + paid.cause + paid.repeats
 
 
 # What the steps of a triage say that have ended, and of these whether and how the file as it is fails.
@@ -117,18 +83,17 @@ class Reproduced:
         """Whether a step ended, or was left out."""
         return self.of(name) is not None
 
-    def result(self, name: str) -> Mapping[str, Any]:
-        """Return what a step found; nothing where it was not asked."""
-        step = self.of(name)
-        return step.result if step else {}
+    def result(self, name: str) -> Summary:
+        """Return what a step found; a summary that says nothing where it was not asked."""
+        return (self.of(name) or Ended(name)).known
 
     def has_result(self, name: str) -> bool:
         """Whether a step was asked and said anything."""
-        return bool(self.result(name))
+        return (self.of(name) or Ended(name)).result is not None
 
     def has_answer(self, name: str) -> bool:
         """Whether a step found something."""
-        return any(self.result(name).get("status") == one for one in ANSWERED)
+        return self.result(name).status in ANSWERED
 
     def said(self, name: str) -> str:
         """Return what a step said, after how it ended."""
@@ -143,9 +108,9 @@ class Reproduced:
 
         A control is a check of an Identity alone, which passes.
         """
-        outcomes, checks = section(self.result(name), "outcomes"), section(self.result(name), "checks")
-        failed, controls = int(number(outcomes, "fail")), int(number(checks, "control"))
-        return failed, failed + max(int(number(outcomes, "pass")) - controls, 0)
+        found = self.result(name)
+        failed = found.outcomes.get("fail", 0)
+        return failed, failed + max(found.outcomes.get("pass", 0) - found.checks.control, 0)
 
     def count(self, name: str) -> str:
         """Return that in words."""
@@ -167,7 +132,7 @@ class Reproduced:
     @property
     def seconds_each(self) -> float:
         """How long a check of the file took."""
-        return number(section(self.result("stands"), "seconds"), "checking") / max(self.judgements("stands")[1], 1)
+        return self.result("stands").seconds.checking / max(self.judgements("stands")[1], 1)
 
     @property
     def is_slow(self) -> bool:
@@ -218,30 +183,34 @@ class Reproduced:
         return f"{often}, {'also' if others else 'not'} with {kind}"
 
     @property
-    def _signature(self) -> Mapping[str, Any]:
-        held = (section(self.result(name), "signature") for name in (*SEEN, "reduce"))
-        return next((one for one in held if one), {})
+    def _signature(self) -> KnownFailure | None:
+        held = (self.result(name).signature for name in (*SEEN, "reduce"))
+        return next((one for one in held if one), None)
+
+    @property
+    def _kind(self) -> str:
+        return self._signature.kind if self._signature else ""
 
     @property
     def failure(self) -> str:
         """What fails, in words."""
-        return f"{self._signature.get('stage', '?')}: {self._signature.get('kind', 'failure')}"
+        return f"{self._signature.stage}: {self._signature.kind}" if self._signature else "?: failure"
 
     @property
     def hangs(self) -> bool:
         """Whether the failure is that a run does not end."""
-        return self._signature.get("kind") == "timeout"
+        return self._kind == "timeout"
 
     @property
     def not_finite(self) -> bool:
         """Whether the failure is a NaN or Inf."""
-        return self._signature.get("kind") in ("nan", "inf")
+        return self._kind in NON_FINITE
 
     @property
     def about_values(self) -> bool:
         """Whether the failure may lie in what tensors hold."""
         told = self._signature
-        return bool(told) and Signature(str(told.get("stage", "")), str(told.get("kind", ""))).about_values
+        return told is not None and Signature(told.stage, told.kind).about_values
 
 
 PART, WHOLE = "the reduced model", "the whole model"
@@ -262,27 +231,28 @@ class Known(Reproduced):
     def first_bad(self) -> tuple[str, ...]:
         """The nodes that make the first bad tensor of good ones."""
         found = self.result("layerwise")
-        return (names(found, "culprits") or names(section(found, "layers"), "suspects")[:1]) if found else ()
+        return found.culprits or (found.layers.suspects[:1] if found.layers else ())
 
     @property
     def hidden_by_marks(self) -> bool:
         """Whether the failure goes away where tensors are marked as outputs: then it is not in nodes one by one."""
-        return section(self.result("layerwise"), "layers").get("marking") == "hides"
+        layers = self.result("layerwise").layers
+        return layers is not None and layers.marking == "hides"
 
     @property
     def extracted_fails(self) -> bool:
         """Whether the piece that was cut out fails alone."""
-        return bool(section(self.result("extract"), "signature"))
+        return self.result("extract").signature is not None
 
     @property
     def culprits(self) -> tuple[str, ...]:
         """The nodes of the part that fails: the smallest where one was searched, else the one that was cut out."""
-        return names(self.result(self.answer), "culprits") if self.answer else ()
+        return self.result(self.answer).culprits if self.answer else ()
 
     @property
     def answer(self) -> str:
         """The step whose model is the part that fails; "": none."""
-        if self.has_answer("reduce") and names(self.result("reduce"), "culprits"):
+        if self.has_answer("reduce") and self.result("reduce").culprits:
             return "reduce"
         return "extract" if self.extracted_fails else ""
 
@@ -290,23 +260,22 @@ class Known(Reproduced):
     def reduced(self) -> str:
         """What the reduction says."""
         found = self.result("reduce")
-        size = section(found, "nodes")
         if not self.has_answer("reduce"):
             return self.said("reduce")
-        some = f"{listed(names(found, 'culprits'))} ({size.get('after')} of {size.get('before')} nodes)"
+        some = f"{listed(found.culprits)} ({found.nodes_after} of {found.nodes_before} nodes)"
         return "; ".join(filter(None, (some, self.proof)))
 
     @property
     def smallest(self) -> bool:
         """Whether the part is the smallest, as far as a search can tell: it came to its end."""
-        return self.answer == "reduce" and "minimal" in str(self.result("reduce").get("minimality"))
+        return self.answer == "reduce" and "minimal" in (self.result("reduce").minimality or "")
 
     @property
     def proof(self) -> str:
         """What was shown of the cause on the whole model."""
         found = self.result("reduce")
-        status, whose = section(found, "cause").get("status"), NOT_THE_TARGET.get(str(found.get("whose")), "")
-        return "; ".join(filter(None, (f"cause {status} on the whole model" if status else "", whose)))
+        shown = f"cause {found.cause.status} on the whole model" if found.cause else ""
+        return "; ".join(filter(None, (shown, NOT_THE_TARGET.get(found.whose or "", ""))))
 
     @property
     def recorded_too(self) -> bool:
@@ -315,10 +284,11 @@ class Known(Reproduced):
         To be recorded a tensor is handed out, and what is handed out is rounded to its type. A runtime that computes
         float16 in float32 rounds no other tensor, so its plain run of the file may be finite all the same.
         """
-        first = section(section(self.result("layerwise"), "layers"), "first_bad")
+        layers, cause = self.result("layerwise").layers, self.result("reduce").cause
+        first = layers.first_bad if layers else None
         if first or not self.not_finite:
-            return self.not_finite and first.get("kind") == NOT_FINITE
-        return own_values(section(self.result("reduce"), "cause"))
+            return self.not_finite and first is not None and first.kind == NOT_FINITE
+        return cause is not None and own_values(cause)
 
     @property
     def plain_is_finite(self) -> bool:
@@ -337,8 +307,7 @@ class Known(Reproduced):
 
         A target that rounds after every operator does what the recording does: no plain run is asked for.
         """
-        kind = section(self.result("plain"), "signature").get("kind")
-        return self.reference_too and (self.rounds or kind in NON_FINITE)
+        return self.reference_too and (self.rounds or self.result("plain").failure.kind in NON_FINITE)
 
     @property
     def rounds(self) -> bool:
@@ -374,14 +343,15 @@ class Known(Reproduced):
     # ---- why, since when, and what helps
 
     @property
-    def passes(self) -> Mapping[str, Any]:
+    def passes(self) -> NeededPasses | None:
         """What is known of passes: on the whole model, where that was searched."""
-        return section(self.result("passes_on_whole"), "passes") or section(self.result("passes"), "passes")
+        return self.result("passes_on_whole").passes or self.result("passes").passes
 
     @property
     def heals(self) -> tuple[tuple[str, ...], ...]:
         """The sets of passes without which it passes; those first that heal the reduced model as well."""
-        held = [_heals(self.result(step)) for step in ("passes_on_whole", "passes") if self.result(step).get("passes")]
+        asked = (self.result(step).passes for step in ("passes_on_whole", "passes"))
+        held = [one.heals for one in asked if one]
         return tuple(sorted(held[0], key=lambda one: one not in held[-1])) if held else ()
 
     @property
@@ -403,20 +373,19 @@ class Known(Reproduced):
         return "" if self.judgements("healed")[1] else PART
 
     @property
-    def releases(self) -> Mapping[str, Any]:
+    def releases(self) -> Releases | None:
         """What is known of releases."""
-        return section(self.result("versions"), "releases")
+        return self.result("versions").releases
 
     @property
     def good_releases(self) -> tuple[str, ...]:
         """Those nearest to the bad one that do not have it; the later one first."""
-        held = (self.releases.get(name) for name in ("good_after", "good_before"))
-        return tuple(one for one in held if isinstance(one, str))
+        return tuple(reversed(self.releases.good)) if self.releases else ()
 
     @property
     def raised(self) -> tuple[str, ...]:
         """The nodes that were shown to need a high precision."""
-        return names(self.result("precision"), "culprits") if self.has_answer("precision") else ()
+        return self.result("precision").culprits if self.has_answer("precision") else ()
 
     @property
     def remedies(self) -> tuple[str, ...]:
@@ -428,9 +397,3 @@ class Known(Reproduced):
             *(("the nodes rewritten",) if self.culprits else ()),
         )
         return tuple(dict.fromkeys(held))
-
-
-def _heals(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    found = section(result, "passes").get("heals")
-    held = [one for one in found if isinstance(one, list)] if isinstance(found, list) else []
-    return [tuple(name for name in one if isinstance(name, str)) for one in held]

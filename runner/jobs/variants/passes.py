@@ -27,6 +27,7 @@ from runner.jobs.job import Job
 from runner.jobs.variants.switches import Switch, WholeModel, builder_switches, changes, overrides, session_switches
 from runner.judgment import Status
 from runner.reference.load import Loaded, own_file_only
+from runner.report.result_parts import NeededPasses
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, TensorRtBackend
@@ -146,14 +147,8 @@ class _Search:
         if ending.trial is not None:
             culprits = self.subject.names(ending.trial)
             off = self._off_settings(healing[0]) if healing else {}
-            passes = {
-                "asked": len(self.subject.choices),
-                "needed": list(culprits),
-                "heals": [list(self.subject.names(one)) for one in healing],
-                "alone_off": alone,
-                "settings": off,
-                "overrides": list(overrides(off)),
-            }
+            healed_by = tuple(self.subject.names(one) for one in healing)
+            passes = NeededPasses(len(self.subject.choices), culprits, healed_by, alone, off, overrides(off))
             summary = replace(summary, culprits=culprits, passes=passes)
         job.bundle(summary)
         return summary

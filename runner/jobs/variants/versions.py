@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby
 from pathlib import Path
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
@@ -26,6 +25,8 @@ from runner.jobs.variants.release_cache import Installed, ReleaseCache, chosen_v
 from runner.jobs.variants.switches import WholeModel
 from runner.judgment import Status
 from runner.reference.load import Loaded, own_file_only
+from runner.report.result_parts import AskedRelease
+from runner.report.result_parts import Releases as ReleasesFound
 from runner.report.summary import Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import Patches, VersionsSettings
@@ -290,24 +291,24 @@ class _History:
     def _left(self, session: Session) -> str:
         return "; the budget was reached before the search ended" if session.inquiry.stopped else ""
 
-    def _releases(self) -> dict[str, Any]:
+    def _releases(self) -> ReleasesFound:
         known = [(self.subject.choices[number], verdict) for number, verdict in self._known()]
-        asked = [
-            {"version": str(one.version), "outcome": word_of(verdict), "reason": self._reason(one, verdict)}
+        asked = tuple(
+            AskedRelease(str(one.version), word_of(verdict), self._reason(one, verdict))
             for one, verdict in known
             if verdict
-        ]
+        )
         good = [number for number, (_, one) in enumerate(known) if one and one.outcome is Outcome.PASS]
         before, after = [n for n in good if n < self.bad], [n for n in good if n > self.bad]
-        return {
-            "package": self.cache.package,
-            "bad": str(self.subject.choices[self.bad].version),
-            "good_before": str(self.subject.choices[before[-1]].version) if before else None,
-            "good_after": str(self.subject.choices[after[0]].version) if after else None,
-            "asked": asked,
-            "not_asked": [str(one.version) for one, verdict in known if not verdict],
-            "installed": self.cache.installs,
-        }
+        return ReleasesFound(
+            package=self.cache.package,
+            bad=str(self.subject.choices[self.bad].version),
+            good_before=str(self.subject.choices[before[-1]].version) if before else None,
+            good_after=str(self.subject.choices[after[0]].version) if after else None,
+            asked=asked,
+            not_asked=tuple(str(one.version) for one, verdict in known if not verdict),
+            installed=self.cache.installs,
+        )
 
     def _reason(self, release: Release, verdict: Verdict) -> str:
         beside = "" if release.python else self.cache.beside(release.version)
@@ -333,22 +334,17 @@ class _History:
         return "" if start and unreadable(start, folder) else unreadable(verdict, folder)
 
 
-def _told(releases: dict[str, Any]) -> str:
+def _told(releases: ReleasesFound) -> str:
     """Return the answer in a sentence."""
-    runs = [(word, [one["version"] for one in group]) for word, group in groupby(releases["asked"], _outcome)]
+    runs = [(word, [one.version for one in some]) for word, some in groupby(releases.asked, lambda one: one.outcome)]
     broken = ", ".join(_span(versions) for word, versions in runs if word == "broken")
-    parts = [f"{releases['package']} is broken in {broken}"]
-    good = [one for one in (releases["good_before"], releases["good_after"]) if one]
-    parts.append(f"good: {' and '.join(good)}" if good else "no good release was found")
-    called = {word: [one["version"] for one in releases["asked"] if one["outcome"] == word] for word in NEITHER}
+    parts = [f"{releases.package} is broken in {broken}"]
+    parts.append(f"good: {' and '.join(releases.good)}" if releases.good else "no good release was found")
+    called = {word: [one.version for one in releases.asked if one.outcome == word] for word in NEITHER}
     parts += [f"{word}: {listed(versions)}" for word, versions in called.items() if versions]
-    if releases["not_asked"]:
-        parts.append(f"not asked: {listed(releases['not_asked'])}")
+    if releases.not_asked:
+        parts.append(f"not asked: {listed(releases.not_asked)}")
     return "; ".join(parts)
-
-
-def _outcome(one: dict[str, Any]) -> str:
-    return str(one["outcome"])
 
 
 def _span(versions: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from runner.model.graph.edits import Edit, edited, program
 from runner.model.graph.identity_model import Form, control
 from runner.reference.load import Loaded, inferred_types
 from runner.report.diagnosis_sections import session_code
+from runner.report.result_parts import Latency, PassedSamples, Workaround
 from runner.report.summary import RESULT_NAME, read_result
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
@@ -93,7 +94,7 @@ class Tried:
     passed: int = 0
     of: int = 0
     kind: str = "recorded"
-    latency: Mapping[str, Any] | None = None
+    latency: Latency | None = None
     files: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     why_not: str = ""
@@ -104,25 +105,26 @@ class Tried:
     @property
     def cost(self) -> tuple[bool, float]:
         """How long it takes, as a part of the time without it where that is known; what was not measured is last."""
-        latency = self.latency or {"after_ms": math.inf, "ratio": None}
-        return (latency["ratio"] is None, latency["after_ms"] if latency["ratio"] is None else latency["ratio"])
+        latency = self.latency or Latency(after_ms=math.inf)
+        return (latency.ratio is None, latency.after_ms if latency.ratio is None else latency.ratio)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what result.json says of it."""
-        return {
-            "kind": self.remedy.kind,
-            "what": self.remedy.what,
-            "tried": self.tried,
-            "passes": self.passes,
-            "samples": {"passed": self.passed, "of": self.of, "kind": self.kind},
-            "where": self.where,
-            "places": self.remedy.places,
-            "latency": self.latency,
-            "overrides": list(self.overrides),
-            "code": self.remedy.code,
-            "files": list(self.files),
-            "why_not": self.why_not,
-        }
+    @property
+    def told(self) -> Workaround:
+        """What result.json says of it."""
+        return Workaround(
+            kind=self.remedy.kind,
+            what=self.remedy.what,
+            tried=self.tried,
+            passes=self.passes,
+            samples=PassedSamples(self.passed, self.of, self.kind),
+            where=self.where,
+            places=self.remedy.places,
+            latency=self.latency,
+            overrides=self.overrides,
+            code=self.remedy.code,
+            files=self.files,
+            why_not=self.why_not,
+        )
 
 
 def ranked(tried: Iterable[Tried]) -> list[Tried]:
@@ -179,31 +181,16 @@ def findings(folders: Iterable[str]) -> Findings:
         result = read_result(Path(folder).expanduser())
         if result is None:
             raise UsageError(f"strategy.results={folder}: no {RESULT_NAME} can be read there. Name the folder of a run")
-        passes, cause, released = (_mapping(result.get(key)) for key in ("passes", "cause", "releases"))
-        about = _mapping(result.get("context")).get("model")
-        models |= {about: None} if isinstance(about, str) else {}
+        models |= dict.fromkeys(filter(None, [result.context.get("model")]))
         # the culprits of strategy=passes are optimizations, those of strategy=versions are none
-        if result.get("strategy") not in ("passes", "versions"):
-            nodes |= dict.fromkeys(_names(result.get("culprits")))
-        for answer in filter(lambda one: one.get("is_cause"), map(_mapping, _list(cause.get("answers")))):
-            nodes |= dict.fromkeys(name for one in _list(answer.get("instances")) for name in _names(one))
-        heals |= {names: None for one in _list(passes.get("heals")) if (names := _names(one))}
-        package = released.get("package")
-        good = [released.get(key) for key in ("good_after", "good_before")]
-        releases |= {(package, one): None for one in good if isinstance(one, str) and isinstance(package, str)}
+        if result.strategy not in ("passes", "versions"):
+            nodes |= dict.fromkeys(result.culprits)
+        for answer in result.cause.causes if result.cause else ():
+            nodes |= dict.fromkeys(name for one in answer.instances for name in one)
+        heals |= dict.fromkeys(filter(None, result.passes.heals if result.passes else ()))
+        if (found := result.releases) and found.package:
+            releases |= {(found.package, one): None for one in reversed(found.good)}
     return Findings(tuple(nodes), tuple(heals), tuple(releases), tuple(models))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _names(value: Any) -> tuple[str, ...]:
-    return tuple(name for name in _list(value) if isinstance(name, str))
 
 
 _OWN_CODE = "the check runs code of yours, which this setting does not reach"

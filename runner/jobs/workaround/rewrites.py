@@ -320,7 +320,7 @@ class Rewriting:
             made = helper.make_node(operator, [name, name], [between], name=between)
             edits = Insert(made, before=node.outputs[0]), Read(node.outputs[0], name, between)
             what = f"{operator}({name}, {name}) before {node.name}"
-            found.append(Rewrite(what, edits, f"an extra {operator}", f"before {node.name}"))
+            found.append(Rewrite(what, edits, f"insert {operator}(x, x)", f"before {node.name}"))
         return found
 
     # ---- where

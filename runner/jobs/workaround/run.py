@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from runner.candidate import Sample, Variant
 from runner.engine.check_trials import Judge
@@ -30,6 +29,7 @@ from runner.model.values.recorded import TensorFile, paths
 from runner.reference.load import Loaded, hides_rounding, own_file_only, profiled_samples
 from runner.reference.parent import whole_samples
 from runner.report.diagnosis_sections import left_out, shown
+from runner.report.result_parts import Latency
 from runner.report.summary import Summary
 from runner.run_folder import WORKAROUND
 from runner.schema.checker import Flaky
@@ -61,7 +61,7 @@ class Costs:
     loaded: Loaded
     runs: int
 
-    def of(self, model: Path, variant: Variant, *, alone: bool) -> Mapping[str, Any] | None:
+    def of(self, model: Path, variant: Variant, *, alone: bool) -> Latency | None:
         """Return the median milliseconds before and after, their ratio and the runs of each; None: not measured.
 
         ``alone``: the model as it is cannot be run; then, and where it proves so, only what comes after is measured.
@@ -83,10 +83,10 @@ class Costs:
             only = self._timed([after], self.runs)
             if only is None:
                 return None
-            return {"before_ms": None, "after_ms": round(only[0], 3), "ratio": None, "runs": self.runs}
+            return Latency(after_ms=round(only[0], 3), runs=self.runs)
         first, second = pair
         ratio = round(second / first, 3) if first else None
-        return {"before_ms": round(first, 3), "after_ms": round(second, 3), "ratio": ratio, "runs": self.runs}
+        return Latency(round(first, 3), round(second, 3), ratio, self.runs)
 
     def _python(self, variant: Variant) -> str | None:
         return variant.python or self.job.settings.target.python
@@ -218,7 +218,7 @@ class _Trying:
         job = self.job
         ending = job.stopped(job.ended(self.session, self._asked), self.handed, WORKAROUND)
         summary = job.summary(self.judge, ending, self.loaded, self.reliability)
-        found = tuple(one.to_json() for one in ranked(self.tried))
+        found = tuple(one.told for one in ranked(self.tried))
         summary = replace(summary, workarounds=found, warnings=(*summary.warnings, *dict.fromkeys(self.warnings)))
         job.bundle(summary)
         return summary
@@ -376,7 +376,7 @@ class _Trying:
 
     def _ending(self, stopped: str) -> Ending:
         good = [one for one in ranked(self.tried) if one.passes]
-        untried, why = [one for one in self.tried if not one.tried], left_out([one.to_json() for one in self.tried])
+        untried, why = [one for one in self.tried if not one.tried], left_out([one.told for one in self.tried])
         flaky, many = self.session.flakiness, counted(len(self.tried) - len(untried), "workaround")
         signature = self.judge.studied.signature
         if untried and len(untried) == len(self.tried):
@@ -391,5 +391,5 @@ class _Trying:
         best = good[0]
         first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first to take"
         said = f"{len(good)} of {many} keep{'s' * (len(good) == 1)} the failure away; {first}: {best.remedy.kind}, "
-        said += f"{best.remedy.what} ({shown(best.to_json())}){left}{stopped}{flaky}"
+        said += f"{best.remedy.what} ({shown(best.told)}){left}{stopped}{flaky}"
         return Ending(Status.found, said, signature=signature)

@@ -81,7 +81,7 @@ def verdict_of(summary: Summary, reduced: PageGraph | None = None) -> str:
         fails = "fails" if summary.nodes_after == 1 else "fail"
         part = f"{summary.nodes_after} of {counted(summary.nodes_before, 'node')} {fails} alone"
         names = listed([_named(name, reduced) for name in summary.nested or summary.culprits], FIRST_NAMES)
-        cause = CAUSES.get((summary.cause or {}).get("status", ""), "")
+        cause = CAUSES.get(summary.cause.status, "") if summary.cause else ""
         return "; ".join(filter(None, (f"{part}: {names}", cause, NOT_THE_TARGET.get(summary.whose or ""))))
     said = summary.message.replace("\n", "; ")
     said = said if len(said) <= LONGEST_SENTENCE else cut(_first_part(said), LONGEST)
@@ -115,7 +115,7 @@ def labels_of(summary: Summary, settings: Settings) -> list[str]:
     """Return what limits all that a page says, in a few words each."""
     ended = {getattr(name, "value", name) for name, count in summary.outcomes.items() if count}
     flaky = (
-        "whole_model" in (summary.reliability or {})
+        (summary.reliability is not None and summary.reliability.whole_model is not None)
         or (summary.strategy == "repeat" and {"pass", "fail"} <= ended)
         or (summary.status == Status.could_not_judge and "the check is flaky" in summary.message)
     )
@@ -139,12 +139,12 @@ def facts_of(summary: Summary) -> list[Row]:
 
 
 def _facts(summary: Summary) -> Iterator[tuple[str, Any]]:
-    signature, checks, seconds = summary.signature or {}, summary.checks, summary.seconds
+    failure, checks, seconds = summary.failure, summary.checks, summary.seconds
     yield "status", f"{words(summary.status)} (exit code {summary.exit_code})"
     yield "result", summary.message.replace("\n", "; ")
     yield "culprits", listed(summary.culprits, MOST_NAMES) if len(summary.culprits) > FIRST_NAMES else ""
-    whole = (summary.triage or {}).get("reproduced", {}).get("failure")  # of the file: its smallest part's may differ
-    told = ": ".join(signature[key] for key in ("stage", "kind", "raised", "detail") if signature.get(key))
+    whole = summary.triage.reproduced.failure if summary.triage else ""  # of the file: its smallest part's may differ
+    told = ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))
     yield "failure", whole or told
     yield "seen", summary.seen
     yield "check", summary.check
@@ -420,28 +420,29 @@ def _parsed(path: Path) -> Index | None:
 
 def _steps(folder: Path, summary: Summary) -> list[PageJob]:
     """Return the steps of a triage that ran, with their pages."""
-    steps = (summary.triage or {}).get("steps", ())
+    steps = summary.triage.steps if summary.triage else ()
     return [
         {
-            **_job(folder, str(one["folder"]), str(one["status"]), str(one["answer"] or ""), "", one),
-            "overrides": [f"strategy={one['strategy']}"],
+            **_job(folder, one.folder, one.status, one.answer or "", ""),
+            "overrides": [f"strategy={one.strategy}"],
+            "run": one.checks,
+            "seconds": one.seconds,
         }
         for one in steps
-        if one["folder"]
+        if one.folder
     ]
 
 
 def _answers(folder: Path, summary: Summary) -> list[PageJob]:
     """Return all answers of a run that looked for several."""
     return [
-        _job(folder, "." if at == 1 else f"answers/{at}", str(one.status), ", ".join(one.culprits), one.minimality, {})
+        _job(folder, "." if at == 1 else f"answers/{at}", str(one.status), ", ".join(one.culprits), one.minimality)
         for at, one in enumerate(summary.answers, 1)
     ]
 
 
-def _job(folder: Path, place: str, status: str, answer: str, trust: str | None, told: Mapping[str, object]) -> PageJob:
+def _job(folder: Path, place: str, status: str, answer: str, trust: str | None) -> PageJob:
     page = (PurePosixPath(place) / PAGE_NAME).as_posix()
-    checks, seconds = told.get("checks"), told.get("seconds")
     return {
         "number": place,
         "overrides": [],
@@ -450,8 +451,8 @@ def _job(folder: Path, place: str, status: str, answer: str, trust: str | None, 
         "answer": cut(answer, LONGEST),
         "trust": trust or "",
         "asked": None,
-        "run": checks if isinstance(checks, int) else None,
+        "run": None,
         "reused": None,
-        "seconds": float(seconds) if isinstance(seconds, (int, float)) else None,
+        "seconds": None,
         "page": page if inside(folder / page, folder) and (folder / page).is_file() else "",
     }

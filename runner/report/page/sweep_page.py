@@ -13,7 +13,7 @@ from runner.judgment import ENDED_WELL, Status
 from runner.report.page.data import Page, PageCommand, PageJob
 from runner.report.page.html import fitted
 from runner.report.page.run_page import PAGE_NAME, made_now, program_of, version
-from runner.report.summary import read_result
+from runner.report.summary import Summary, read_result
 from runner.text import counted, listed, with_inside, without_values
 
 _MOST_NAMES = 20
@@ -74,7 +74,7 @@ def _commands(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequence
     found = [("Run it again", without_values(command))]
     if any(row.get("exit_code") not in ENDED_WELL for row in rows):
         found.append(("Run the jobs that have no answer", [*program_of(command), "resume", str(folder)]))
-    kept = [place for row in rows if (place := _place(folder, row)) and _result(place, row).get("model")]
+    kept = [place for row in rows if (place := _place(folder, row)) and _result(place, row).model]
     if kept:
         words = map(str, kept if len(kept) <= _MOST_NAMES else {place.parent: None for place in kept})
         found.append(("Check the kept models again", [*program_of(command), "recheck", *words]))
@@ -87,8 +87,8 @@ def _place(folder: Path, row: Mapping[str, Any]) -> Path | None:
     return folder / name if name and inside(folder / name, folder) else None
 
 
-def _result(place: Path | None, row: Mapping[str, Any]) -> dict[str, Any]:
-    return (read_result(place) if place and row.get("exit_code") is not None else None) or {}
+def _result(place: Path | None, row: Mapping[str, Any]) -> Summary:
+    return (read_result(place) if place and row.get("exit_code") is not None else None) or Summary()
 
 
 def _shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -101,20 +101,18 @@ def _shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _job(folder: Path, row: Mapping[str, Any], shared: Sequence[str]) -> PageJob:
     place = _place(folder, row)
     result = _result(place, row)
-    checks = result.get("checks")
     ran = row.get("exit_code") not in (None, Status.usage.exit_code)
     asked, run, reused = (_count(row, name) if ran else None for name in ("asked", "run", "reused"))
-    code, minimality = row.get("exit_code"), result.get("minimality")
-    cause = result.get("cause")
-    shown = [f"{number} {name}" for name in _TRUSTED if (number := _count(checks, name))]
-    trust = [minimality, f"cause {cause['status']}" if isinstance(cause, dict) and "status" in cause else None]
+    code = row.get("exit_code")
+    shown = [f"{number} {name}" for name in _TRUSTED if (number := getattr(result.checks, name))]
+    trust = [result.minimality, f"cause {result.cause.status}" if result.cause else None]
     return {
         "number": str(row.get("job", "")),
         "overrides": without_values([str(one) for one in row.get("overrides", ()) if one not in shared]),
         "status": str(row.get("status", "")),
         "exit_code": code if isinstance(code, int) else -1,
         "answer": _answer(row),
-        "trust": ", ".join([*(str(part) for part in trust if part), *shown]),
+        "trust": ", ".join([*filter(None, trust), *shown]),
         "asked": asked,
         "run": run,
         "reused": reused,
@@ -131,6 +129,6 @@ def _answer(row: Mapping[str, Any]) -> str:
     return f"{names}{of}" if names else str(row.get("message") or "").partition("\n")[0][:_LONGEST_ANSWER]
 
 
-def _count(checks: Any, name: str) -> int:
-    value = checks.get(name) if isinstance(checks, dict) else 0
+def _count(row: Mapping[str, Any], name: str) -> int:
+    value = row.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -42,6 +42,7 @@ from runner.report.page.data import (
     RunMaterial,
 )
 from runner.report.page.graph_columns import columns, dtype_text, types_of, value_text
+from runner.report.result_parts import Precision
 from runner.report.summary import Summary
 from runner.text import counted
 
@@ -334,7 +335,7 @@ def _badness(row: LayerError) -> tuple[bool, float]:
 
 def _compared(folder: Path, summary: Summary) -> Iterator[LayerError]:
     """Yield what `layerwise` measured: every tensor on the target against what it should hold."""
-    for row in _rows(folder, (summary.layers or {}).get("files", ()), "tensors"):
+    for row in _rows(folder, _files(summary), "tensors"):
         yield from _layer(row, row.get("error"), row.get("own"), _word(row))
 
 
@@ -348,8 +349,8 @@ def _word(row: Mapping[str, Any]) -> str:
 
 def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[LayerError]:
     """Yield what a precision search measured: with everything low, and what each layer adds of its own."""
-    told = summary.precision or {}
-    name, low, high = told.get("layers"), str(told.get("low", "")), str(told.get("high", ""))
+    told = summary.precision or Precision()
+    name, low, high = told.layers, told.low, told.high
     limit = next(
         (FLOATS[dtype].largest for dtype, kind in BY_NUMBER.items() if kind.numpy_name == low and dtype in FLOATS), None
     )
@@ -391,14 +392,14 @@ def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
     """Return the types of the tensors that `layerwise` compared."""
     return {
         _text(row, "tensor"): f"{_NUMPY.get(row['type'], row['type'])}{row['shape']}"
-        for row in _rows(folder, (summary.layers or {}).get("files", ()), "tensors")
+        for row in _rows(folder, _files(summary), "tensors")
         if isinstance(row.get("type"), str) and isinstance(row.get("shape"), list)
     }
 
 
 def curve_of(summary: Summary) -> list[Point]:
     """Return the least error, in units of what is allowed, by the number of raised nodes."""
-    points = (summary.precision or {}).get("curve") or ()
+    points = summary.precision.curve if summary.precision else ()
     return [
         {
             "raised": int(count),
@@ -410,14 +411,18 @@ def curve_of(summary: Summary) -> list[Point]:
     ]
 
 
-def _rows(folder: Path, names: Any, key: str) -> Iterator[Mapping[str, Any]]:
+def _rows(folder: Path, names: Sequence[str], key: str) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of the first JSON file of a run among these."""
     for name in names:
-        if isinstance(name, str) and name.endswith(".json") and inside(folder / name, folder):
+        if name.endswith(".json") and inside(folder / name, folder):
             held = json_of(folder / name)
             held = held.get(key) if isinstance(held, dict) else held
             yield from (row for row in held if isinstance(row, dict)) if isinstance(held, list) else ()
             return
+
+
+def _files(summary: Summary) -> tuple[str, ...]:
+    return summary.layers.files if summary.layers else ()
 
 
 def _first(pair: Any) -> int:

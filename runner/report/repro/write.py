@@ -39,6 +39,7 @@ from runner.report import check_files
 from runner.report.failure_section import relevant
 from runner.report.repro import compose as repro_compose
 from runner.report.repro.compose import RUNTIMES, compose, inline, rounds, template
+from runner.report.result_parts import CheckReliability, Count
 from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import (
@@ -404,8 +405,8 @@ def repro(
     Run by any Python >= 3.8, it exits with 1 if the failure shows, 0 if not, 2 if that machine cannot tell. ``cwd``:
     where the user stands. It stands alone where it can. ``printed``: None: it never does.
     """
-    target, checker, signature = settings.target, settings.checker, dict(summary.signature or {})
-    stage, kind = signature.get("stage", ""), signature.get("kind", "")
+    target, checker, failure = settings.target, settings.checker, summary.failure
+    stage, kind = failure.stage, failure.kind
     ends, error = kind.startswith(_ENDS_THE_PROCESS), kind.startswith("error")
     judge = template_of(settings, stage, runs=not ends and not error)
     command, runs = judge == "command", judge in ("runs", "builds", "finite", "compare")
@@ -428,8 +429,8 @@ def repro(
         **values,
         "stage": stage,
         "kind": kind,
-        "detail": signature.get("detail", "")[: 180 if error else 60],
-        "raised": sorted({one.partition(" at ")[0].strip() for one in signature.get("raised", "").split(", ")} - {""}),
+        "detail": failure.detail[: 180 if error else 60],
+        "raised": sorted({one.partition(" at ")[0].strip() for one in failure.raised.split(", ")} - {""}),
         "nodes": _few(summary.culprits),
         "then": ", ".join(f"{name} {versions[name]}" for name in order),
         "model": model,
@@ -472,10 +473,10 @@ def _flaky(summary: Summary) -> dict[str, int]:
     Where a model that must pass fails at times as well, trying again would
     show that instead, so the script tries once.
     """
-    rates = summary.reliability or {}
-    whole, control = (rates.get(name) or {} for name in ("whole_model", "control"))
-    failed, of = whole.get("failed", 0), whole.get("of", 0)
-    if not 0 < failed < of or control.get("failed"):
+    rates = summary.reliability or CheckReliability()
+    whole, control = rates.whole_model or Count(), rates.control or Count()
+    failed, of = whole.failed, whole.of
+    if not 0 < failed < of or control.failed:
         return {}
     low = max(failed - math.sqrt(failed), 0.5)
     bounds = ((_MISSED, failed), (_MISSED_LOW, low))

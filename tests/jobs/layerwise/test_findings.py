@@ -29,7 +29,7 @@ def row(error: float, **more: Any) -> dict[str, Any]:
 
 def test_a_tensor_that_is_not_known_stands_for_those_above_it(graph: Graph) -> None:
     found = Findings(graph, {"a": row(0.0), "c": row(0.5), "d": row(0.9)}, {})
-    assert found.culprits == ("n1", "n2") and found.first_bad is not None and found.first_bad["node"] == "n2"
+    assert found.culprits == ("n1", "n2") and found.first_bad is not None and found.first_bad.node == "n2"
 
 
 def test_the_largest_error_of_a_part_is_that_of_the_node_which_is_wrong_in_the_whole(graph: Graph) -> None:
@@ -37,8 +37,8 @@ def test_the_largest_error_of_a_part_is_that_of_the_node_which_is_wrong_in_the_w
     rows = {"a": row(0.0), "b": row(0.3), "c": row(0.3), "d": row(0.9)}
     own = {"a": row(0.0), "c": row(0.3), "d": row(0.02)}
     found = Findings(graph, rows, own)
-    assert found.largest_own is not None and found.largest_own["node"] == "n1"
-    assert found.largest_own["nodes"] == ["n1", "n2"] and found.suspects == ("n1", "n2", "n3")
+    assert found.largest_own is not None and found.largest_own.node == "n1"
+    assert found.largest_own.nodes == ("n1", "n2") and found.suspects == ("n1", "n2", "n3")
 
 
 def test_where_marks_hide_it_what_parts_make_counts_first(graph: Graph) -> None:
@@ -93,6 +93,6 @@ def test_own_errors_that_pass_are_nobodys(graph: Graph) -> None:
 def test_a_reference_that_alone_is_not_finite_is_the_one_that_is_wrong(graph: Graph) -> None:
     broken = {**row(0.0, nan=[0, 3]), "bad": True, "kind": "mismatch"}
     found = Findings(graph, {"a": row(0.0), "b": broken, "d": broken}, {})
-    assert found.reference_is_wrong and found.first_bad is not None and found.first_bad["kind"] == "nan"
+    assert found.reference_is_wrong and found.first_bad is not None and found.first_bad.kind == "nan"
     assert not Findings(graph, {"a": row(0.5), "b": broken}, {}).reference_is_wrong
     assert not Findings(graph, {"a": row(0.0)}, {}).reference_is_wrong

@@ -185,6 +185,7 @@ def selected(run: Run) -> dict[str, Any]:
     return {node.rpartition("/")[2]: reason for node, reason in why(run).items()}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("strategy", PRECISION)
 @pytest.mark.parametrize("shape", ["if", "inside"])
 def test_a_branch_that_no_sample_takes_stays_high(tmp_path: Path, strategy: str, shape: str) -> None:

@@ -200,6 +200,7 @@ def test_what_is_right_is_kept_apart_for_each_sample(tmp_path: Path) -> None:
     assert told(run)["error"]["searched"]["before"] != told(run)["error"]["held_out"]["before"]
 
 
+@pytest.mark.slow
 def test_workers_and_what_is_known_already_change_nothing(tmp_path: Path) -> None:
     options = given(tmp_path / "in", 6, (2, 5))
     first = answered(tmp_path, network(3, 7), *options)
@@ -319,6 +320,7 @@ class Grown:
         return any('"pre-flight"' in path.read_text() for path in self.folder.glob("journal-*.jsonl"))
 
 
+@pytest.mark.slow
 def test_an_interruption_while_it_grows_leaves_what_was_found_before(tmp_path: Path) -> None:
     """Nothing of the second round is known yet; what passed on the samples that were searched first is handed over."""
     options = stepped(tmp_path / "in")

@@ -138,6 +138,7 @@ def test_natural_failures(tmp_path: Path, case: str) -> None:
     assert run.result["precision"]["overflows"] == []
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_looked_into(tmp_path: Path) -> None:
     """The check's own word counts then, and it is said once."""
     text = RMS.replace('"": 18', '"": 18, "of.mine": 1').replace("y = Add(x, little)", "y = of.mine.Own(little)")

@@ -123,6 +123,7 @@ def test_no_set_suffices(tmp_path: Path) -> None:
     assert "even with everything in float32" in run.result["message"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("search_kind", sample(["precision_bisect", "precision_linear"], 2))
 @pytest.mark.parametrize(("direction", "edge"), [("forward", "down3"), ("reverse", "up3")])
 def test_from_one_end(tmp_path: Path, search_kind: str, direction: str, edge: str) -> None:
@@ -180,6 +181,7 @@ def test_a_model_without_floats(tmp_path: Path) -> None:
     assert "no node of it can run in both" in run.result["message"]
 
 
+@pytest.mark.slow
 def test_a_large_model_shares_its_weights(tmp_path: Path) -> None:
     """Beyond 32 MiB each trial writes its graph alone; both precisions lie in one file each."""
     weight = np.random.default_rng(0).normal(0, 0.01, (3000, 3000)).astype(np.float32)
@@ -216,6 +218,7 @@ def check(model, inputs, expected):
 """
 
 
+@pytest.mark.slow
 def test_a_metric_of_the_users_against_that_in_high_precision(tmp_path: Path) -> None:
     (tmp_path / "metric.py").write_text(METRIC)
     options = ("checker=python", f"checker.file={tmp_path / 'metric.py'}", "checker.max_drop=1%")
@@ -266,6 +269,7 @@ def test_a_branch_is_searched_too_and_its_ranges_are_known(tmp_path: Path) -> No
     assert told["gate.else_branch/em"]["precision"]["why"] == why
 
 
+@pytest.mark.slow
 def test_a_reduction_on_a_cpu_says_what_it_does_not_show(tmp_path: Path) -> None:
     search(tmp_path, network(3))
     half = tmp_path / "run" / "mixed.onnx"

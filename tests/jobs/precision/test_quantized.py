@@ -207,6 +207,7 @@ def channelwise(folder: Path, channels: int) -> Path:
     return folder / "large.onnx"
 
 
+@pytest.mark.slow
 def test_scales_of_many_channels_lie_outside_the_file(tmp_path: Path) -> None:
     large = channelwise(tmp_path, 1024)
     assert large.stat().st_size > 64 << 20

@@ -108,6 +108,7 @@ def newest() -> int:
     raise AssertionError
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("opset", sample([7, 8, 9, 11, 13, 17, 21, newest()], 7))
 def test_opsets(tmp_path, opset):
     run = reduced(network(opset), tmp_path)
@@ -117,6 +118,7 @@ def test_opsets(tmp_path, opset):
     shows_itself(run)
 
 
+@pytest.mark.slow
 def test_an_opset_that_the_runtime_does_not_read_cannot_be_judged(tmp_path):
     """Not even a lone Identity of that opset passes, and why is said."""
     model = network(13)
@@ -161,6 +163,7 @@ ODD = [
 ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("culprit", sample([2, 6, 8, 11], 3))
 def test_names_of_any_kind(tmp_path, culprit):
     tensors = [f"{name}|{at}" for at, name in enumerate([*ODD, "end"])]
@@ -178,6 +181,7 @@ def test_names_of_any_kind(tmp_path, culprit):
     shows_itself(run)
 
 
+@pytest.mark.slow
 def test_missing_names_and_shapes(tmp_path):
     tensors = list("abcdefg")
     nodes, _ = chain([""] * 6, tensors, 3)
@@ -188,6 +192,7 @@ def test_missing_names_and_shapes(tmp_path):
     shows_itself(run)
 
 
+@pytest.mark.slow
 def test_equal_names_are_told_apart(tmp_path):
     tensors = list("abcdefg")
     nodes, inputs = chain(["same"] * 6, tensors, 4)
@@ -197,6 +202,7 @@ def test_equal_names_are_told_apart(tmp_path):
     assert run.result["culprits"] == ["c", "f"], run.output
 
 
+@pytest.mark.slow
 def test_unsorted_nodes(tmp_path):
     tensors = list("abcdefg")
     nodes, inputs = chain([f"n{at}" for at in range(6)], tensors, 3)
@@ -255,6 +261,7 @@ def test_external_and_sparse_initializers(tmp_path):
 # ---- element types
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("dtype", "opset"),
     sample([("BFLOAT16", 17), ("FLOAT8E4M3FN", 19), ("FLOAT8E5M2", 19), ("INT4", 21)], 3),
@@ -352,6 +359,7 @@ def test_an_unknown_operator_is_the_failure(tmp_path):
     assert run.result["signature"]["stage"] == "load"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("library", ["no/such/library.so", "onnxruntime_extensions", "m.onnx"])
 def test_a_library_that_is_not_there_is_said(tmp_path, library):
     if library == "onnxruntime_extensions" and _installed(library):

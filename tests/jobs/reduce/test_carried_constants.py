@@ -130,6 +130,7 @@ def rotated(readers: int) -> list[onnx.NodeProto]:
     return [*TABLE, *steps, node("Neg", f"r{readers - 1}", "y")]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("readers", [1, 32])
 def test_a_wrong_table_is_named_however_many_read_it(tmp_path: Path, readers: int) -> None:
     steps = np.linspace(0.1, 1, 8, dtype=np.float32)
@@ -165,6 +166,7 @@ CHAIN = [
 WEIGHT = {"w": np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("needed", "named", "left"),
     [
@@ -184,6 +186,7 @@ def test_constants_are_frozen_but_for_those_that_the_failure_needs(
     assert run.result["nodes"]["after"] == len(left)
 
 
+@pytest.mark.slow
 def test_where_values_do_not_matter_all_of_them_are_elements(tmp_path: Path) -> None:
     model = saved(tmp_path / "net.onnx", CHAIN, **WEIGHT)
     check = check_script(tmp_path, f"{HEAVY}import os\nif 'first' in nodes: os.abort()")
@@ -207,6 +210,7 @@ def test_a_table_whose_readers_fail_each_alone_is_named_without_them(tmp_path: P
     assert operators(run.model()) == ["table"]
 
 
+@pytest.mark.slow
 def test_where_no_answer_is_shown_to_be_the_cause_all_of_them_are_elements(tmp_path: Path) -> None:
     """A node fails where what it gives is compared, by rounding, and is found first; the table is what is wrong."""
     reads = [node("Neg", "h", "noise"), node("Mul", "noise table", "a"), node("Sub", "a table", "y")]
@@ -233,6 +237,7 @@ GROWING = {
 }
 
 
+@pytest.mark.slow
 def test_what_grows_is_never_frozen(tmp_path: Path) -> None:
     """8 MiB, of one number: a candidate holds the node, neither its value nor an input for it."""
     nodes = [
@@ -251,6 +256,7 @@ def test_what_grows_is_never_frozen(tmp_path: Path) -> None:
     assert [one.name for one in run.model().graph.input] == ["h"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("policy", ["constant", "input", "seeded"])
 def test_other_policies_cut_as_they_did(tmp_path: Path, policy: str) -> None:
     model = saved(tmp_path / "net.onnx", CHAIN, **WEIGHT)
@@ -262,6 +268,7 @@ def test_other_policies_cut_as_they_did(tmp_path: Path, policy: str) -> None:
     assert (sorted(one.name for one in graph.input), sorted(one.name for one in graph.initializer)) == held
 
 
+@pytest.mark.slow
 def test_a_body_is_reduced_with_the_constants_that_it_captures(tmp_path: Path) -> None:
     def body(*nodes: onnx.NodeProto) -> onnx.GraphProto:
         gives = helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, [4, 8])
@@ -322,6 +329,7 @@ def child_of_a_quantizer(folder: Path, *, scale: float = 1.0, zero: int = 0) -> 
     return saved(folder / "child.onnx", child, **held), f"reference.model={parent}"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("wrong", "named"), [({"scale": 1 / 60}, [["second_dq"]]), ({"zero": 60}, [["r_dq"], ["r_q", "r_dq"]])]
 )
@@ -347,6 +355,7 @@ def table(folder: Path, *readers: str) -> Path:
     return saved(folder / "net.onnx", nodes, **held)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("find", ["cause", "all"])
 def test_a_constant_that_is_wrong_is_named_without_those_that_are_made_of_it(tmp_path: Path, find: str) -> None:
     model = table(tmp_path, "Mul", "Add", "Mul")
@@ -356,6 +365,7 @@ def test_a_constant_that_is_wrong_is_named_without_those_that_are_made_of_it(tmp
     assert "the rest passes" in run.output or find == "cause"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("kept", "left"), [("inputs", ["h0", "h1", "h2"]), ("outputs", ["h2", "h3", "y"])], ids=["inputs", "outputs"]
 )
@@ -377,6 +387,7 @@ def test_a_nan_that_constants_make_is_theirs(tmp_path: Path) -> None:
     assert run.result["culprits"] == ["table"], run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("needed", "left"),
     [

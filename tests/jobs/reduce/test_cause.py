@@ -109,6 +109,7 @@ def test_what_fails_at_the_models_own_outputs_is_found_first_and_proven(tmp_path
     assert "cause: proven" in run.screen[0]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("more", [0, 1, 2])
 def test_the_experiments_keep_to_the_budget(tmp_path: Path, more: int) -> None:
     """The search asks two questions; each experiment is one more, and is left out where the budget is spent."""
@@ -121,6 +122,7 @@ def test_the_experiments_keep_to_the_budget(tmp_path: Path, more: int) -> None:
     assert cause["reason"] == ("the budget was reached" if reached else "")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("measured", sample([True, False], 2))
 def test_noise_is_listed_apart_even_if_the_fault_looks_like_it(tmp_path: Path, measured: bool) -> None:
     """All Mul nodes together heal the model and fail with good inputs: still, one of them alone is the cause."""
@@ -134,6 +136,7 @@ def test_noise_is_listed_apart_even_if_the_fault_looks_like_it(tmp_path: Path, m
     assert run.model().graph.node[0].name == "fault"
 
 
+@pytest.mark.slow
 def test_what_nobody_reads_is_not_taken_for_the_failure(tmp_path: Path) -> None:
     steps = [("Mul", "x", "fault", 1.0), ("Sqrt", "fault", "q"), ("Mul", "x", "dead", 1.0), ("Neg", "q", "y")]
     given = pair(tmp_path, steps, ["y"], {"fault": 1.2, "dead": 1.8})
@@ -141,6 +144,7 @@ def test_what_nobody_reads_is_not_taken_for_the_failure(tmp_path: Path) -> None:
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
 
 
+@pytest.mark.slow
 def test_noise_below_the_fault_is_not_proven_by_what_leaks_around_it(tmp_path: Path) -> None:
     """With good values for the noise 0.86 tolerances of the fault are left, on a way around; the noise adds 0.54.
 
@@ -246,6 +250,7 @@ PAIR = [
 ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("measured", [True, False])
 def test_of_a_wrong_fusion_whose_error_others_enlarge_only_that_is_named(tmp_path: Path, measured: bool) -> None:
     more = ("checker.measure='error ([0-9.e+-]+)'",) if measured else ()
@@ -255,12 +260,14 @@ def test_of_a_wrong_fusion_whose_error_others_enlarge_only_that_is_named(tmp_pat
     assert len(run.model().graph.node) == 4  # which is what fails by itself
 
 
+@pytest.mark.slow
 def test_nodes_that_fail_in_another_way_without_a_fusion_are_not_proven(tmp_path: Path) -> None:
     given = pair(tmp_path, PAIR, ["z"], {})
     run = winnow(given[0], *given[2:4], *fused(tmp_path, "Abs", "Mul", "1.2", "If"), folder=tmp_path / "run")
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["first", "second"], "not proven"), run.output
 
 
+@pytest.mark.slow
 def test_a_weight_that_is_fused_with_its_reader_is_proven_with_it(tmp_path: Path) -> None:
     """No fence stands between a constant and its reader, so there is nothing to ask."""
     given = pair(tmp_path, [("Neg", "x", "n"), ("MatMul", "n w", "m"), ("Abs", "m", "z")], ["z"], {})
@@ -317,6 +324,7 @@ def test_what_gives_no_answer_leaves_it_untested(tmp_path: Path) -> None:
     assert run.result["cause"]["reason"]
 
 
+@pytest.mark.slow
 def test_measures_of_a_command_and_of_a_function(tmp_path: Path) -> None:
     given = pair(tmp_path, BESIDE, ["z"], ROUNDED)
     (tmp_path / "judge.py").write_text(
@@ -340,6 +348,7 @@ def test_measures_of_a_command_and_of_a_function(tmp_path: Path) -> None:
         assert run.result["cause"]["answers"][0]["good_inputs"]["measure"] == pytest.approx(16.7, abs=0.5)
 
 
+@pytest.mark.slow
 def test_what_was_paid_for_is_not_paid_for_again_after_an_interruption(tmp_path: Path) -> None:
     hang, hanging, calls = tmp_path / "hang", tmp_path / "hanging", tmp_path / "calls"
     hang.touch()
@@ -366,6 +375,7 @@ def test_what_was_paid_for_is_not_paid_for_again_after_an_interruption(tmp_path:
     assert run.result["checks"]["cause"] == 2
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("name", "seed"),
     sample(

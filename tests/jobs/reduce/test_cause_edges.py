@@ -15,6 +15,8 @@ from onnx import helper
 
 from runner.judgment import Experiment
 from runner.report.cause_section import REFERENCE_TOO, rows, sentence, told
+from runner.report.result_parts import Cause
+from runner.report.typed_json import from_json
 from strategies.outcome import Outcome
 from tests.harness import by_command, check_script, command, winnow
 from tests.jobs.reduce.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair
@@ -54,6 +56,7 @@ def test_of_two_instances_the_stronger_is_named(tmp_path: Path, first: str) -> N
     assert held["good_inputs"]["measure"] > 50
 
 
+@pytest.mark.slow
 def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_path: Path) -> None:
     """Noise is answered first; the cause that is found then cannot be judged as handed over."""
     refusing = (
@@ -70,6 +73,7 @@ def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_p
     assert "could not be judged when checked again" in run.screen[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opset", sample([13, 14], 2))
 def test_an_output_that_identity_does_not_take(tmp_path: Path, opset: int) -> None:
     """Before opset 14 none hands on a sequence: such an output, right in any case, is left out."""
@@ -110,13 +114,14 @@ def test_what_was_not_ruled_out_is_not_called_so() -> None:
 
     def roles(status: str, *found: dict[str, object]) -> list[str]:
         cause = {"status": status, "whole": {"outcome": "fail", "measure": None}, "answers": list(found)}
-        return [row[1].split(";")[-1].strip() for row in rows(cause)[1:]]
+        return [row[1].split(";")[-1].strip() for row in rows(from_json(Cause, cause))[1:]]
 
     assert roles("not proven", answer("a", "pass"), answer("b", None)) == ["not the cause", "fails alone"]
     others = [answer("a", None), answer("copy", None), answer("b", "fail", is_cause=True)]
     assert roles("proven", *others)[:2] == ["not the cause", "an instance of the pattern of the cause"]
 
 
+@pytest.mark.slow
 def test_a_person_who_takes_back_what_cannot_be_taken_back_is_asked_again(tmp_path: Path) -> None:
     keyboard, screen = pty.openpty()
     given = (pair(tmp_path, BESIDE, ["z"], ROUNDED)[0], "checker=interactive")
@@ -156,8 +161,13 @@ def test_a_nan_that_the_reference_makes_as_well_is_why_a_cause_is_untested() -> 
     """Only where the nodes make it: of one that they read nothing is said."""
     reason = f"{REFERENCE_TOO} 'c' as well: no good value is known to put there"
     made = {"status": "untested", "reason": reason, "answers": [{"good_outputs": {"reason": reason}}]}
-    assert "fail alone, and the reference makes a NaN or Inf there as well" in sentence(made)
-    assert sentence(made).count("no good value is known") == 1, "the reason says the same"
-    assert sentence({**made, "reason": "the budget was reached"}).endswith(": the budget was reached.")
-    assert "could not be tested" in sentence({**made, "answers": [{"good_outputs": None}]})
-    assert "could not be tested" in told({**made, "answers": 3}) and not told({"answers": [1]})
+
+    def said(**more: object) -> str:
+        return sentence(from_json(Cause, {**made, **more}))
+
+    assert "fail alone, and the reference makes a NaN or Inf there as well" in said()
+    assert said().count("no good value is known") == 1, "the reason says the same"
+    assert said(reason="the budget was reached").endswith(": the budget was reached.")
+    assert "could not be tested" in said(answers=[{"good_outputs": None}])
+    assert "could not be tested" in told(from_json(Cause, {**made, "answers": 3}))
+    assert not told(from_json(Cause, {"answers": [1]}))

@@ -61,6 +61,7 @@ def warned(found: Run) -> str:
     return " ".join(warning for warning in found.result["warnings"] if "cannot judge every cut" in warning)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("text", "culprits"),
     [
@@ -84,6 +85,7 @@ def test_a_check_that_can_judge_cuts_pays_one_control(tmp_path: Path, text: str,
     assert found.result["cause"]["status"] == ("untested" if own else "proven")
 
 
+@pytest.mark.slow
 def test_a_tool_that_takes_out_identities_can_judge_cuts(tmp_path: Path) -> None:
     """It leaves a lone Identity without the node that gives its output, as some simplifiers do."""
     tool = (
@@ -99,6 +101,7 @@ def test_a_tool_that_takes_out_identities_can_judge_cuts(tmp_path: Path) -> None
     assert not warned(found)
 
 
+@pytest.mark.slow
 def test_a_check_with_a_feed_of_its_own_keeps_the_inputs(tmp_path: Path) -> None:
     """Here it is of another size than what is recorded, which the file leaves open."""
     text = START + OWN.replace("(2, 3), np.int64", "(4, 3), np.int64") % "(4, 3)" + VALUES + NEGATIVE
@@ -108,12 +111,14 @@ def test_a_check_with_a_feed_of_its_own_keeps_the_inputs(tmp_path: Path) -> None
     assert [one.name for one in found.model().graph.input] == ["x", "ids"]
 
 
+@pytest.mark.slow
 def test_the_same_where_the_user_says_so(tmp_path: Path) -> None:
     found = run(tmp_path, OWN_FEED + VALUES + NEGATIVE, "strategy.reduce_inputs=false", words=("{model}",))
     assert (found.code, found.result["culprits"]) == (0, ["Abs", "Exp", "Neg"]), found.output
     assert not warned(found)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("option", ["strategy.reduce_inputs=true", "strategy.find=all"])
 def test_what_the_user_rules_out_is_advised(tmp_path: Path, option: str) -> None:
     found = run(tmp_path, OWN_FEED + VALUES + NEGATIVE, option, words=("{model}",))
@@ -126,6 +131,7 @@ def test_what_the_user_rules_out_is_advised(tmp_path: Path, option: str) -> None
 EXPECTED = "assert out.shape == (2, 3) and np.abs(out - np.load(sys.argv[3])).max() < 0.5\n"
 
 
+@pytest.mark.slow
 def test_a_check_with_expected_values_of_its_own_is_asked_about_the_whole_model(tmp_path: Path) -> None:
     """The operator that is wrong is a Neg in the place of an Abs; the reference of the check knows better."""
     np.save(tmp_path / "expected.npy", np.tanh(np.exp(X)))
@@ -145,6 +151,7 @@ def test_a_check_with_expected_values_of_its_own_is_asked_about_the_whole_model(
     assert (found.code, found.result["culprits"]) == (0, ["Neg", "Add", "Tanh"]), found.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("near", "code"), [(0.5, 0), (0.001, 3)])
 def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
     tmp_path: Path, near: float, code: int
@@ -163,6 +170,7 @@ def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
         assert found.result["checks"]["search"] == 0
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("command", "advice"),
     [
@@ -204,6 +212,7 @@ def test_a_value_that_is_none(tmp_path: Path) -> None:
     assert "strategy.reduce_inputs=maybe: choose one of true, false, auto" in found.output
 
 
+@pytest.mark.slow
 def test_a_check_that_has_no_answer_on_a_harmless_model_is_asked_all_the_same(tmp_path: Path) -> None:
     """It looks the model's own operators up; what it says of others is no failure, so that no answer is a wrong one."""
     text = (

@@ -60,6 +60,7 @@ def test_so_has_one_that_drops_out(tmp_path: Path) -> None:
     assert run.code == 4, run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("seeded", [True, False])
 def test_a_check_that_compares_with_references(seeded: bool, tmp_path: Path) -> None:
     body = RUN.replace("FAULT", "ort.set_seed(1)" if seeded else "")
@@ -69,6 +70,7 @@ def test_a_check_that_compares_with_references(seeded: bool, tmp_path: Path) -> 
     assert seeded is not any("the same random numbers" in warning for warning in run.result["warnings"])
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("strategy", "seeded"), [("reduce", True), ("extract", False)])
 def test_a_part_that_is_to_be_used_draws_as_it_did(strategy: str, seeded: bool, tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, "sys.exit(int('noise' in nodes))"))
@@ -79,6 +81,7 @@ def test_a_part_that_is_to_be_used_draws_as_it_did(strategy: str, seeded: bool, 
     assert [one.name for one in node.attribute] == (["seed"] if seeded else []), run.output
 
 
+@pytest.mark.slow
 def test_a_fault_beside_a_draw_is_found(tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, RUN.replace("FAULT", WRONG)), "{inputs}", "{references}")
     run = winnow(noisy(tmp_path), *check, "inputs.samples=2", folder=tmp_path / "run")

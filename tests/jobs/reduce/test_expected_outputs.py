@@ -76,6 +76,7 @@ def asked(here: Path, *words: str, strategy: str = "reduce", code: int = 0) -> d
     return run.result
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "paths",
     [
@@ -93,6 +94,7 @@ def test_the_culprit_is_found_and_proven(here: Path, paths: tuple[str, ...]) -> 
     assert result["culprits"] == ["gelu"] and result["cause"]["status"] == "proven"
 
 
+@pytest.mark.slow
 def test_what_gives_the_expected_outputs_passes_whatever_the_reference_gives(here: Path) -> None:
     assert asked(here, *ONE, EXACT, code=4)["status"] == "nothing_to_find"
     asked(here, "inputs.path=in0.npz", "reference.path=others0.npz", code=3)
@@ -158,6 +160,7 @@ def test_a_check_of_ones_own_gets_them(here: Path) -> None:
     assert "1 fail" in run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("strategy", "words", "code"),
     [("layerwise", (), 0), ("extract", ("strategy.nodes=[gelu]",), 0), ("passes", (), 0), ("repeat", (), 0)],
@@ -177,6 +180,7 @@ def test_a_triage(here: Path) -> None:
     assert "Does it fail with other inputs?" not in asked_too
 
 
+@pytest.mark.slow
 def test_a_part_stands_alone(here: Path) -> None:
     """A kept part has other outputs than the files: what its data sets hold is right."""
     asked(here, *ONE)
@@ -186,6 +190,7 @@ def test_a_part_stands_alone(here: Path) -> None:
     assert run.code == 0 and "1 still broken" in run.output, run.output
 
 
+@pytest.mark.slow
 def test_verdicts_belong_to_what_the_files_hold(here: Path) -> None:
     """Also where the path is the same: of a folder, or beside the inputs, no setting tells what is in it."""
     asked(here, "inputs.path=sets")
@@ -210,6 +215,7 @@ def test_from_python(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(found.culprits) == ["gelu"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("words", "said"),
     [

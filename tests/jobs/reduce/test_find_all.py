@@ -26,6 +26,7 @@ from tests.model.models import model_of
 ALL = "strategy.find=all"
 
 
+@pytest.mark.slow
 def test_what_only_gets_nan_from_an_answer_hides_no_other_one(tmp_path: Path) -> None:
     """Log and Sqrt of negative numbers, in branches that have consumers."""
     made = [("Abs", "x", "p"), ("Neg", "p", "m"), ("Log", "m", "a"), ("Tanh", "a", "y1"), ("Sqrt", "m", "b"),
@@ -44,6 +45,7 @@ def test_what_only_gets_nan_from_an_answer_hides_no_other_one(tmp_path: Path) ->
     assert counted(run.result) == journals.count('"verdict"'), "a set of which no candidate can be made costs no check"
 
 
+@pytest.mark.slow
 def test_verdicts_on_one_failure_say_nothing_about_another_one(tmp_path: Path) -> None:
     """An overflow is studied first: what only loses digits passes then, and is the second answer all the same."""
     half = onnx.TensorProto.FLOAT16
@@ -93,6 +95,7 @@ def test_a_budget_that_ends_the_search_for_more_is_said(tmp_path: Path) -> None:
     assert "what else fails was not looked for" in run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interruption_of_the_search_for_more(tmp_path: Path, number: signal.Signals, code: int) -> None:
     hanging, hang = tmp_path / "hanging", tmp_path / "hang"
@@ -116,6 +119,7 @@ def test_an_interruption_of_the_search_for_more(tmp_path: Path, number: signal.S
     assert [answer["culprits"] for answer in run.result["answers"]] == [["Cos_4"], ["Abs_1"]]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("first", "second"), [(0.5, 0.5), (0.95, 0.3)])
 def test_the_second_bug_of_a_flaky_check_is_not_missed(tmp_path, seed, first, second):

@@ -64,6 +64,7 @@ def fused(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return winnow(saved(folder, model(*NORM)), *ONCE, folder=folder / "run")
 
 
+@pytest.mark.slow
 def test_a_fused_pattern_is_found_by_one_look_at_the_optimized_model(fused: Run) -> None:
     assert fused.code == 0, fused.output
     assert sorted(fused.result["culprits"]) == sorted(node.name for node in NORM)
@@ -102,6 +103,7 @@ def test_a_look_that_was_paid_for_is_not_paid_for_again(fused: Run, tmp_path: Pa
     assert again.result["first_look"] == fused.result["first_look"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("look", [True, False])
 def test_a_process_that_dies_has_named_what_it_was_at(tmp_path: Path, look: bool) -> None:
     dies = "import os; print('x ' * 999, 'before/3', 'x ' * 4500, 'running culprit_7', flush=True); os.abort()"
@@ -158,6 +160,7 @@ def test_the_nodes_between_tensors() -> None:
     assert between(Graph.of(model(*NORM, before=80)), "z", ()) == ()
 
 
+@pytest.mark.slow
 def test_what_a_reference_model_shows_to_be_wrong_is_asked_about_first(tmp_path: Path) -> None:
     """Recording the model has shown it already: a check of the user's, which may take long, need not search for it."""
     steps = [*((kind, f"t{at}", f"t{at + 1}") for at, kind in enumerate(["Neg", "Softsign"] * 10))]
@@ -165,7 +168,7 @@ def test_what_a_reference_model_shows_to_be_wrong_is_asked_about_first(tmp_path:
     given = pair(tmp_path, steps, ["z"], {"m": 1.1})
     run = winnow(*given, *command(tmp_path), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["checks"]["search"]) == (0, ["m"], 1), run.output
-    assert run.result["first_look"] == "reference.model makes something else, of the same values, than: m"
+    assert run.result["first_look"] == "on the same values reference.model gives another result than: m"
 
 
 def test_an_operator_that_tensorrt_does_not_know_is_asked_about_first(tmp_path: Path, rtx_python: str) -> None:

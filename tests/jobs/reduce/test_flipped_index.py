@@ -56,6 +56,7 @@ def chosen(folder: Path, nodes: list[NodeProto], *more: str, tiny: np.ndarray = 
     return winnow(*models, *given, "checker.flaky=never", *more, folder=folder / "run")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("nodes", [[ARGMAX], [TOPK], [WIDEN, NMS]], ids=["ArgMax", "TopK", "NonMaxSuppression"])
 def test_an_index_that_flips_within_rounding_is_said_to_be_that(tmp_path: Path, nodes: list[NodeProto]) -> None:
     run = chosen(tmp_path, nodes)
@@ -68,11 +69,13 @@ def test_an_index_that_flips_within_rounding_is_said_to_be_that(tmp_path: Path, 
     assert said in run.output and said in (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.slow
 def test_where_no_cause_is_asked_for_a_warning_says_it(tmp_path: Path) -> None:
     run = chosen(tmp_path, [ARGMAX], "strategy.find=one")
     assert run.code == 0 and any("index 3 instead of 7" in one for one in run.result["warnings"]), run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("wrong", [-2e-4, -1.0])
 def test_scores_that_are_wrong_flip_an_index_too(tmp_path: Path, wrong: float) -> None:
     """The model's score is smaller than its parent's, by less than is allowed of scores, or by more."""

@@ -84,6 +84,7 @@ def test_three_samples_of_which_only_the_third_fails(tmp_path: Path) -> None:
     assert sum(path.name.startswith("test_data_set_") for path in run.folder.iterdir()) == 3
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("other", ["Abs_1", "Exp_7"])
 def test_a_second_bug_before_or_after_is_not_followed_but_kept(tmp_path: Path, other: str) -> None:
     body = f"sys.exit(1 if 'Cos_4' in nodes else 3 if {other!r} in nodes else 0)"
@@ -113,6 +114,7 @@ def changing(tmp_path: Path) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.slow
 def test_a_message_that_changes_on_the_way(tmp_path: Path) -> None:
     run = winnow(*changing(tmp_path), folder=tmp_path / "run")
     assert run.result["culprits"] == ["Cos_4"], run.output
@@ -123,12 +125,14 @@ def test_a_message_that_changes_on_the_way(tmp_path: Path) -> None:
     assert said.replace("_", "") in (run.folder / "REPORT.md").read_text().replace("_", "").replace("&#95;", "")
 
 
+@pytest.mark.slow
 def test_a_strict_signature_follows_the_message(tmp_path: Path) -> None:
     run = winnow(*changing(tmp_path), "checker.same_failure=strict", folder=tmp_path / "run")
     assert set(run.result["culprits"]) > {"Cos_4"}
     assert "Atan_9" in run.result["culprits"]
 
 
+@pytest.mark.slow
 def test_any_failure_counts_where_the_user_says_so(tmp_path: Path) -> None:
     body = "sys.exit(1 if 'Cos_4' in nodes else 3 if 'Exp_7' in nodes else 0)"
     given = (*plain(tmp_path), *by_command(check_script(tmp_path, body)))
@@ -137,6 +141,7 @@ def test_any_failure_counts_where_the_user_says_so(tmp_path: Path) -> None:
     assert run.result["nodes"]["after"] == 1
 
 
+@pytest.mark.slow
 def test_an_omitted_optional_input_stays_omitted(tmp_path: Path) -> None:
     nodes = [
         *chain("Neg", "Abs"),
@@ -151,6 +156,7 @@ def test_an_omitted_optional_input_stays_omitted(tmp_path: Path) -> None:
     audited(run)
 
 
+@pytest.mark.slow
 def test_an_if_within_an_if_within_an_if(tmp_path: Path) -> None:
     given = saved(nested.model_of(nested.DEEP), tmp_path, **nested.FEEDS)
     run = winnow(*given, *nested_check(tmp_path, "'Div' in ops"), KEEP_ALL, folder=tmp_path / "run")
@@ -181,6 +187,7 @@ def test_a_failure_that_needs_its_loop(tmp_path: Path) -> None:
     assert [node.op_type for node in run.model().graph.node] == ["Loop"]
 
 
+@pytest.mark.slow
 def test_nested_graphs_are_left_whole_if_the_user_says_so(tmp_path: Path) -> None:
     given = saved(nested.model_of(nested.DEEP), tmp_path, **nested.FEEDS)
     check = nested_check(tmp_path, "'Div' in ops")
@@ -207,6 +214,7 @@ def test_a_recorded_nan_is_no_failure_of_what_reads_it(tmp_path: Path) -> None:
     assert run.result["culprits"] == ["overflow"]
 
 
+@pytest.mark.slow
 def test_shapes_and_scales_at_a_cut_are_constants(tmp_path: Path) -> None:
     """What does not depend on the data, here computed by nodes, is what runtimes want constant."""
     nodes = [
@@ -253,6 +261,7 @@ def test_all_disjoint_culprits(tmp_path: Path) -> None:
         assert json.loads((bundle / "result.json").read_text())["culprits"] == answer["culprits"]
 
 
+@pytest.mark.slow
 def test_outputs_that_the_failure_does_not_need_are_left_out(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Neg", ["x"], ["a"], name="a"),
@@ -316,6 +325,7 @@ def test_an_output_that_a_kept_node_shares_its_producer_with_is_left_out(tmp_pat
     assert [output.name for output in run.model().graph.output] == ["b"]
 
 
+@pytest.mark.slow
 def test_a_draw_is_another_one_in_each_check(tmp_path: Path) -> None:
     """ONNX Runtime draws the same in every session of a process."""
     nodes = [
@@ -328,6 +338,7 @@ def test_a_draw_is_another_one_in_each_check(tmp_path: Path) -> None:
     assert 0 < run.result["reliability"]["whole_model"]["failed"] < 20, run.output
 
 
+@pytest.mark.slow
 def test_an_infinite_reference_is_named_where_auto_finds_nothing(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Sub", ["x", "x"], ["zero"], name="zero"),

@@ -87,6 +87,7 @@ def test_a_model_that_does_not_fail(tmp_path: Path) -> None:
     assert "nothing to reduce" in run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("check", "shown"),
     [
@@ -120,6 +121,7 @@ def test_a_budget_leaves_the_best_so_far(tmp_path: Path) -> None:
     assert CULPRIT in run.result["culprits"]
 
 
+@pytest.mark.slow
 def test_a_plan_stops_after_the_preflight(tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, node(CULPRIT)))
     run = winnow(MODEL, *check, "plan=true", folder=tmp_path / "run")
@@ -133,12 +135,14 @@ def test_a_plan_stops_after_the_preflight(tmp_path: Path) -> None:
     assert 0.2 < plan["disk_left_mb"] < plan["disk_mb"] < 5  # a model of 0.27 MB, of which nothing else is kept
 
 
+@pytest.mark.slow
 def test_a_plan_counts_what_is_kept_within_the_budget_of_the_disk(tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, node(CULPRIT)))
     run = winnow(MODEL, *check, "plan=true", "artifacts=all", "artifacts.disk_budget_mb=3", folder=tmp_path / "run")
     assert 3 < run.result["plan"]["disk_left_mb"] < 3.4
 
 
+@pytest.mark.slow
 def test_workers_do_not_change_the_answer(tmp_path: Path) -> None:
     other = "/bert/encoder/layer.2/attention/self/Softmax"
     check = by_command(check_script(tmp_path, f"sys.exit(1 if {{{CULPRIT!r}, {other!r}}} <= nodes else 0)"))
@@ -156,6 +160,7 @@ def test_workers_do_not_change_the_answer(tmp_path: Path) -> None:
     assert [alone.result["checks"][part] for part in parts] == [several.result["checks"][part] for part in parts]
 
 
+@pytest.mark.slow
 def test_another_failure_is_not_followed(tmp_path: Path) -> None:
     """Exit 1 is the failure; without the culprit the check fails otherwise, and must not be led astray."""
     body = f"sys.exit(1 if {CULPRIT!r} in nodes else 9 if len(nodes) > 100 else 0)"
@@ -164,6 +169,7 @@ def test_another_failure_is_not_followed(tmp_path: Path) -> None:
     assert run.result["outcomes"]["different"] > 0
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("before", sample([5, 12, 0, 2], 2))
 def test_resume_after_kill_9(tmp_path: Path, before: int) -> None:
     """Kill a run at work on a check, after so many others, and go on with it; no set of nodes is asked about twice."""
@@ -194,6 +200,7 @@ def test_resume_after_kill_9(tmp_path: Path, before: int) -> None:
     assert len(again) == len(set(again))
 
 
+@pytest.mark.slow
 def test_a_journal_of_another_check_is_refused(tmp_path: Path) -> None:
     one = by_command(check_script(tmp_path, node(CULPRIT), "one.py"))
     two = by_command(check_script(tmp_path, "sys.exit(1)", "two.py"))
@@ -206,6 +213,7 @@ def test_a_journal_of_another_check_is_refused(tmp_path: Path) -> None:
     assert other.result == before
 
 
+@pytest.mark.slow
 def test_a_sweep_survives_a_corrupt_model_and_a_check_that_hangs(tmp_path: Path) -> None:
     slow, corrupt = tmp_path / "slow, model.onnx", tmp_path / "corrupt.onnx"
     model = onnx.load(str(EXAMPLE))

@@ -88,6 +88,7 @@ def noisy(read: str) -> list[onnx.NodeProto]:
     ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("alone", [False, True], ids=["among others", "the only node of the file"])
 @pytest.mark.parametrize("first", ["auto", "end"])
 def test_noise_in_a_branch_is_not_its_fault(tmp_path: Path, first: str, alone: bool) -> None:
@@ -150,6 +151,7 @@ def related(folder: Path, kind: str) -> tuple[str, ...]:
     return (*where, "inputs=files", f"inputs.path={folder / 'x.npz'}")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("kind", "nested"),
     [("If", ["choice.then_branch/fault"]), ("function", ["block.Block/leaky"]), ("Loop", [])],
@@ -186,6 +188,7 @@ def counted_down(kind: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto
     return [*nodes, N("ReduceSum", ["bs", "zero"], ["b"], name="total", keepdims=0), last], numbers
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("kind", ["carried", "stacked", "scanned"])
 def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> None:
     path = save(tmp_path / "model.onnx", *counted_down(kind))
@@ -212,6 +215,7 @@ def test_what_is_inside_is_named_wherever_an_answer_is(tmp_path: Path, capsys: p
     assert any(named in line for line in screen([row], None))
 
 
+@pytest.mark.slow
 def test_where_an_iteration_is_named_the_owner_is_what_is_proven(tmp_path: Path) -> None:
     path = loop_of_faults(tmp_path)
     (tmp_path / "check.py").write_text(CHECK)

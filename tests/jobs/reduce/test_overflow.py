@@ -48,6 +48,7 @@ HALF = {"big": np.float16(60000), "near": np.float16(0.999), "tiny": np.float16(
 LOST = [("Abs", "x", "a"), ("Mul", "a big", "b"), ("Mul", "b near", "c"), ("Sub", "b c", "d"), ("Mul", "d tiny", "z")]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("target", [ROUNDED, EVALUATED])
 def test_an_overflow_of_float16_is_proven_in_float32(target: str, tmp_path: Path) -> None:
     run = reduced(tmp_path, model(tmp_path, LOST, HALF), target)
@@ -64,6 +65,7 @@ def test_an_overflow_of_float16_is_proven_in_float32(target: str, tmp_path: Path
     assert "no bug of the runtime" in (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.slow
 def test_an_overflow_of_a_cast_is_what_it_reads(tmp_path: Path) -> None:
     cast = [("Cast", "x", "wide"), ("Mul", "wide big", "b"), ("Cast", "b", "c"), ("Mul", "c tiny", "d")]
     path = model(tmp_path, [*cast, ("Sub", "d d", "z")], {"big": np.float32(1e6), "tiny": HALF["tiny"]})
@@ -86,6 +88,7 @@ def test_beyond_float64_nothing_is_known(tmp_path: Path) -> None:
     assert "float64 has no wider type" in run.result["cause"]["reason"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
@@ -111,6 +114,7 @@ def test_what_fails_in_the_wider_type_as_well_is_not_proven(tmp_path: Path) -> N
     assert "fails in float32 as well" in run.result["cause"]["reason"]
 
 
+@pytest.mark.slow
 def test_a_check_of_the_users_is_asked_about_the_wider_type(tmp_path: Path) -> None:
     path, check = model(tmp_path, LOST, HALF), by_command(check_script(tmp_path, FINITE), "{inputs}")
     run = reduced(tmp_path, path, *check, "reference=onnx_reference")
@@ -152,6 +156,7 @@ def beside_a_parent(folder: Path, steps: list[Step], *check: str) -> Run:
 AGAIN_SMALL = [("Mul", "x big", "b"), ("Mul", "b near", "c"), ("Mul", "c tiny", "d"), ("Add", "d x", "z")]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("check", ["compare", "command"])
 def test_a_good_value_of_a_parent_that_does_not_fit_is_an_overflow_too(tmp_path: Path, check: str) -> None:
     own = by_command(check_script(tmp_path, FINITE), "{inputs}")

@@ -89,6 +89,7 @@ def untaken(inner: str, *, before: bool) -> onnx.ModelProto:
     return model_of(nodes, [value("x", None)], [value("y", None)], constants)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("inner", "before"), [("Exp", False), ("Neg", True)])
 def test_recorded_shapes_lead_a_runtime_into_a_branch_that_is_not_taken(tmp_path: Path, inner: str, before: bool):
     run = reduced(tmp_path, untaken(inner, before=before), script(tmp_path, NEGATIVE))
@@ -109,6 +110,7 @@ CONSTANTS = [
 ]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_constants_that_a_tool_wants_as_nodes(tmp_path: Path, dynamic: bool):
     """A tool that looks for the value of a scale among the Constant nodes, and maybe for a dimension that is open."""
@@ -129,6 +131,7 @@ def test_constants_that_a_tool_wants_as_nodes(tmp_path: Path, dynamic: bool):
     assert [one.op_type for one in run.model().graph.node][-2:] == (["Abs", "Mul"] if dynamic else ["Constant", "Mul"])
 
 
+@pytest.mark.slow
 def test_an_initializer_that_is_an_input_too(tmp_path: Path):
     """Nothing is folded of what can be overridden: a node that should be gone is still there."""
     nodes = [node("Abs", "x", "a", "abs"), node("Sqrt", "w", "root", "root"), node("Mul", "a root", "y", "mul")]
@@ -146,6 +149,7 @@ def test_an_initializer_that_is_an_input_too(tmp_path: Path):
     assert "w" in {one.name for one in run.model().graph.input} & {one.name for one in run.model().graph.initializer}
 
 
+@pytest.mark.slow
 def test_a_function_of_the_model(tmp_path: Path):
     body = [node("Exp", "i", "u", "exp"), node("Neg", "u", "o", "neg")]
     function = helper.make_function("mine", "F", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
@@ -168,6 +172,7 @@ def test_weights_beside_the_model(tmp_path: Path):
     assert (run.code, run.result["culprits"]) == (0, ["culprit"]), run.output
 
 
+@pytest.mark.slow
 def test_a_failure_that_only_the_file_has(tmp_path: Path):
     """Weights in a file of their own are what fails: candidates of this size carry theirs, so nothing smaller fails."""
     nodes = [node("Abs", "x", "a", "abs"), node("Mul", "a w", "y", "mul")]
@@ -190,6 +195,7 @@ def test_a_failure_of_the_rewritten_model_is_not_the_users(tmp_path: Path):
     assert (run.code, run.result["checks"]["trust"]) == (4, 1), run.output
 
 
+@pytest.mark.slow
 def test_the_file_is_checked_once_and_its_verdict_is_its_own(tmp_path: Path):
     check = check_script(
         tmp_path,
@@ -206,6 +212,7 @@ def test_the_file_is_checked_once_and_its_verdict_is_its_own(tmp_path: Path):
     assert (tmp_path / "seen").read_text().split() == [*seen, *handed_over]
 
 
+@pytest.mark.slow
 def test_a_strict_rule_does_not_keep_the_whole_file(tmp_path: Path):
     """The message names an initializer that nobody reads, which no candidate has."""
     body = "print('more' if 'unread' in weights else 'less')\n"

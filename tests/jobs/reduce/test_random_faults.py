@@ -43,6 +43,7 @@ def told(found: Solved) -> tuple[object, ...]:
     return found.done, sorted(found.answer), found.cause.said, answers, found.cause.causes, found.checks
 
 
+@pytest.mark.slow
 def test_most_seeds_have_a_case_and_each_kind_has_many() -> None:
     kinds = [case.features.kind for case in made()]
     assert len(kinds) > 0.95 * CASES and min(kinds.count(kind) for kind in Kind) > 0.25 * CASES
@@ -51,6 +52,7 @@ def test_most_seeds_have_a_case_and_each_kind_has_many() -> None:
     assert sum(not case.enough for case in made()) > 0
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("judging", JUDGINGS, ids=str)
 def test_an_answer_fails_alone_and_is_1_minimal_where_that_is_claimed(judging: Judging) -> None:
     minimal = 0
@@ -113,11 +115,13 @@ def test_the_parts_of_a_joint_cause_heal_together_and_each_fails_by_itself() -> 
     assert seen > 0
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("judging", JUDGINGS, ids=str)
 def test_the_same_case_has_the_same_answer_after_the_same_checks(judging: Judging) -> None:
     assert [told(found) for found in solved(judging)] == [told(solve(case, judging)) for case in made()]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("judging", [VERDICTS, MEASURES], ids=str)
 def test_the_order_of_samples_does_not_matter_to_a_check_of_all_of_them(judging: Judging) -> None:
     seen = 0

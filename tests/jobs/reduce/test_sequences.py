@@ -42,6 +42,7 @@ def data_set(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_command_finds_the_recorded_sequences(tmp_path: Path) -> None:
     check = check_script(
         tmp_path,
@@ -62,6 +63,7 @@ def test_a_command_finds_the_recorded_sequences(tmp_path: Path) -> None:
     assert found[1].elements == ((1, 3), (2, 3), (2, 3))
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("checker", ["python", "compare"])
 def test_sequences_are_judged(tmp_path: Path, checker: str) -> None:
     (tmp_path / "mine.py").write_text(

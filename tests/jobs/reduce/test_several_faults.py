@@ -12,6 +12,8 @@ from onnx import helper, numpy_helper
 from runner.jobs.reduce.prove_cause import ANOTHER
 from runner.judgment import got_further
 from runner.report.cause_section import told
+from runner.report.result_parts import Cause
+from runner.report.typed_json import from_json
 from runner.verdict import Signature
 from tests.harness import winnow
 from tests.jobs.reduce.test_cause import CHECK, COMPARE, answers, command, pair
@@ -61,6 +63,7 @@ def unloadable(folder: Path) -> tuple[str, ...]:
     return given
 
 
+@pytest.mark.slow
 def test_a_failure_that_another_one_of_a_later_stage_follows_is_gone(tmp_path: Path) -> None:
     """A model that is loaded does not fail to load: what fails in it then is another fault, and is said so."""
     run = winnow(*unloadable(tmp_path), "checker.flaky=never", folder=tmp_path / "run")
@@ -72,6 +75,7 @@ def test_a_failure_that_another_one_of_a_later_stage_follows_is_gone(tmp_path: P
     assert "the whole model passes" not in said
 
 
+@pytest.mark.slow
 def test_where_every_failure_counts_one_of_a_later_stage_is_not_gone(tmp_path: Path) -> None:
     """The user asked for any failure: the model fails still, by what is wrong behind the first one."""
     run = winnow(*unloadable(tmp_path), "checker.same_failure=any", "checker.flaky=never", folder=tmp_path / "run")
@@ -113,18 +117,19 @@ def test_what_shows_that_a_model_came_further(studied: Signature | None, met: Si
 
 def test_what_was_healed_in_several_places_is_said_of_all_of_them() -> None:
     answer = {"is_cause": True, "culprits": ["r0"], "instances": [["r0"]], "good_outputs": {"outcome": "pass"}}
-    alone = told({"status": "proven", "answers": [answer]})
+    alone = told(from_json(Cause, {"status": "proven", "answers": [answer]}))
     assert "what these nodes give, the whole model passes" in alone
-    three = told({"status": "proven", "answers": [{**answer, "instances": [["r0"], ["r1"], ["r2"]]}]})
+    three = told(from_json(Cause, {"status": "proven", "answers": [{**answer, "instances": [["r0"], ["r1"], ["r2"]]}]}))
     assert "what these nodes, and the same nodes in 2 other places of the model, give, the whole model passes" in three
 
 
 @pytest.mark.parametrize("answers", [None, 3, [3], [{"is_cause": True}], [{"is_cause": True, "instances": 3}]])
 @pytest.mark.parametrize("status", ["proven", "joint"])
 def test_a_result_from_anywhere_is_told(status: str, answers: object) -> None:
-    assert f"Cause: {status}." in told({"status": status, "answers": answers})
+    assert f"Cause: {status}." in told(from_json(Cause, {"status": status, "answers": answers}))
 
 
+@pytest.mark.slow
 def test_a_fault_that_another_one_hides_is_told_of(tmp_path: Path) -> None:
     """Good values for the later one make the model pass: what is above it is seen inside the model alone."""
     steps = [
@@ -152,6 +157,7 @@ def swapped(folder: Path) -> tuple[str, ...]:
     return (*pair(folder, [*steps, ("Neg", "m4", "z")], ["z"], {"q": 0.7, "k": 1.4}), *COMPARE)
 
 
+@pytest.mark.slow
 def test_two_weights_that_were_swapped_are_both_the_cause(tmp_path: Path) -> None:
     """Good values for all nodes of their operator heal the model as well, but that says nothing of the healthy ones."""
     run = winnow(*swapped(tmp_path), folder=tmp_path / "run")
@@ -191,6 +197,7 @@ def test_a_tensor_without_a_partner_is_no_fault_of_the_reference(tmp_path: Path)
     assert "reference.map='{mine: theirs}'" in run.output
 
 
+@pytest.mark.slow
 def test_what_is_wrong_where_nothing_hides_it_is_not_told_of(tmp_path: Path) -> None:
     """Good values for the answer make the model pass, so what is wrong beside it does no harm."""
     steps = [
@@ -205,6 +212,7 @@ def test_what_is_wrong_where_nothing_hides_it_is_not_told_of(tmp_path: Path) -> 
     assert not any("wrong too" in one for one in run.result["warnings"]), run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("rounded", [{"n1": 1.013}, {"n1": 1.013, "n2": 0.987}, {"m0": 1.02, "n2": 0.985}])
 def test_what_is_rounded_does_not_hide_an_operator_that_a_runtime_gets_wrong(
     tmp_path: Path, rounded: dict[str, float]
@@ -231,6 +239,7 @@ def test_what_is_rounded_does_not_hide_an_operator_that_a_runtime_gets_wrong(
     assert not run.result["first_look"]
 
 
+@pytest.mark.slow
 def test_a_pattern_that_stops_the_runtime_at_each_place_is_told_in_three_experiments(tmp_path: Path) -> None:
     """Each place fails by itself, so halving the model would end at the last one, after many checks."""
     steps = [*chain("x", "a"), ("Abs", f"a{BRANCH - 1}", "one"), ("Neg", "one", "n"), ("Abs", "n", "two")]

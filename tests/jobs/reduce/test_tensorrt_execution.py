@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
@@ -61,12 +62,14 @@ def test_a_wrong_operator_is_found_under_leases(tmp_path: Path) -> None:
     assert {note["gpu"] for note in notes} <= set(PRETENDED_GPUS), "a process without a lease has touched a GPU"
 
 
+@pytest.mark.slow
 def test_a_shape_that_data_tell_is_no_failure(tmp_path: Path) -> None:
     done = run(tmp_path, install(tmp_path, "11"))
     assert done.code == 4, done.output
     assert done.result["status"] == "nothing_to_find"
 
 
+@pytest.mark.slow
 def test_what_tensorrt_refuses_is_no_failure_of_the_model(tmp_path: Path) -> None:
     made = install(tmp_path, "10")
     made.plant("set_tensor_address")
@@ -76,12 +79,14 @@ def test_what_tensorrt_refuses_is_no_failure_of_the_model(tmp_path: Path) -> Non
     assert "culprits" not in done.result or not done.result["culprits"]
 
 
+@pytest.mark.slow
 def test_a_flag_of_weak_typing_says_the_way_out(tmp_path: Path) -> None:
     done = run(tmp_path, install(tmp_path, "10"), "target.flags=[FP16]")
     assert done.code == 2, done.output
     assert "strategy=precision" in done.output and "strongly_typed=false" in done.output
 
 
+@pytest.mark.slow
 def test_an_error_that_stays_condemns_no_other_model(tmp_path: Path) -> None:
     made = install(tmp_path, "10")
     made.plant("illegal_in:Softplus")

@@ -14,6 +14,7 @@ from tests.jobs.reduce.test_hard_failures import X, chain, plain, saved
 from tests.model.models import model_of
 
 
+@pytest.mark.slow
 def test_why_verdicts_are_not_known_is_said_everywhere(tmp_path: Path) -> None:
     body = (
         "if 'Cos_4' in nodes and len(nodes) in (1, 10): sys.exit(1)\n"
@@ -34,6 +35,7 @@ def test_why_verdicts_are_not_known_is_said_everywhere(tmp_path: Path) -> None:
     assert "verdicts are not known" in last and "checker.invalid_codes" in last
 
 
+@pytest.mark.slow
 def test_a_candidate_that_cannot_be_made_is_in_the_journal_and_no_verdict(tmp_path: Path) -> None:
     body = "sys.exit(1 if 'Cos_4' in nodes else 0)"
 
@@ -66,6 +68,7 @@ def of_two_samples(tmp_path: Path, at: int, body: str) -> Run:
     return winnow(*given, f"inputs.path={tmp_path / 'two'}", *check, folder=tmp_path / "run")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_part_is_judged_by_the_samples_whose_values_can_judge_it(tmp_path: Path, at: int) -> None:
     run = of_two_samples(tmp_path, at, "sys.exit(1 if 'Cos_2' in nodes else 0)")
@@ -75,6 +78,7 @@ def test_a_part_is_judged_by_the_samples_whose_values_can_judge_it(tmp_path: Pat
     assert f"the answer: {FEWER}" in run.result["warnings"]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_part_that_passes_by_some_of_the_samples_is_not_known_to_pass(tmp_path: Path, at: int) -> None:
     """It fails by the sample alone that cannot judge a part without the first node."""
@@ -84,6 +88,7 @@ def test_a_part_that_passes_by_some_of_the_samples_is_not_known_to_pass(tmp_path
     assert f"(it passes, {FEWER})" in run.output and "root" in run.result["culprits"], run.output
 
 
+@pytest.mark.slow
 def test_a_check_that_reads_no_values_is_asked_about_every_candidate(tmp_path: Path) -> None:
     body = "sys.exit(1 if 'Cos_2' in nodes else 0)"
     nodes = [helper.make_node("Sqrt", ["x"], ["root"], name="root"), *chain("Abs", "Neg", "Cos", "Sin", first="root")]
@@ -93,6 +98,7 @@ def test_a_check_that_reads_no_values_is_asked_about_every_candidate(tmp_path: P
     assert run.result["cause"]["status"] == "proven"
 
 
+@pytest.mark.slow
 def test_a_script_that_goes_missing_ends_the_run_and_resume_goes_on(tmp_path: Path) -> None:
     body = (
         "import os\n"
@@ -142,6 +148,7 @@ def test_an_assertion_of_a_function(tmp_path: Path) -> None:
     assert "# AssertionError at mine.py" in (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.slow
 def test_nodes_that_only_the_check_needs_are_no_answer(tmp_path: Path) -> None:
     """Once the first input is cut, the function dies of a key that it looks for by itself."""
     check = tmp_path / "mine.py"

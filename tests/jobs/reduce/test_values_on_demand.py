@@ -55,6 +55,7 @@ def model(folder: Path) -> Path:
     return folder / "model.onnx"
 
 
+@pytest.mark.slow
 def test_every_check_gets_the_same_values(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     check, path = check_script(tmp_path, CHECK), model(tmp_path)
@@ -90,6 +91,7 @@ sys.exit(1 if {"loop", "late"} <= {*names} else 0)
 """
 
 
+@pytest.mark.slow
 def test_values_that_no_check_is_fed_with_are_not_written(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     check, path = check_script(tmp_path, HELD), model(tmp_path)

@@ -98,6 +98,7 @@ def test_two_sides_that_lose_digits_are_both_told(tmp_path: Path) -> None:
     assert "both sides lose digits" in run.screen[0]
 
 
+@pytest.mark.slow
 def test_where_the_whole_has_no_values_in_float64_the_answer_tells(tmp_path: Path) -> None:
     run = cancelling(tmp_path, nested=True)
     assert (run.code, run.result["culprits"], run.result["whose"]) == (9, ["conv", "bn"], "reference"), run.output
@@ -111,6 +112,7 @@ def test_a_model_that_computes_something_else_is_the_conversions(tmp_path: Path)
     assert "the converted model itself differs" in run.screen[0]
 
 
+@pytest.mark.slow
 def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
     """A body is not computed in another type."""
     model = onnx.load(folded(tmp_path, ["bn"], weight=1, bias=LARGE))
@@ -126,6 +128,7 @@ def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
     assert "If choice is not computed in a wider type" in run.result["cause"]["right"]
 
 
+@pytest.mark.slow
 def test_what_the_reference_makes_of_the_file_as_well_is_the_conversions(tmp_path: Path) -> None:
     """A body has no values in float64."""
     for who, factor in (("parent", 1.0), ("child", 1.5)):

@@ -72,6 +72,7 @@ def run(folder: Path, wrong: str, *more: str, feeds: str = OWN, recorded: np.nda
     return winnow(*given, "checker=command", argv, "checker.flaky=never", *more, folder=folder / "run", cwd=folder)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("feeds", [OWN, GIVEN])
 def test_one_wrong_kernel_is_named_alone(tmp_path: Path, feeds: str) -> None:
     found = run(tmp_path, "{'HardSwish'}", feeds=feeds)
@@ -87,6 +88,7 @@ def test_one_wrong_kernel_is_named_alone(tmp_path: Path, feeds: str) -> None:
     assert subprocess.run(argv, cwd=tmp_path, check=False).returncode == 1
 
 
+@pytest.mark.slow
 def test_a_wrong_fusion_is_named_with_all_of_it(tmp_path: Path) -> None:
     """Good values for its first node heal the model, and with these for what that reads it fails: a fence tells."""
     found = run(tmp_path, "(), ('Exp', 'Sigmoid')")
@@ -94,6 +96,7 @@ def test_a_wrong_fusion_is_named_with_all_of_it(tmp_path: Path) -> None:
     assert found.result["cause"]["status"] == "proven"
 
 
+@pytest.mark.slow
 def test_of_two_wrong_kernels_both_are_found(tmp_path: Path) -> None:
     found = run(tmp_path, "{'HardSwish', 'Cos'}", "strategy.cause_checks=40")
     assert found.code == 0, found.output
@@ -102,12 +105,14 @@ def test_of_two_wrong_kernels_both_are_found(tmp_path: Path) -> None:
     assert found.result["cause"]["status"] == "joint"
 
 
+@pytest.mark.slow
 def test_a_crash_is_named_too(tmp_path: Path) -> None:
     crash = "if b'HardSwish' in open(sys.argv[1], 'rb').read(): os.kill(os.getpid(), 6)\n"
     found = run(tmp_path, "()", judge=crash + COMPARE)
     assert (found.code, found.result["culprits"]) == (0, ["HardSwish"]), found.output
 
 
+@pytest.mark.slow
 def test_another_sample_than_the_check_feeds_is_asked_for(tmp_path: Path) -> None:
     """With its own values nothing is known of the golden ones; without these the failure does not show."""
     found = run(tmp_path, "{'HardSwish'}", recorded=X / 2)
@@ -121,6 +126,7 @@ def test_another_sample_than_the_check_feeds_is_asked_for(tmp_path: Path) -> Non
     assert found.result["checks"]["search"] == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_put_into_the_model_is_said(tmp_path: Path) -> None:
     found = run(tmp_path, "{'HardSwish'}", "cut.policy=seeded")
     assert found.code == 3, found.output

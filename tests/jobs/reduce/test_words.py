@@ -34,6 +34,7 @@ COUNTED = [
 ]
 
 
+@pytest.mark.slow
 def test_a_code_that_counts_outputs_does_not_need_all_of_them(tmp_path: Path) -> None:
     given = pair(tmp_path, COUNTED, ["one", "two"], {"fault": 1.2})
     (tmp_path / "check.py").write_text(COUNTING)
@@ -55,6 +56,7 @@ def test_another_failure_of_a_part_is_not_the_models(tmp_path: Path) -> None:
     assert any("not followed: check: exit 3" in said for said in run.result["warnings"])
 
 
+@pytest.mark.slow
 def test_words_count_where_the_user_wants_them_to(tmp_path: Path) -> None:
     given = pair(tmp_path, COUNTED, ["one", "two"], {"fault": 1.2})
     (tmp_path / "check.py").write_text(COUNTING)
@@ -98,6 +100,7 @@ def own_inputs(folder: Path, read: str, *given: str) -> tuple[str, ...]:
     return (*pair(folder, FED, ["z"], {})[:1], "checker=command", f"checker.command={argv}", "checker.flaky=never")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("given", [(), ("{inputs}",)])
 def test_a_check_that_feeds_values_of_its_own_proves_nothing(tmp_path: Path, given: tuple[str, ...]) -> None:
     run = winnow(*own_inputs(tmp_path, RANDOM, *given), folder=tmp_path / "run")
@@ -107,6 +110,7 @@ def test_a_check_that_feeds_values_of_its_own_proves_nothing(tmp_path: Path, giv
     assert "your check does not read {inputs}, so" in " ".join(" ".join(run.screen).split())
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("read", ["given[one.name]", f"given[one.name] if one.name in given else {RANDOM}"])
 def test_a_check_that_reads_its_values_proves_the_cause(tmp_path: Path, read: str) -> None:
     run = winnow(*own_inputs(tmp_path, read, "{inputs}"), folder=tmp_path / "run")
@@ -119,6 +123,7 @@ def test_no_value_misleads_a_check_that_looks_at_nodes_only(tmp_path: Path) -> N
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["Cos_4"], "proven"), run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("read", "status"), [("inputs[0][one.name]", "proven"), ("np.ones(one.shape, np.float32)", "untested")]
 )
@@ -145,6 +150,7 @@ sys.exit(close < 0.9)
 SPOILS = [("Mul", "x", "fault", 1.0), ("Abs", "fault", "a"), ("Min", "a", "weak", 10.0), ("Neg", "weak", "z")]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("better", "said"), [("higher", "not proven"), ("lower", "untested")])
 def test_an_accuracy_that_hardly_drops_is_no_cause(tmp_path: Path, better: str, said: str) -> None:
     given = pair(tmp_path, SPOILS, ["z"], {"fault": 0.98, "weak": 1.45})

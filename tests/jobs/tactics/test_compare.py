@@ -289,6 +289,7 @@ def test_builds_that_chose_alike_end_in_4(tmp_path: Path) -> None:
     assert (run.code, run.result["suspects"]) == (4, [])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "good").mkdir()
     (tmp_path / "bad.log").write_text("\n".join(FIRST))
@@ -306,6 +307,7 @@ def test_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
     assert nowhere.code == 2 and "No such file" in nowhere.output
 
 
+@pytest.mark.slow
 def test_builds_that_were_pinned_are_left_out_and_those_of_another_library_refused(tmp_path: Path) -> None:
     for name, recording in (
         ("good/a", build(1, 2, library="tensorrt 10.9")),

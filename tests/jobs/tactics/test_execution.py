@@ -56,6 +56,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     return Recorded(made, folder, run(folder, made, "strategy=tactic_repeat", "strategy.until=8"))
 
 
+@pytest.mark.slow
 def test_builds_of_both_kinds_have_one_suspect(recorded: Recorded) -> None:
     assert recorded.run.code == 0, recorded.run.output
     assert [one["layer"] for one in recorded.run.result["suspects"]] == ["add2"]
@@ -73,6 +74,7 @@ def test_a_bad_tactic_is_isolated(recorded: Recorded, tmp_path: Path) -> None:
     assert {one["layer"]: one["tactic"] for one in chosen}["add2"] == "0x7a1f00c0ffee1"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("fault", ["pin_ignored", "cache_miss"])
 def test_pins_that_do_not_hold_answer_nothing(recorded: Recorded, tmp_path: Path, fault: str) -> None:
     recorded.made.plant("bad_tactic:add2", fault)

@@ -188,6 +188,7 @@ def test_the_smallest_set_of_choices_that_fails(tmp_path: Path, bad: str, layers
     assert all(len(pins) == LAYERS for pins in builder.pinned), "every choice is pinned in every trial"
 
 
+@pytest.mark.slow
 def test_no_more_builds_than_a_pair_needs_and_none_twice(tmp_path: Path) -> None:
     first = Builder(drawn)
     summary = isolated(tmp_path, first, "t[7] == 3", "strategy.most_builds=30")

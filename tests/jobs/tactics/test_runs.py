@@ -24,6 +24,7 @@ def test_rtx_times_no_tactics(strategy: str, rtx_python: str, tmp_path: Path) ->
     assert not (run.folder / "store").exists() and not (run.folder / "journal.jsonl").exists(), "before any work"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -24,6 +24,7 @@ from runner.jobs.triage.flowchart import (
 )
 from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.transcript import PART, SEEN, Ended, Known
+from runner.report.summary import summary_of
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)
 HERE = Situation(strategies=STRATEGIES)
@@ -41,6 +42,13 @@ def found(*culprits: str, **more: Any) -> dict[str, Any]:
     return {"status": "found", "message": "so it is", "culprits": [*culprits], **more}
 
 
+def stepped(
+    name: str, strategy: str = "", folder: str = "", why: str = "", result: Mapping[str, Any] | None = None
+) -> Ended:
+    """A step with the result that its file holds."""
+    return Ended(name, strategy, folder, why, None if result is None else summary_of(result))
+
+
 def told(situation: Situation, results: Mapping[str, dict[str, Any]], **more: Any) -> Known:
     """Go through the flowchart, each step ending as told; one that is not told of may not be asked."""
     known = Known(situation, NAMES, **more)
@@ -48,7 +56,7 @@ def told(situation: Situation, results: Mapping[str, dict[str, Any]], **more: An
         assert not step.strategy or step.name in results, f"{step.name} was asked: {step.why}"
         asked = bool(step.strategy)
         folder = f"steps/{step.name}" if asked else ""
-        known = known.after(Ended(step.name, step.strategy, folder, step.why, results[step.name] if asked else {}))
+        known = known.after(stepped(step.name, step.strategy, folder, step.why, results[step.name] if asked else None))
     asked_ones = {one.name for one in known.ended if one.folder}
     assert asked_ones == {*results}, f"asked were {asked_ones}"
     return known
@@ -82,7 +90,7 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
     assert said.startswith("compare: mismatch, in each of 6 checks, also with another seed; cause proven on the whole")
     assert "it needs F, G, and passes without any one of them" in said
     assert said.endswith("workaround: F off (1 of 1 recorded inputs pass)")
-    assert [one["step"] for one in decisions(known)] == [f"steps/{name}" for name in steps]
+    assert [one.step for one in decisions(known)] == [f"steps/{name}" for name in steps]
 
 
 def test_where_the_piece_passes_or_marking_hides_it_parts_are_searched() -> None:
@@ -101,7 +109,7 @@ def test_a_crash_goes_straight_to_the_reduction() -> None:
     steps = {**stands, "reduce": CUT, "passes": NONE, "passes_on_whole": PASSES, "workaround": HELPS}
     known = told(HERE, steps)
     assert told_passes(known) == "it needs F, G, and passes without any one of them"
-    (why,) = [one["why"] for one in decisions(known) if one["question"] == "Which tensor is wrong first?"]
+    (why,) = [one.why for one in decisions(known) if one.question == "Which tensor is wrong first?"]
     assert branch(known) == "reduce" and why.startswith("it is no matter of values (infer: death FPE)")
 
 
@@ -115,7 +123,7 @@ def test_nothing_fails() -> None:
 
 
 def test_where_rounding_is_hidden_and_was_not_asked_about_it_is_what_to_try() -> None:
-    ended = (Ended("stands", "repeat", "s", "w", judged(0, 2)), Ended("rounded"))
+    ended = (stepped("stands", "repeat", "s", "w", judged(0, 2)), stepped("rounded"))
     hides = replace(HERE, hides_rounding=True)
     assert "what could be tried: target.rounding=on (the" in verdict(Known(hides, (), ended=ended))
     assert "rounding" not in verdict(Known(HERE, (), ended=ended))
@@ -197,7 +205,7 @@ def test_what_heals_the_reduced_model_and_the_whole_is_tried_first() -> None:
 def test_where_the_reduced_model_fails_with_all_passes_off_the_whole_is_not_asked() -> None:
     stands = {"stands": judged(2, 2, CRASH), "repeat": judged(4, 4, CRASH)}
     known = told(HERE, {**stands, "reduce": CUT, "passes": {**NONE, "outcomes": {"fail": 2}}, "workaround": HELPS})
-    (why,) = [one["why"] for one in decisions(known) if "the whole model need" in one["question"]]
+    (why,) = [one.why for one in decisions(known) if "the whole model need" in one.question]
     assert why.startswith("the reduced model fails with all of them off")
 
 
@@ -264,33 +272,33 @@ def test_a_part_that_was_cut_out_is_not_called_the_smallest() -> None:
     known = told(HERE, stopped)
     assert known.answer == "extract" and not known.smallest
     assert verdict(known).endswith("a part that fails alone; a smaller one was not found")
-    assert replace(known, ended=(Ended("reduce", result={**CUT, "minimality": "1-minimal"}),)).smallest
+    assert replace(known, ended=(stepped("reduce", result={**CUT, "minimality": "1-minimal"}),)).smallest
 
 
 def test_precision_that_found_nothing_is_no_remedy() -> None:
     result = {"status": "nothing_to_find", "culprits": ["n"]}
-    assert not Known(HERE, NAMES, ended=(Ended("precision", result=result),)).remedies
-    assert Known(HERE, NAMES, ended=(Ended("precision", result={**result, "status": "found"}),)).remedies
+    assert not Known(HERE, NAMES, ended=(stepped("precision", result=result),)).remedies
+    assert Known(HERE, NAMES, ended=(stepped("precision", result={**result, "status": "found"}),)).remedies
 
 
 @pytest.mark.parametrize(("seen", "place"), [(judged(0, 2), "the whole model"), (judged(2, 2), ""), ({}, PART)])
 def test_on_which_model_passes_were_shown_to_help(seen: dict[str, Any], place: str) -> None:
-    ended = (Ended("reduce", result=CUT), Ended("passes", result=PASSES), Ended("healed", result=seen))
+    ended = (stepped("reduce", result=CUT), stepped("passes", result=PASSES), stepped("healed", result=seen))
     assert Known(HERE, NAMES, ended=ended).off_holds_on == place
 
 
 def test_what_left_the_search_for_a_part_out_is_said() -> None:
-    ended = (Ended("stands", "repeat", "s", "w", judged(2, 2, MISMATCH)),)
+    ended = (stepped("stands", "repeat", "s", "w", judged(2, 2, MISMATCH)),)
     assert "no part was searched: strategy.steps leaves it out" in verdict(
-        Known(HERE, (), ended=(*ended, Ended("reduce")))
+        Known(HERE, (), ended=(*ended, stepped("reduce")))
     )
-    spent = (Ended("reduce", why="budget.checks=5 was reached"), Ended("passes", why="budget.checks=5 was reached"))
+    spent = (stepped("reduce", why="budget.checks=5 was reached"), stepped("passes", why="budget.checks=5 was reached"))
     said = verdict(Known(HERE, NAMES, ended=(*ended, *spent)))
     assert said == "compare: mismatch, in each of 2 checks; budget.checks=5 was reached before reduce, passes"
 
 
 def test_a_status_is_not_said_twice() -> None:
-    known = Known(HERE, NAMES, ended=(Ended("extract", result={"status": "could_not_judge"}),))
+    known = Known(HERE, NAMES, ended=(stepped("extract", result={"status": "could_not_judge"}),))
     assert known.said("extract") == "could_not_judge"
 
 
@@ -314,15 +322,17 @@ def test_it_ends_after_the_first_step(how: dict[str, Any], asked: dict[str, Any]
 
 
 def test_of_steps_that_are_not_wanted_not_installed_or_beyond_the_budget() -> None:
-    known = Known(HERE, ("stands", "reduce"), ended=(Ended("stands", "repeat", "s", "w", FAILS["stands"]),))
+    known = Known(HERE, ("stands", "reduce"), ended=(stepped("stands", "repeat", "s", "w", FAILS["stands"]),))
     names: list[tuple[str, str]] = []
     while step := next_step(known):
         names += [(step.name, step.strategy)] if step.strategy or step.why else []
-        known = known.after(Ended(step.name, step.strategy, step.strategy, step.why, CUT if step.strategy else {}))
+        known = known.after(stepped(step.name, step.strategy, step.strategy, step.why, CUT if step.strategy else {}))
     assert names == [("reduce", "reduce")]
     few = replace(HERE, strategies=STRATEGIES - {"layerwise"})
     after = Known(
-        few, NAMES, ended=tuple(Ended(name, "repeat", name, "w", judged(1, 1, MISMATCH)) for name in (*SEEN, "tactics"))
+        few,
+        NAMES,
+        ended=tuple(stepped(name, "repeat", name, "w", judged(1, 1, MISMATCH)) for name in (*SEEN, "tactics")),
     )
     step = next_step(after)
     assert step and step.strategy == "" and step.why == "strategy=layerwise is not installed here"
@@ -336,14 +346,14 @@ def test_a_result_may_hold_anything(value: Any) -> None:
     nonsense = dict.fromkeys((*keys, "checks", "seconds", "nodes", "cause"), value)
     known = Known(HERE, NAMES)
     for name in NAMES:
-        known = known.after(Ended(name, "s", "f", "w", FAILS["stands"] if name == "stands" else nonsense))
+        known = known.after(stepped(name, "s", "f", "w", FAILS["stands"] if name == "stands" else nonsense))
     assert next_step(known) is None and branch(known) and verdict(known) and decisions(known)
     assert known.heals is not None and known.remedies is not None and known.first_bad is not None
 
 
 def test_a_control_that_passes_does_not_make_a_failure_flaky() -> None:
     stands = {**judged(2, 3), "checks": {"control": 1}}  # the file, the whole model, and an Identity alone
-    known = Known(COMMAND, NAMES).after(Ended("stands", "reduce", "s", "w", stands))
+    known = Known(COMMAND, NAMES).after(stepped("stands", "reduce", "s", "w", stands))
     assert not known.flaky
     assert known.how_often == "in each of 2 checks"
 
@@ -352,6 +362,6 @@ def test_a_triage_that_was_stopped_in_its_reduction_says_nothing_half() -> None:
     stopped = {"status": "interrupted", "message": ""}
     known = Known(COMMAND, NAMES)
     for name, of in (*FAILS.items(), ("reduce", stopped)):
-        known = known.after(Ended(name, "reduce", f"steps/{name}", "why", of))
+        known = known.after(stepped(name, "reduce", f"steps/{name}", "why", of))
     assert verdict(known).endswith("no part was found so far")
     assert known.said("reduce") == "interrupted"

@@ -15,6 +15,7 @@ from runner.jobs.triage.step_settings import PATIENCE, StepSettings
 from runner.jobs.triage.summary import combined, untrue_of
 from runner.jobs.triage.transcript import Ended, Known
 from runner.reference.load import RANDOM_INPUTS
+from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
 from runner.schema.diagnosis import TriageSettings
@@ -34,9 +35,9 @@ SETTINGS = Settings(
 def asked(name: str, kind: str, *, failed: str = "stands", checker: CheckerSettings | None = None) -> Settings:
     """Return the settings of a step after ``failed`` was seen to fail in this way."""
     seen = {"status": "found", "outcomes": {"fail": 2}, "signature": {"stage": "infer", "kind": kind}}
-    before = [] if failed == "stands" else [Ended("stands", "repeat", "s", "w", {"outcomes": {"pass": 2}})]
-    layers = Ended("layerwise", "layerwise", "l", "w", {"status": "found", "culprits": ["a"]})
-    known = Known(Situation(), (), ended=(*before, Ended(failed, "repeat", "s", "w", seen), layers))
+    before = [] if failed == "stands" else [Ended("stands", "repeat", "s", "w", Summary(outcomes={"pass": 2}))]
+    layers = Ended("layerwise", "layerwise", "l", "w", Summary("found", culprits=("a",)))
+    known = Known(Situation(), (), ended=(*before, Ended(failed, "repeat", "s", "w", summary_of(seen)), layers))
     settings = replace(SETTINGS, checker=checker or SETTINGS.checker)
     return StepSettings(settings, Path()).of(name, known, BudgetSettings())
 
@@ -62,8 +63,11 @@ def test_releases_are_asked_about_the_whole_unless_that_is_slow(tmp_path: Path, 
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "reduced.onnx").touch()
     seen = {"status": "found", "outcomes": {"fail": 2}, "seconds": {"checking": 2 * seconds}}
-    cut = {"status": "found", "culprits": ["a"], "model": "reduced.onnx"}
-    ended = (Ended("stands", "repeat", "s", "w", seen), Ended("reduce", "reduce", "r", "w", cut))
+    cut = Summary("found", culprits=("a",), model="reduced.onnx")
+    ended = (
+        Ended("stands", "repeat", "s", "w", summary_of(seen)),
+        Ended("reduce", "reduce", "r", "w", cut),
+    )
     made = StepSettings(SETTINGS, tmp_path).of("versions", Known(Situation(), (), ended=ended), BudgetSettings())
     assert Path(made.model or "").name == model
 
@@ -91,7 +95,7 @@ def test_what_follows_is_asked_as_it_failed(failed: str, rounding: Rounding) -> 
 def test_a_plain_run_is_the_references_of_the_file_and_only_has_to_be_finite() -> None:
     """A target that computes otherwise takes no part, and the reference's settings stay as they are."""
     own = replace(SETTINGS, reference=OnnxRuntimeBackend(optimization=Optimization.none, threads=3))
-    known = Known(Situation(), (), ended=(Ended("stands", "repeat", "s", "w", {"outcomes": {"fail": 2}}),))
+    known = Known(Situation(), (), ended=(Ended("stands", "repeat", "s", "w", Summary(outcomes={"fail": 2})),))
     made = StepSettings(own, Path()).of("plain", known, BudgetSettings())
     assert isinstance(made.target, OnnxRuntimeBackend) and made.target == own.reference
     assert (made.model, made.checker.name, made.strategy.name) == ("net.onnx", "finite", "repeat")
@@ -105,7 +109,7 @@ def test_that_the_inputs_are_random_is_said_only_of_a_triage_whose_own_are(
 ) -> None:
     """A step tries random ones where others were given, and warns as any run does."""
     step = {"warnings": [RANDOM_INPUTS, "another"], "outcomes": {"fail": 2}}
-    known = Known(Situation(), (), ended=(Ended("stands", "repeat", "s", "w", step),))
+    known = Known(Situation(), (), ended=(Ended("stands", "repeat", "s", "w", summary_of(step)),))
     settings = replace(SETTINGS, inputs=given)
     told = combined(settings, tmp_path, (), known, 1.0, None).warnings
     assert told == ((RANDOM_INPUTS, "another") if kept else ("another",))

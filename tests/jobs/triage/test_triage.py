@@ -94,6 +94,7 @@ def test_a_title_does_not_say_where_the_users_folder_lies(
     assert report.startswith('# triage: a check fails (exit 1): "wrong by far: my.py": `mul`\n'), report[:200]
 
 
+@pytest.mark.slow
 def test_a_check_of_ones_own_and_that_a_triage_that_goes_on_asks_nothing_twice(tmp_path: Path, model: Path) -> None:
     run = triaged(tmp_path, model)
     told = run.result["triage"]
@@ -155,6 +156,7 @@ def test_interrupted_in_a_step(tmp_path: Path, model: Path) -> None:
     assert [one["status"] for one in result["triage"]["steps"]] == ["found", "found", "not asked", "interrupted"]
 
 
+@pytest.mark.slow
 def test_what_is_planned_what_a_budget_allows_and_what_is_no_step(tmp_path: Path, model: Path) -> None:
     planned = triaged(tmp_path, model, "plan=true")
     assert planned.code == 0 and planned.result["status"] == "planned" and len(calls(tmp_path)) == 2, planned.output
@@ -221,6 +223,7 @@ def test_nothing_fails(tmp_path: Path, model: Path) -> None:
     assert run.code == 4 and "nothing fails in 6 checks; what could be tried: real inputs" in run.output
 
 
+@pytest.mark.slow
 def test_steps_of_an_earlier_triage_go_and_links_in_their_place_are_refused(tmp_path: Path, model: Path) -> None:
     triaged(tmp_path, model)
     run = triaged(tmp_path, model, "strategy.steps=[repeat]")
@@ -262,7 +265,7 @@ def test_a_model_alone_from_an_overflow_that_the_cpu_hides_to_a_workaround(tmp_p
         *("precision", True, 20, "fresh"),
     )
     assert run.model(first["files"][0]).graph.node
-    assert run.output.count("WARNING the inputs are random") == 1, "and not once for each step"
+    assert run.output.count("WARNING random inputs were used") == 1, "and not once for each step"
     last = run.screen[0]
     assert last.startswith("found: mul (1 of 5 nodes); infer: nan, only where it is rounded") and last.count("mul") == 2
     assert "(20 of 20 fresh inputs pass" in (run.folder / "REPORT.md").read_text()

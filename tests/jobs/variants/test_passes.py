@@ -91,6 +91,7 @@ def test_what_fails_with_everything_off_needs_none_of_them(tmp_path: Path, model
     assert run.code == 4 and "with all of 7 switches off the whole model fails as well" in run.output
 
 
+@pytest.mark.slow
 def test_what_fails_otherwise_with_everything_off_says_what_is_known(tmp_path: Path, model: Path) -> None:
     body = "import sys\non = set(sys.argv[2:])\nsys.exit(1 if '--b' in on else 0 if on else 5)\n"
     check = check_script(tmp_path, body)

@@ -58,6 +58,7 @@ def installed(tmp_path: Path) -> list[str]:
     return sorted(path.name.split("-")[1] for path in (tmp_path / "cache").glob("toylib-*"))
 
 
+@pytest.mark.slow
 def test_the_nearest_good_releases_on_either_side_and_nothing_is_installed_twice(tmp_path: Path) -> None:
     """The last patch of each minor version is asked first, then those between the ends: 1.3.0 lies beside 1.3.1."""
     asked = ("strategy.versions='>=1.1,<1.4'", "strategy.bad=1.3.1")
@@ -111,6 +112,7 @@ def told(tmp_path: Path, cache: Path, check: str, *more: str, name: str = "run")
     )
 
 
+@pytest.mark.slow
 def test_a_release_that_fails_otherwise_is_no_end_of_the_search(tmp_path: Path, cache: Path) -> None:
     check = "sys.exit({'1.2.1': 1, '1.1.1': 3}.get(version, 0))"
     run = told(tmp_path, cache, check, "checker.different_codes=[3]")
@@ -125,6 +127,7 @@ OPERATOR = "Error No Op registered for RotaryEmbedding with domain_version of 23
 FUNCTION = "Fatal error: com.microsoft:MoE(-1) is not a registered function/op"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("said", [IR, OPSET, OPERATOR, FUNCTION])
 @pytest.mark.parametrize("how", ["print(said); sys.exit(1)", "raise RuntimeError(said)"])
 def test_a_release_that_cannot_read_the_file_is_not_broken(tmp_path: Path, cache: Path, said: str, how: str) -> None:
@@ -137,12 +140,14 @@ def test_a_release_that_cannot_read_the_file_is_not_broken(tmp_path: Path, cache
     assert said[-40:] in found["asked"][1]["reason"]
 
 
+@pytest.mark.slow
 def test_that_a_file_cannot_be_read_may_be_the_failure_itself(tmp_path: Path, cache: Path) -> None:
     run = told(tmp_path, cache, f"print({OPSET!r})\nsys.exit(version != '1.0.1')", "strategy.exhaustive=true")
     found = run.result["releases"]
     assert [one["outcome"] for one in found["asked"]] == ["good", "broken", "broken"], run.output
 
 
+@pytest.mark.slow
 def test_a_plan_asks_the_first_release_alone(tmp_path: Path, cache: Path) -> None:
     run = told(tmp_path, cache, "open(count, 'a').write(version + ' ')\nsys.exit(version != '1.0.1')", "plan=true")
     assert run.code == 0 and run.result["status"] == "planned", run.output
@@ -156,6 +161,7 @@ times = open(count).read().split().count(version)
 """
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("flaky", ["1.2.1", "1.1.1", "1.0.1"])
 def test_a_contradiction_is_noticed(tmp_path: Path, cache: Path, flaky: str) -> None:
     """Of a start that passes, of the broken release beside the good one, and of the good one."""
@@ -164,6 +170,7 @@ def test_a_contradiction_is_noticed(tmp_path: Path, cache: Path, flaky: str) -> 
     assert run.result["status"] == "could_not_judge" and "the check is flaky" in run.output, run.output
 
 
+@pytest.mark.slow
 def test_verdicts_of_another_environment_are_not_taken_over(tmp_path: Path, cache: Path) -> None:
     python = next(cache.glob("toylib-1.2.1-*")) / "bin" / "python"
     other = tmp_path / "other"

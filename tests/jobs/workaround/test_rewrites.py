@@ -150,7 +150,7 @@ def test_the_smallest_change_comes_first_and_all_places_of_the_pattern_before_on
         "k as an output besides",
         "Max(k, k) before Abs1, Max(n, n) before Abs4",
         "Max(k, k) before Abs1",
-        "an extra Max at 4 places, the first: before Neg0",
+        "insert Max(x, x) at 4 places, the first: before Neg0",
         "Max(x, x) before Neg0",
         "Max(l, l) before Exp2",
         "Max(x, x) before Neg0, Max(l, l) before Exp2",

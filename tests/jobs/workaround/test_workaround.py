@@ -216,6 +216,7 @@ def parent_of(path: Path) -> Path:
     return path.with_name("parent.onnx")
 
 
+@pytest.mark.slow
 def test_a_parent_whose_inputs_have_another_type_judges_a_model_that_stays_whole(tmp_path: Path) -> None:
     model = half_model(tmp_path / "net.onnx")
     given = (f"model={model}", f"reference.model={parent_of(model)}", "checker=compare")
@@ -230,6 +231,7 @@ def test_a_parent_whose_inputs_have_another_type_judges_a_model_that_stays_whole
     assert run.code == 4 and "nothing" in run.result["status"], run.output
 
 
+@pytest.mark.slow
 def test_what_could_not_be_tried_is_not_counted_as_tried(tmp_path: Path, model: Path) -> None:
     """An optimizer's name that is none, where nothing else is given; an interpreter that cannot run a model."""
     other = tmp_path / "other"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.report.page.tensor_values import layers_of
+from runner.report.result_parts import Layers, Precision
 from runner.report.summary import Summary
 
 
@@ -31,7 +32,7 @@ def test_what_overflows_on_the_reference_as_well_is_no_error_of_nothing(tmp_path
         row("far", kind="mismatch", error=0.5),
     ]
     (tmp_path / "layerwise.json").write_text(json.dumps({"tensors": rows}))
-    summary = Summary(status="found", exit_code=0, strategy="layerwise", layers={"files": ["layerwise.json"]})
+    summary = Summary(status="found", exit_code=0, strategy="layerwise", layers=Layers(files=("layerwise.json",)))
     layers, left = layers_of(tmp_path, summary)
     assert [one["error"] for one in layers] == ["inf", "nan", "nan", 0.001, 0.5] and not left
 
@@ -70,7 +71,7 @@ def test_a_precision_search_tells_of_a_node_its_type_and_how_much_of_the_range_i
     (tmp_path / "layers.json").write_text(json.dumps(rows))
 
     def known(low: str) -> list[Any]:
-        precision = {"layers": "layers.json", "low": low, "high": "float32"}
+        precision = Precision(layers="layers.json", low=low, high="float32")
         summary = Summary(status="found", exit_code=0, strategy="precision", precision=precision)
         return [one["precision"] for one in layers_of(tmp_path, summary)[0]]
 

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.page_parts import transformer
 from runner.judgment import Status
 from runner.report.page.run_page import commands_of, facts_of, labels_of, verdict_of
+from runner.report.result_parts import Cause, KnownFailure, Precision, Reproduced, Triage
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import CommandChecker
@@ -26,7 +27,7 @@ FOUND = Summary(
     nodes_before=550,
     nodes_after=2,
     culprits=tuple(GRAPH["names"][:2]),
-    cause={"status": "proven"},
+    cause=Cause("proven"),
 )
 
 
@@ -34,7 +35,7 @@ def test_a_part_that_fails_is_named_and_the_details_are_facts() -> None:
     names = ", ".join(GRAPH["names"][:2])
     assert verdict_of(FOUND, GRAPH) == f"2 of 550 nodes fail alone: {names}; it is the cause"
     assert ["result", FOUND.message] in facts_of(FOUND)
-    one = replace(FOUND, nodes_after=1, culprits=("n",), nested=("If.then/n",), cause={"status": "untested"})
+    one = replace(FOUND, nodes_after=1, culprits=("n",), nested=("If.then/n",), cause=Cause("untested"))
     graph: Any = {**transformer(1), "names": ["If.then/n"]}
     assert verdict_of(one, graph) == (
         "1 of 550 nodes fails alone: MatMul If.then/n; whether it is the cause could not be tested"
@@ -42,7 +43,7 @@ def test_a_part_that_fails_is_named_and_the_details_are_facts() -> None:
 
 
 def test_what_is_not_shown_to_be_the_cause_is_not_called_so() -> None:
-    doubted = replace(FOUND, cause={"status": "not proven"})
+    doubted = replace(FOUND, cause=Cause("not proven"))
     assert verdict_of(doubted, GRAPH).endswith("; not shown to be the cause")
 
 
@@ -96,7 +97,7 @@ def test_a_stop_by_hand_is_no_budget_and_raised_nodes_are_not_kept() -> None:
     stopped = dict(facts_of(replace(FOUND, status=Status.interrupted, minimality="budget reached")))
     assert "minimality" not in stopped and stopped["kept"] == "2 of 550 nodes"
     assert dict(facts_of(replace(FOUND, minimality="budget reached")))["minimality"] == "budget reached"
-    assert dict(facts_of(replace(FOUND, precision={"low": "float16"})))["raised"] == "2 of 550 nodes"
+    assert dict(facts_of(replace(FOUND, precision=Precision(low="float16"))))["raised"] == "2 of 550 nodes"
 
 
 def test_a_command_on_the_page_has_no_values_of_the_environment(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_a_command_on_the_page_has_no_values_of_the_environment(tmp_path: Path) 
 
 def test_facts_of_a_triage_are_those_of_the_file_and_of_the_part() -> None:
     """Its steps may end with Inf where the file has NaN, and raise more nodes than the part has."""
-    told = {"reproduced": {"failure": "infer: nan"}}
-    one = replace(FOUND, strategy="triage", triage=told, precision={"low": "float16"}, nodes_after=1)
-    facts = dict(facts_of(replace(one, signature={"stage": "infer", "kind": "inf"})))
+    told = Triage(reproduced=Reproduced(failure="infer: nan"))
+    one = replace(FOUND, strategy="triage", triage=told, precision=Precision(low="float16"), nodes_after=1)
+    facts = dict(facts_of(replace(one, signature=KnownFailure("infer", "inf"))))
     assert facts["failure"] == "infer: nan" and facts["kept"] == "1 of 550 nodes" and "raised" not in facts

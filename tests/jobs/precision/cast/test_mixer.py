@@ -95,6 +95,7 @@ FEEDS = {
 }
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("text", [FLOW, PLAIN], ids=["control flow", "plain"])
 @pytest.mark.parametrize("low", [FP16, BF16])
 @settings(max_examples=40, deadline=None)

@@ -39,6 +39,7 @@ INFO = helper.make_tensor_value_info
 GOLDEN = RNG.normal(size=(32, 32)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_values_and_sizes_shrink_as_far_as_the_reference_stays_sound(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Neg", ["x"], ["n"], name="before"),
@@ -70,6 +71,7 @@ def test_values_and_sizes_shrink_as_far_as_the_reference_stays_sound(tmp_path: P
     assert {one.name: list(one.dims) for one in whole.model().graph.initializer} == {"two": [], "w": [32, 32]}
 
 
+@pytest.mark.slow
 def test_values_stay_where_the_check_knows_them_or_the_failure_gets_milder(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Neg", ["x"], ["a"], name="a"),
@@ -155,6 +157,7 @@ def test_no_pass_is_kept_once_its_answer_is_as_small_as_it_gets(
     assert kept == [0, 0]
 
 
+@pytest.mark.slow
 def test_several_workers_check_a_shrunk_answer_at_once(tmp_path: Path) -> None:
     """Repeats of one candidate read the same files."""
     nodes = [

@@ -123,6 +123,7 @@ def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
     assert paid == {"free": control + together, "by_name": control + together + attributes + dtypes}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("most", [0, 1])
 def test_one_question_of_each_pass_is_enough_where_all_hold_and_none_asks_nothing(tmp_path: Path, most: int) -> None:
     onnx.save(made(), tmp_path / "m.onnx")
@@ -135,6 +136,7 @@ def test_one_question_of_each_pass_is_enough_where_all_hold_and_none_asks_nothin
     assert done.result["checks"]["refine"] == 2 * most, "whether values may change, and all at once"
 
 
+@pytest.mark.slow
 def test_a_check_that_is_flaky_with_short_names_keeps_these_alone(tmp_path: Path) -> None:
     """What all passes lead to fails once and then no more: the others are not given up for it."""
     onnx.save(made(), tmp_path / "m.onnx")
@@ -154,6 +156,7 @@ sys.exit(int('{LONG}Gemm' in nodes and not again))"""
     assert done.model().graph.node[0].input[0] == f"{LONG}x"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("workers", [2, 4])
 def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(tmp_path: Path, workers: int) -> None:
     onnx.save(made(), tmp_path / "m.onnx")
@@ -170,6 +173,7 @@ def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(tmp_path: Pat
     assert refined == [2, 2]
 
 
+@pytest.mark.slow
 def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_path: Path) -> None:
     """The same model, byte for byte, and the same values of its inputs and outputs."""
     onnx.save(made(), tmp_path / "m.onnx")
@@ -194,6 +198,7 @@ def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_p
         assert (together.folder / name).read_bytes() == (alone / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_what_lost_its_strides_declares_the_shape_that_it_has(tmp_path: Path) -> None:
     """The file says what each tensor is like, and what is handed over passes the checker and inference as the file."""
     nodes = [

@@ -140,6 +140,7 @@ print(int(held.split()[0]) >> 10)
 """
 
 
+@pytest.mark.slow
 def test_a_large_weight_is_not_read_into_the_job(tmp_path):
     """Its own recipe is told from the start of its file, and what would be left of it is not made to be refused."""
     done = subprocess.run(
