@@ -1,13 +1,12 @@
 """Reduce real failures with known culprits and compare.
 
-    python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] [--times N] [--remember | --auto] [--option key=value ...]
+    python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] [--times N] [--auto] [--option key=value ...]
 
 Each case is a folder with model.onnx, inputs.npz, check.py (exit 1: the bug shows, 4: another failure, 2, 3, 5: no
 answer) and truth.json (culprit_nodes, any_of). Prints a table: nodes before / after / truth, what is known about the
 cause with the outcome of its experiments, checks, whether the culprits are exactly right. ``--times``: runs of each
-case. ``--remember``: run what is exact of a flaky check once for each model (see `benchmarks.remembered`). ``--auto``:
-those cases that ``checker=auto`` can judge, with it in place of check.py, under the interpreters that make_venvs.sh
-built.
+case. ``--auto``: those cases that ``checker=auto`` can judge, with it in place of check.py, under the interpreters that
+make_venvs.sh built.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from typing import Any
 
 import onnx
 
-REMEMBERED = Path(__file__).with_name("remembered.py")
 VENVS = Path(os.environ.get("CASE_VENVS", Path.home() / ".cache" / "failing-cases" / "venvs"))
 _TAKEN = re.compile("^CFG = .*'venv': '(?P<venv>[^']+)', 'mode': '(?P<mode>[^']+)'", re.MULTILINE)
 _NOT_AUTO = ("tool", "flaky")
@@ -44,14 +42,12 @@ def judged_by_auto(case: Path) -> list[str] | None:
     return options + (["checker.timeout=5"] if found["mode"] == "hang" else [])
 
 
-def command(case: Path, out: Path, options: list[str], memory: Path | None, *, auto: bool = False) -> list[str]:
+def command(case: Path, out: Path, options: list[str], *, auto: bool = False) -> list[str]:
     given = ["inputs=files", f"inputs.path={case / 'inputs.npz'}", f"hydra.run.dir={out}", "verbosity=warning"]
     start = [sys.executable, "-m", "runner", "strategy=reduce", f"model={case / 'model.onnx'}", *given]
     if auto:
         return [*start, *(judged_by_auto(case) or ()), *options]
     check = f"{sys.executable} {case / 'check.py'} {{model}} {{inputs}}"
-    if memory is not None:
-        check = f"{sys.executable} -I -S {REMEMBERED} {case} {memory} {{model}} {{inputs}}"
     codes = ["checker.fail_codes=[1]", "checker.different_codes=[4]", "checker.invalid_codes=[2,3,5]"]
     return [*start, "checker=command", f"checker.command='{check}'", *codes, *options]
 
@@ -91,7 +87,6 @@ def main() -> int:
     parser.add_argument("--option", action="append", default=[])
     parser.add_argument("--keep", type=Path, help="leave the run folders here")
     parser.add_argument("--times", type=int, default=1)
-    parser.add_argument("--remember", action="store_true")
     parser.add_argument("--auto", action="store_true")
     given = parser.parse_args()
     folder = given.folder.resolve()
@@ -104,21 +99,18 @@ def main() -> int:
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
-            memory = Path(scratch) / "memory" / name if given.remember else None
-            if memory:
-                memory.mkdir(parents=True)
             for time in range(given.times):
                 out = (given.keep or Path(scratch)) / (f"{name}_{time}" if given.times > 1 else name)
-                counts[f"{name}: {run(folder / name, out, given.option, memory, auto=given.auto)}"] += 1
+                counts[f"{name}: {run(folder / name, out, given.option, auto=given.auto)}"] += 1
     if given.times > 1:
         print("\n".join(f"{what} {count} times" for what, count in sorted(counts.items())))
     return 1 if any(what.endswith("WRONG") for what in counts) else 0
 
 
-def run(case: Path, out: Path, options: list[str], memory: Path | None, *, auto: bool = False) -> str:
+def run(case: Path, out: Path, options: list[str], *, auto: bool = False) -> str:
     """Run one case and print its row; return whether it was exact."""
     truth = json.loads((case / "truth.json").read_text())
-    done = subprocess.run(command(case, out, options, memory, auto=auto), capture_output=True, text=True, check=False)
+    done = subprocess.run(command(case, out, options, auto=auto), capture_output=True, text=True, check=False)
     result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else None
     if result is None:
         print(f"| {case.name} | | | | | | | | | | | | {done.returncode} | {done.stderr[-300:]} |")

@@ -28,7 +28,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from benchmarks.cases import judged_by_auto
-from benchmarks.planted_networks import ARCHITECTURES, Evaluator, Network, Values
+from benchmarks.planted_models import ARCHITECTURES, Evaluator, Network, Values
 
 SEEN = ("residual", "pre-LN", "inception", "recurrent")
 TIMES, RTOL = 30.0, 0.01

@@ -27,21 +27,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from benchmarks.malformed_bases import bases
-from benchmarks.malformed_fields import fields
-from benchmarks.malformed_files import (
+from benchmarks.malformed_models import (
     OUTSIDE,
     SECRET,
     Malformed,
+    bases,
     bit_flips,
     escapes,
+    fields,
     not_models,
     paths,
+    scopes,
     secret,
     truncations,
     wire,
 )
-from benchmarks.malformed_scopes import scopes
 from runner.workers.pool import Pool
 
 # what a run with a model file may end with: all but 1 (internal error), and the sweep's and the interruption's codes

@@ -1,20 +1,24 @@
-"""Networks that fail in fp16 in natural ways, each with its inputs; ``python -m benchmarks.precision_natural`` asks.
+"""Networks that fail in fp16 in natural ways, with their inputs; and a judge of mixed precision without Winnow.
 
-Nothing is planted: a norm whose epsilon fp16 does not have, attention whose products are scaled after they overflowed,
-a variance as the difference of two large numbers, rotary angles of position 5000; and residual networks in which error
-adds up over all layers. Weights come from a seed, and inputs from the generator that is given to ``draw``.
+The judge runs a model in emulated low precision on fresh samples, and tells what a new Inf or NaN inside does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from numpy.random import Generator
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from benchmarks.precision_rivals import run
+from runner.backends.emulation.rounding import rounded
 
 Feeds = Mapping[str, Any]
 TOKENS = 12
@@ -199,9 +203,7 @@ def rotary(seed: int, width: int = 32, depth: int = 2, heads: int = 2) -> Case:
         logits = net.add("Mul", scores, net.const(size**-0.5))
         x = net.add("Add", x, _attended(net, logits, _heads(net, normed, width, heads), width))
     model = net.model(
-        [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("position", TensorProto.INT64, [TOKENS])],
-        x,
-        [1, TOKENS, width],
+        [("x", TensorProto.FLOAT, [1, TOKENS, width]), ("position", TensorProto.INT64, [TOKENS])], x, [1, TOKENS, width]
     )
 
     def draw(rng: Generator) -> Feeds:
@@ -231,3 +233,267 @@ def natural(seed: int = 0) -> list[Case]:
         rotary(seed + 904, width=48, depth=3, heads=3),
     ]
     return [*shown, *(replace(one, held=True) for one in held)]
+
+
+Table = dict[str, Any]
+LEVELS = (0, 1, 2, 99)
+LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_FLOATS = (*LOW, TensorProto.FLOAT)
+
+
+def error(found: Feeds, expected: Feeds, rtol: float, atol: float = 1e-5) -> float:
+    """Return the worst error of any output in units of the tolerance, which goes by the output's largest value."""
+    worst = 0.0
+    for name, wanted in expected.items():
+        got = wide(found[name])
+        good = wide(wanted)
+        if (
+            got.shape != good.shape
+            or (np.isnan(got) != np.isnan(good)).any()
+            or (np.isinf(got) != np.isinf(good)).any()
+        ):
+            return float("inf")
+        finite = np.isfinite(good)
+        if finite.any():
+            scale = np.abs(good[finite]).max()
+            worst = max(worst, float(np.abs(got - good)[finite].max() / (atol + rtol * scale)))
+    return worst
+
+
+def wide(value: Any) -> Any:
+    """Return numbers as float64, which holds all that others do."""
+    value = np.asarray(value)
+    return value.astype(np.float64) if value.dtype != object else value
+
+
+class Judge:
+    """Runs models with low precision rounded, by the evaluator that is given or by the emulation of Winnow."""
+
+    def __init__(self, shared: Path | None, *, strict: bool = False) -> None:
+        self.independent = shared is not None
+        self._strict = strict
+        if shared is not None:
+            place = shared / "precision" / "rounding_evaluator.py"
+            spec = importlib.util.spec_from_file_location("rounding_evaluator", place)
+            assert spec and spec.loader
+            self._module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(self._module)
+
+    def tables(self, model: ModelProto, samples: Sequence[Feeds]) -> list[tuple[Feeds, Table]]:
+        """Return the outputs, and all tensors by name, for each sample."""
+        if not self.independent:
+            return [_exposed(model, feeds) for feeds in samples]
+        evaluator, told = self._module.Ev(model, self._strict), []
+        for feeds in samples:
+            table: Table = {}
+            told.append((evaluator.run(dict(feeds), table=table), table))
+        return told
+
+    def with_raised(self, model: ModelProto, raised: set[str], samples: Sequence[Feeds]) -> list[Feeds] | None:
+        """Return the outputs with these nodes of an fp32 model in fp32 and all others in fp16."""
+        if not self.independent:
+            return None
+        evaluator = self._module.Ev(model, self._strict)
+        return [evaluator.run(dict(feeds), raised=raised, low=TensorProto.FLOAT16) for feeds in samples]
+
+
+def _exposed(model: ModelProto, feeds: Feeds) -> tuple[Feeds, Table]:
+    names = [name for node in model.graph.node for name in node.output if name]
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    made = rounded(copy)
+    there = {name for node in made.graph.node for name in node.output}
+    shown = {name: f"{name}__wide" if f"{name}__wide" in there else name for name in names}
+    outputs = [value.name for value in made.graph.output]
+    known = set(outputs)
+    extra = [name for name in shown.values() if name not in known]
+    made.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in extra)
+    values = dict(zip([*outputs, *extra], run(made, feeds, emulated=False), strict=True))
+    return {name: values[name] for name in outputs}, {name: values[one] for name, one in shown.items()}
+
+
+def expected(model: ModelProto, samples: Sequence[Feeds]) -> list[Feeds]:
+    """Return what plain ONNX Runtime makes of a model, without optimization."""
+    names = [value.name for value in model.graph.output]
+    return [dict(zip(names, run(model, feeds, emulated=False), strict=True)) for feeds in samples]
+
+
+def refused(path: Path) -> dict[int, str]:
+    """Return the optimization levels at which plain ONNX Runtime does not load a model, with what it says."""
+    found = {}
+    for level in LEVELS:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel(level)
+        options.log_severity_level = 4
+        try:
+            onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as problem:  # noqa: BLE001 - whatever it raises is what is reported
+            found[level] = str(problem)
+    return found
+
+
+def low_weights(model: ModelProto) -> tuple[int, int]:
+    """Return how many elements of matrices a file has in a low type, and how many in any float type."""
+    low = total = 0
+    for tensor in _tensors(model.graph):
+        if len(tensor.dims) >= 2 and tensor.data_type in _FLOATS:
+            size = int(np.prod(tensor.dims))
+            total += size
+            low += size if tensor.data_type in LOW else 0
+    return low, total
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from _tensors(attribute.g)
+
+
+def valid(path: Path) -> bool:
+    """Whether the checker of ONNX takes a file, with full type inference."""
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception:  # noqa: BLE001 - whatever it raises
+        return False
+    return True
+
+
+WRONG = 0.02
+"""Beyond this share of the largest value the first finite tensor after an infinity is wrong."""
+
+
+@dataclass(frozen=True)
+class Infinity:
+    """A tensor that is not finite in the mixed model and was in the original.
+
+    ``harmed``: the finite tensors right after it that are wrong because of it; ``wrong``: those that are wrong.
+    """
+
+    tensor: str
+    wrong: tuple[str, ...]
+    harmed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """A node, with its tensors as tables call them: with the path of the graph that they are in."""
+
+    node: NodeProto
+    reads: tuple[tuple[str, ...], ...]
+    writes: tuple[str, ...]
+
+
+def infinities(
+    mixed: ModelProto, samples: Sequence[Feeds], before: Sequence[Table], after: Sequence[Table]
+) -> list[Infinity]:
+    """Return the tensors that became Inf or NaN in any sample, with what comes of them."""
+    readers, constants = list(_readers(mixed.graph, ("",))), dict(_constants(mixed.graph, ""))
+    outputs = {value.name for value in mixed.graph.output}
+    wrong: dict[str, set[str]] = {}
+    harmed: dict[str, set[str]] = {}
+    for feeds, own, table in zip(samples, before, after, strict=True):
+        plain = _with_casts(own, readers)
+        for name in (name for name, value in table.items() if not finite(value) and finite(plain.get(name))):
+            beyond, harm = wrong.setdefault(name, set()), harmed.setdefault(name, set())
+            for reader in (reader for reader in readers if any(name in names for names in reader.reads)):
+                off = {made for made in reader.writes if _differ(table.get(made), plain.get(made))}
+                beyond |= off
+                if off:
+                    again = _repaired(mixed, reader, {**constants, **feeds, **table}, plain)
+                    harm |= {made for made in off if again is None or _differ(table[made], again.get(made))}
+            beyond |= {name} & outputs
+            harm |= {name} & outputs
+    return [Infinity(name, tuple(sorted(wrong[name])), tuple(sorted(harmed[name]))) for name in wrong]
+
+
+def _repaired(mixed: ModelProto, reader: _Reader, values: Mapping[str, Any], plain: Table) -> Table | None:
+    """Return what a node makes, in fp32, of its inputs with what is not finite as the original has it, or None."""
+    feeds, node = {}, NodeProto()
+    node.CopyFrom(reader.node)
+    for place, names in enumerate(reader.reads):
+        known = next((name for name in reversed(names) if name in values), None)
+        if known is None:
+            if names:
+                return None
+            continue
+        value = np.asarray(values[known])
+        if not _is_integral(value):
+            value = wide(value).astype(np.float32)
+            good = plain.get(known)
+            if good is not None and np.shape(good) == value.shape:
+                value = np.where(np.isfinite(value), value, wide(good).astype(np.float32))
+        node.input[place] = f"in_{place}"
+        feeds[f"in_{place}"] = value
+    for attribute in node.attribute:
+        if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in LOW:
+            attribute.i = TensorProto.FLOAT
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+        for name, value in feeds.items()
+    ]
+    made = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = helper.make_graph([node], "again", inputs, made)
+    model = helper.make_model(graph, opset_imports=mixed.opset_import, ir_version=min(mixed.ir_version, 10))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return dict(zip(reader.writes, session.run(None, feeds), strict=True))
+    except Exception:  # noqa: BLE001 - what cannot be run again is held to be harmed
+        return None
+
+
+def _readers(graph: GraphProto, prefixes: tuple[str, ...]) -> Iterator[_Reader]:
+    own = prefixes[-1]
+    for place, node in enumerate(graph.node):
+        reads = tuple(tuple(f"{prefix}{name}" for prefix in prefixes) if name else () for name in node.input)
+        yield _Reader(node, reads, tuple(f"{own}{name}" for name in node.output if name))
+        path = own + (node.name or next((name for name in node.output if name), f"{node.op_type}#{place}"))
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _readers(attribute.g, (*prefixes, f"{path}.{attribute.name}/"))
+
+
+def _constants(graph: GraphProto, prefix: str) -> Iterator[tuple[str, Any]]:
+    for tensor in graph.initializer:
+        yield f"{prefix}{tensor.name}", numpy_helper.to_array(tensor)
+    for place, node in enumerate(graph.node):
+        path = prefix + (node.name or next((name for name in node.output if name), f"{node.op_type}#{place}"))
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _constants(attribute.g, f"{path}.{attribute.name}/")
+
+
+def _with_casts(plain: Table, readers: Sequence[_Reader]) -> Table:
+    """Return a table of the original with what casts were added for: what goes in should be what comes out."""
+    found = dict(plain)
+    for reader in (reader for reader in readers if reader.node.op_type == "Cast"):
+        for source, made in ((name, reader.writes[0]) for name in reader.reads[0]):
+            if source in found:
+                found.setdefault(made, found[source])
+            elif made in found:
+                found.setdefault(source, found[made])
+    return found
+
+
+def finite(value: Any) -> bool:
+    """Whether all is finite; a tensor that the original does not have is held to be."""
+    return value is None or _is_integral(value) or bool(np.isfinite(wide(value)).all())
+
+
+def _is_integral(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "iubOSU"
+
+
+def _differ(found: Any, good: Any) -> bool:
+    if found is None or good is None or not finite(found) or not finite(good):
+        return False
+    found, good = np.asarray(found), np.asarray(good)
+    if found.shape != good.shape or _is_integral(good):
+        return not np.array_equal(found, good)
+    difference = np.abs(wide(found) - wide(good))
+    return bool(difference.size and difference.max() > WRONG * np.abs(wide(good)).max())

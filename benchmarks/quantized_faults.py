@@ -34,7 +34,7 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-from benchmarks.planted_networks import Network, mixer, transformer, unet
+from benchmarks.planted_models import Network, mixer, transformer, unet
 
 Values = dict[str, np.ndarray]
 SAMPLES = 8

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.beside_peer.tools import CHECK
+from benchmarks.beside_peer import CHECK
 
 COLUMNS = (
     *("model", "nodes", "case", "exact", "left", "search", "bound", "trust"),

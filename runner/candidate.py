@@ -1,10 +1,11 @@
-"""A candidate: the files of one trial, ready to be judged."""
+"""A candidate: the files of one trial, ready to be judged, and what it is checked for."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,79 @@ from strategies.trial import Trial
 
 if TYPE_CHECKING:
     from runner.model.values.recorded import TensorFile
+
+
+class Purpose(str, Enum):
+    """What a check is paid for. A budget of checks limits all but those of trust."""
+
+    SEARCH = "search"
+    REFINE = "refine"
+    CAUSE = "cause"
+    TRUST = "trust"
+    DOUBT = "doubt"  # only a flaky check needs it: it counts as trust, and the budget pays for it
+
+    __str__ = str.__str__
+
+
+class Phase(str, Enum):
+    """What a check is made for: the one list of these, which tells how each is counted and called.
+
+    ``purpose``: what it is paid for, unless somebody says otherwise. ``counted``: among which checks of trust, by the
+    name in `Checks`; "": it is none. ``words``: for people. A search names phases of its own: these are `SEARCH`.
+    """
+
+    PREFLIGHT = "pre-flight", Purpose.TRUST, "preflight", "pre-flight: what does the whole do"
+    CONTROL = "control", Purpose.TRUST, "control", "control: can the check tell good from bad"
+    CONSTANTS = "constants", Purpose.TRUST, "preflight", "pre-flight: what no input reaches"
+    REPEAT = "doubt", Purpose.TRUST, "repeats", "repeating verdicts on which the answer rests"
+    ALONE = "stability", Purpose.TRUST, "samples", "testing what was left out"
+    HELD_OUT = "held out", Purpose.TRUST, "samples", "checking on inputs that the search has not seen"
+    RECHECK = "re-check", Purpose.TRUST, "recheck", "re-check of what is handed over"
+    FIRST_LOOK = "first look inside", Purpose.SEARCH, "", "looking inside the whole model"
+    SEARCH = "search", Purpose.SEARCH, "", "trying one after the other"
+    FREEZE = "freeze", Purpose.REFINE, "", "searching: freeze"
+    SHRINK = "shrink", Purpose.REFINE, "", "making the answer simpler"
+    CAUSE = "cause", Purpose.CAUSE, "", "cause: does the failure arise inside the answer"
+
+    def __new__(cls, value: str, purpose: Purpose, counted: str, words: str) -> Phase:
+        """Return the phase: a text, as journals hold it."""
+        made = str.__new__(cls, value)
+        made._value_, made.purpose, made.counted, made.words = value, purpose, counted, words
+        return made
+
+    purpose: Purpose
+    counted: str
+    words: str
+    __str__ = str.__str__
+
+    @property
+    def searching(self) -> bool:
+        """Whether a check looks for an answer, from which an unknown verdict keeps the search."""
+        return self in (Phase.SEARCH, Phase.FREEZE)
+
+    @property
+    def begins(self) -> bool:
+        """Whether a check says what the whole does, or whether the check can judge."""
+        return self.counted in ("preflight", "control")
+
+    @classmethod
+    def of(cls, text: str) -> Phase:
+        """Return the phase of this text."""
+        return cls._value2member_map_.get(text, cls.SEARCH)  # type: ignore[return-value]
+
+
+_OF_SEARCHES = {
+    "search": Phase.SEARCH.words,
+    "one at a time": "proving it 1-minimal, one element at a time",
+    "several at once": "proving it minimal, several elements at once",
+    "repeat": "repeating",
+}
+
+
+def in_words(phase: str) -> str:
+    """Return what a person is told of a phase, or of one that a search names."""
+    known = Phase.of(phase)
+    return known.words if known is not Phase.SEARCH else _OF_SEARCHES.get(phase) or f"searching: {phase}"
 
 
 @dataclass(frozen=True)

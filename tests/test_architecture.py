@@ -1,8 +1,9 @@
-"""The floors of the house: what may import what, how large a module is, read from the source and seen in a run."""
+"""The floors of the house: what may import what, how large a module is, how deep a check, from the source and a run."""
 
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from collections import defaultdict
@@ -10,6 +11,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
 
 from tests.harness import ROOT, by_command, check_script
 
@@ -188,6 +194,72 @@ def test_the_job_process_never_imports_a_runtime(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", script, model, *check, f"hydra.run.dir={tmp_path / 'run'}"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+WATCHED = """
+import json, os, sys
+from runner.cli.app import run
+from runner.sweeps.sweep import Sweep
+from runner.workers import worker
+
+ways, write = [], os.write
+
+def watched(pipe, data):
+    frame, way = sys._getframe(1), []
+    if frame.f_code.co_filename == worker.__file__ and b'"op": "run"' in bytes(data):
+        while frame:
+            way.append((frame.f_code.co_filename, frame.f_code.co_name))
+            frame = frame.f_back
+        ways.append(way[::-1])
+    return write(pipe, data)
+
+os.write = watched
+code = run("runner", sys.argv[1:], Sweep())
+os.write = write
+print(json.dumps({"code": code, "ways": ways}))
+"""
+"""Runs a job, and prints how each request to run a model came to its pipe: the frames, outermost first."""
+MOST_FRAMES = 9
+MOST_FROM_RUN = 23
+MOST_ON_THE_WAY = 20
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> list[list[tuple[str, str]]]:
+    """How each check of a reduction came to its pipe: module and function of each frame, from `runner.jobs.run` on."""
+    folder = tmp_path_factory.mktemp("way")
+    nodes = [helper.make_node("Exp", ["x"], ["a"], name="grow"), helper.make_node("Log", ["a"], ["y"], name="back")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
+    onnx.save(helper.make_model(helper.make_graph(nodes, "net", [x], [y])), folder / "net.onnx")
+    np.savez(folder / "x.npz", x=np.full(4, 200, np.float32))  # float32 ends before exp(200)
+    given = [f"model={folder / 'net.onnx'}", "inputs=files", f"inputs.path={folder / 'x.npz'}", "checker=finite"]
+    argv = [sys.executable, "-c", WATCHED, *given, "workers.count=1", f"hydra.run.dir={folder / 'run'}"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["code"] == 0, done.stdout
+    names = {str(path): name for name, path in SOURCES.items()}
+    found = []
+    for way in told["ways"]:
+        ours = [(names.get(file, file), function) for file, function in way]
+        if ("runner.engine.check_trials", "check") in ours:
+            found.append(ours[ours.index(("runner.jobs.run", "run")) :])
+    assert found
+    return found
+
+
+def test_a_check_is_few_frames_deep(ways: list[list[tuple[str, str]]]) -> None:
+    """From the one check of the engine to the pipe of its worker; and all of it, from the start of the pipeline."""
+    depths = [len(way) - way.index(("runner.engine.check_trials", "check")) for way in ways]
+    assert max(depths) <= MOST_FRAMES, ways[depths.index(max(depths))]
+    assert max(map(len, ways)) <= MOST_FROM_RUN, max(ways, key=len)
+
+
+def test_the_way_of_a_run_goes_through_few_modules(ways: list[list[tuple[str, str]]]) -> None:
+    """All that stand between the start of the pipeline and the pipe of a worker, in any check of a reduction."""
+    on_the_way = {module for way in ways for module, _ in way if module in SOURCES}
+    assert len(on_the_way) <= MOST_ON_THE_WAY, sorted(on_the_way)
 
 
 def test_what_a_page_is_made_of_has_names_of_its_own() -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fault_kinds import FAULTS, Fault
-from benchmarks.fault_sockets import sockets
-from benchmarks.faults import Undisturbed, row
+from benchmarks.faults import Undisturbed, row, sockets
 
 LIGHT = [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.light]
 

@@ -10,8 +10,7 @@ import warnings
 
 import pytest
 
-from benchmarks.hostile_input_files import FORGED
-from benchmarks.hostile_inputs import OUTSIDE, Row, everything, read, run
+from benchmarks.hostile_inputs import FORGED, OUTSIDE, Row, everything, read, run
 from benchmarks.malformed import Watched
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is opened is seen by inotify")

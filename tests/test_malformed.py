@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from benchmarks.malformed import Row, Watched, judged, malformed, read, run, write
-from benchmarks.malformed_files import OUTSIDE
+from benchmarks.malformed_models import OUTSIDE
 from tests.matrix import sample
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is opened is seen by inotify")

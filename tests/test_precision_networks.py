@@ -10,15 +10,18 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 pytest.importorskip("onnxruntime")
-from benchmarks.precision_harm import infinities
-from benchmarks.precision_judge import Judge, error, expected, low_weights
 from benchmarks.precision_networks import (
     TOKENS,
     Case,
+    Judge,
     adding,
     cancelled_variance,
     constant_rows,
+    error,
+    expected,
+    infinities,
     large_scores,
+    low_weights,
     rotary,
 )
 

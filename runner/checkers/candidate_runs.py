@@ -235,43 +235,39 @@ class Case:
     reference_model: Path | None = None
     seeded: bool = True
     runs: list[BackendRun] = field(default_factory=list)
+    _ran: dict[str, BackendRun] = field(default_factory=dict)
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
         """The candidate's samples; a model without inputs is run once."""
         return self.candidate.samples or (Sample({}),)
 
-    @cached_property
+    @property
     def target(self) -> BackendRun:
         """The run of the target."""
-        return self._run(self.target_side, "target", self._feeds)
+        return self.run("target")
 
-    @cached_property
+    @property
     def reference(self) -> BackendRun:
         """The run of the reference on the same feeds; what a parent of the model makes gets the model's own types."""
-        return self._typed(self._run(self.reference_side, "reference", self._reference_feeds), "good")
+        return self.run("reference")
 
-    @cached_property
+    @property
     def noisy(self) -> BackendRun:
         """The run of the reference on feeds that are one unit in the last place off."""
-        folder = self.work / "nudged"
-        moved = []
-        for number, feeds in enumerate(self._reference_feeds):
-            (folder / str(number)).mkdir(parents=True)
-            moved.append(nudged(feeds, folder / str(number)))
-        return self._typed(self._run(self.reference_side, "noisy", moved), "noisy_good")
+        return self.run("noisy")
 
     @property
     def has_reference(self) -> bool:
         """Whether the reference has been run."""
-        return "reference" in self.__dict__
+        return "reference" in self._ran
 
     def alone(self) -> Iterator[Case]:
         """Yield each of several samples as a case of its own, where a run of all of them has failed."""
         if len(self.samples) > 1 and any(ran.signature or ran.invalid for ran in self.runs):
             for number, sample in enumerate(self.samples):
                 one = replace(self.candidate, samples=(sample,))
-                yield replace(self, candidate=one, work=self.work / f"alone{number}")
+                yield replace(self, candidate=one, work=self.work / f"alone{number}", _ran={})
 
     @property
     def peak_rss_mb(self) -> float:
@@ -287,6 +283,14 @@ class Case:
         own = self.reference_model is not None
         return [sample.reference if own and sample.reference else sample.feeds for sample in self.samples]
 
+    def _nudged(self) -> list[Mapping[str, TensorFile]]:
+        folder = self.work / "nudged"
+        moved: list[Mapping[str, TensorFile]] = []
+        for number, feeds in enumerate(self._reference_feeds):
+            (folder / str(number)).mkdir(parents=True)
+            moved.append(nudged(feeds, folder / str(number)))
+        return moved
+
     def _typed(self, ran: BackendRun, name: str) -> BackendRun:
         if not ran.outputs or not self.target.outputs or not any(one.reference for one in self.samples):
             return ran
@@ -298,15 +302,18 @@ class Case:
         names = self.candidate.inside
         return [{name: sample.expected[name] for name in names} for sample in self.samples] if names else []
 
-    def _run(self, side: Side, name: str, feeds: Sequence[Mapping[str, TensorFile]]) -> BackendRun:
-        own = self.reference_model if side is self.reference_side else None
-        # what a build of the target leaves may be kept
-        out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
-        one = self.candidate if side is self.target_side else None
+    def run(self, name: str) -> BackendRun:
+        """Return the run called `target`, `reference` or `noisy`, which is made the first time that it is asked for."""
+        if name in self._ran:
+            return self._ran[name]
+        one = self.candidate if name == "target" else None
+        side, own = (self.target_side, None) if one else (self.reference_side, self.reference_model)
+        feeds = self._feeds if one else self._nudged() if name == "noisy" else self._reference_feeds
         ran = side.run(
             own or self.model,
             feeds,
-            out,
+            # what a build of the target leaves may be kept
+            self.candidate.folder if side.builds and one else self.work / name,
             engine=one.engine if one else None,
             fresh=self.candidate.draws,
             seeded=self.seeded,
@@ -314,7 +321,8 @@ class Case:
             inside=self._inside if one and not side.builds else (),
         )
         self.runs.append(ran)
-        return ran
+        self._ran[name] = ran if one else self._typed(ran, "good" if name == "reference" else "noisy_good")
+        return self._ran[name]
 
 
 def _typed(theirs: Mapping[str, TensorFile], own: Mapping[str, TensorFile], folder: Path) -> Mapping[str, TensorFile]:

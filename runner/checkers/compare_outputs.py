@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.candidate import Phase
 from runner.checkers import auto_tolerance, metrics
-from runner.checkers.candidate_runs import Case
+from runner.checkers.candidate_runs import BackendRun, Case
 from runner.checkers.compare_values import CONSTANT, agreement, blank, compare, said, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
 from runner.checkers.tolerances import Rules
@@ -111,8 +112,6 @@ def _row(one: Compared, mine: TensorFile, good: TensorFile, *, output: bool) -> 
 
 log = logging.getLogger(__name__)
 
-PREFLIGHT = "pre-flight"
-
 
 class Comparison:
     """Compares by the rules; with ``tolerance=auto`` it learns the failing model's error from `settle`.
@@ -152,7 +151,8 @@ class Comparison:
         names = self._names(case)
         if not names:
             return Verdict(Outcome.UNRESOLVED, reason="none of its outputs is to be compared")
-        expected = self._expected(case, names)
+        lacking = self._lacks_values(case, names) and case.may_run_reference
+        expected = self._expected(case, names, case.run("reference") if lacking else None)
         if isinstance(expected, str):
             return Verdict(Outcome.UNRESOLVED, reason=expected, metrics={"reference": "failed"})
         every = [
@@ -176,7 +176,7 @@ class Comparison:
         told = self._verdict(compared, found)
         if case.candidate.inside:
             told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
-        return self._with_evidence(told, case, names, expected) if case.candidate.phase == PREFLIGHT else told
+        return self._with_evidence(told, case, names, expected) if case.candidate.phase == Phase.PREFLIGHT else told
 
     def measured(self, case: Case) -> Verdict:
         """Return what each tensor that a candidate hands out is like; FAIL if one of the model's own is wrong.
@@ -194,7 +194,7 @@ class Comparison:
 
     def with_table(self, verdict: Verdict, case: Case) -> Verdict:
         """Note, of what is looked at before a search, what each of the model's outputs is like."""
-        if case.candidate.phase != PREFLIGHT or not case.target.outputs:
+        if case.candidate.phase != Phase.PREFLIGHT or not case.target.outputs:
             return verdict
         return replace(verdict, metrics={**verdict.metrics, TABLE: self._table(case)})
 
@@ -259,24 +259,29 @@ class Comparison:
             )
         return [name for name in present if name in (wanted or held) and name in (held or wanted)]
 
-    def _expected(self, case: Case, names: list[str]) -> list[Mapping[str, TensorFile]] | str:
-        """For each sample the values to compare with; or why there are none."""
+    def _lacks_values(self, case: Case, names: list[str]) -> bool:
+        """Whether the reference has to tell what is right, which was not recorded."""
         if self._settings.golden is Golden.ahead:
-            recorded = [sample.expected for sample in case.samples]
-            if all(name in sample for sample in recorded for name in names):
-                return list(recorded)
-        elif case.candidate.inside:  # it would have to be run with all of them as outputs, as it was to record them
-            return [sample.expected for sample in case.samples]
-        else:
+            return not all(name in sample.expected for sample in case.samples for name in names)
+        # it would have to be run with all of these as outputs, as it was to record them
+        return not case.candidate.inside
+
+    def _expected(
+        self, case: Case, names: list[str], reference: BackendRun | None
+    ) -> list[Mapping[str, TensorFile]] | str:
+        """For each sample the values to compare with; or why there are none. ``reference``: None: it was not run."""
+        recorded = [sample.expected for sample in case.samples]
+        if not self._lacks_values(case, names):
+            return recorded
+        if self._settings.golden is not Golden.ahead:
             recorded = [{} for _ in case.samples]
-        if not case.may_run_reference:
+        if reference is None:
             if any(name in sample for sample in recorded for name in names):
                 # a reference with a model of its own has the tensors that both models share
-                return list(recorded)
+                return recorded
             if case.reference_model is not None:
                 return "there is nothing to compare with: none of its outputs has a partner in reference.model"
             return "there is nothing to compare with: no output was recorded, and the reference cannot run it"
-        reference = case.reference
         if reference.invalid or reference.signature:
             return f"the reference cannot run it: {reference.invalid or reference.message}"
         return [{**ran, **golden} for ran, golden in zip(reference.outputs, recorded, strict=True)]

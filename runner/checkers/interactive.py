@@ -6,8 +6,6 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
 
 from runner.candidate import Candidate
 from runner.checkers.checker import Checker, Tools
@@ -18,7 +16,6 @@ from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 QUESTION = "[p]ass / [f]ail / [d]ifferent / [s]kip / [u]ndo? "
 _ANSWERS = {"p": Outcome.PASS, "f": Outcome.FAIL, "d": Outcome.DIFFERENT, "s": Outcome.UNRESOLVED}
@@ -26,15 +23,6 @@ _ANSWERS = {"p": Outcome.PASS, "f": Outcome.FAIL, "d": Outcome.DIFFERENT, "s": O
 
 class Undo(Exception):  # noqa: N818 - not an error: the person takes the last answer back
     """Raised by `InteractiveCheck.check`: the answer before this question is to be forgotten and asked again."""
-
-
-def insisting(ask: Callable[[], T]) -> T:
-    """Return what ``ask`` does where an undo has nothing to undo: then it asks again."""
-    while True:
-        try:
-            return ask()
-        except Undo:  # noqa: PERF203 - a person is slower
-            log.warning("nothing to undo")
 
 
 class InteractiveCheck(Checker):

@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Candidate
+from runner.candidate import Candidate, Phase
 from runner.checkers.candidate_runs import BackendRun, Case, Side, built
 from runner.checkers.checker import Tools
-from runner.checkers.compare_outputs import PREFLIGHT, Comparison, looked_inside
+from runner.checkers.compare_outputs import Comparison, looked_inside
 from runner.checkers.compare_values import WORDS, Bad, failed_by, non_finite
 from runner.checkers.failure_text import LARGEST
 from runner.checkers.tolerances import rules_of
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 RuntimeSettings = AutoChecker | BuildsChecker | CompareChecker | FiniteChecker | RunsChecker
 
 # phases whose builds, and whose NaN and Inf, a report may tell of
-TOLD_PHASES = ("pre-flight", "re-check")
+TOLD_PHASES = (Phase.PREFLIGHT, Phase.RECHECK)
 LONGEST_SAID = 4000
 _STAGES = {
     "runs": ("run",),
@@ -145,12 +145,12 @@ class RuntimeCheck:
         return f"checker={self.name}: {self._target} against {self._reference}"
 
     def _judge(self, case: Case) -> Verdict:
-        target = case.target
+        target = case.run("target")
         if target.invalid:
             return Verdict(Outcome.UNRESOLVED, reason=target.invalid)
         if target.signature:
             failed = Verdict(Outcome.FAIL, target.signature, one_line(target.message)[:300], _said(case))
-            return self._against_reference(case, failed)
+            return self._against(case.run("reference") if case.may_run_reference else None, failed)
         if "shapes" in self._stages:
             return self._shapes(case, self._checker)
         if case.candidate.marked:
@@ -192,14 +192,14 @@ class RuntimeCheck:
         inside = dict.fromkeys(case.candidate.inside, 0.0)
         return looked_inside(failed, inside | {one[1]: LARGEST for one in wrong}) if inside else failed
 
-    def _against_reference(self, case: Case, failed: Verdict) -> Verdict:
+    def _against(self, reference: BackendRun | None, failed: Verdict) -> Verdict:
         """The failure stands unless the reference, which ran the whole model, cannot run this candidate.
 
-        What another version of the same builder cannot build either is no difference between the two.
+        What another version of the same builder cannot build either is no difference between the two. None: it may not
+        run it.
         """
-        if not case.may_run_reference:
+        if reference is None:
             return _noted(failed, self._known or "not asked")
-        reference = case.reference
         why = one_line(reference.invalid or reference.message)[:300]
         if not reference.invalid and reference.signature is None:
             return _noted(failed, "ran")
@@ -224,7 +224,8 @@ class RuntimeCheck:
                 right = {name: 0.0 for held in case.target.outputs for name in held}
                 found = looked_inside(found, right | {name: LARGEST for _, name, _ in bad})
             return found
-        verdict = self._against_reference(case, self._failed_by(case, bad))
+        reference = case.run("reference") if case.may_run_reference else None
+        verdict = self._against(reference, self._failed_by(case, bad))
         if verdict.outcome is not Outcome.FAIL or verdict.metrics.get("reference") != "ran":
             return verdict
         # a mask of -inf is right where the reference has it too
@@ -276,7 +277,7 @@ def _expected_too(case: Case, number: int, name: str, kind: str, *, given: bool)
 
 def _said(case: Case) -> dict[str, str]:
     """Return what the target said of the whole model, at length: it may name a node."""
-    asked = case.candidate.phase == PREFLIGHT or case.candidate.inside
+    asked = case.candidate.phase == Phase.PREFLIGHT or case.candidate.inside
     return {SAID: one_line(case.target.message, LONGEST_SAID)} if asked else {}
 
 

@@ -140,7 +140,7 @@ def _run(settings: Settings, folder: Path, command: Sequence[str], log: Callable
 
             stack.enter_context(started(settings, folder))
             log()
-            from runner.jobs.job import run  # noqa: PLC0415
+            from runner.jobs.run import run  # noqa: PLC0415
 
         return run(settings, folder, command)
 

@@ -5,6 +5,7 @@ The judge: from a trial to an outcome, paid for once.
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import threading
@@ -21,12 +22,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from runner.candidate import Candidate, Invalid
+from runner.candidate import Candidate, Invalid, Phase, Purpose
 from runner.checkers.checker import Checker
 from runner.checkers.file_integrity import Seal
-from runner.checkers.interactive import insisting
+from runner.checkers.interactive import Undo
 from runner.disk_space import Room
-from runner.engine.repeated_checks import CONSTANTS, FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
+from runner.engine.repeated_checks import Tally
 from runner.engine.subject import Subject, kept, nodes_of
 from runner.engine.verdict_cache import Journals
 from runner.errors import NotTried
@@ -38,6 +39,8 @@ from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.search import Ask, Done
 from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
 
 Report = Callable[[Checked], None]
 """Told of every check."""
@@ -110,12 +113,15 @@ class Judge:
         trial: Trial,
         phase: str,
         label: str,
-        purpose: str,
+        purpose: Purpose | None = None,
         attempt: int = 0,
         *,
         given_up: threading.Event | None = None,
     ) -> Verdict | None:
-        """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile."""
+        """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile.
+
+        ``purpose``: what it is paid for; None: what its phase is.
+        """
         with self.journal.claimed(trial, attempt):
             known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
             if known:
@@ -130,7 +136,7 @@ class Judge:
                 return verdict
             return self.check(made, purpose, attempt, given_up=given_up)
 
-    def sure(self, trial: Trial, phase: str, label: str, purpose: str = "trust", attempt: int = 0) -> Verdict:
+    def sure(self, trial: Trial, phase: str, label: str, purpose: Purpose | None = None, attempt: int = 0) -> Verdict:
         """Return the verdict of a trial that no search asks for: it is never given up."""
         verdict = self.verdict(trial, phase, label, purpose, attempt)
         assert verdict is not None, "only the search is stopped"
@@ -144,7 +150,12 @@ class Judge:
         self.journal.refresh()
         known = self.journal.get(trial, attempt)
         ours = (self.journal.path, trial.key, attempt) in self.tally.seen
-        if phase not in TRUST_PHASES[:2] or ours or known is None or known.outcome is not Outcome.UNRESOLVED:
+        if (
+            phase not in (Phase.PREFLIGHT, Phase.CONTROL)
+            or ours
+            or known is None
+            or known.outcome is not Outcome.UNRESOLVED
+        ):
             return False
         self.journal.forget(trial, attempt)
         return True
@@ -175,7 +186,7 @@ class Judge:
     def check(
         self,
         candidate: Candidate,
-        purpose: str,
+        purpose: Purpose | None,
         attempt: int = 0,
         *,
         own: bool = True,
@@ -194,13 +205,17 @@ class Judge:
         if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
             candidate = replace(candidate, fresh=True)
         seal = Seal.of(candidate)
-        untried = ""
-        try:
-            ask = partial(self.checker.check, candidate)
-            raw = insisting(ask) if given_up is None else ask()
-        except NotTried as error:
-            untried = str(error)
-            raw = Verdict(Outcome.UNRESOLVED, reason=untried)
+        raw, untried = None, ""
+        while raw is None:
+            try:
+                raw = self.checker.check(candidate)
+            except Undo:  # noqa: PERF203 - a person is slower
+                if given_up:
+                    raise
+                log.warning("nothing to undo")
+            except NotTried as error:
+                untried = str(error)
+                raw = Verdict(Outcome.UNRESOLVED, reason=untried)
         if given_up and given_up.is_set():
             candidate.discard()
             shutil.rmtree(candidate.folder, ignore_errors=True)
@@ -218,9 +233,9 @@ class Judge:
         verdict = self._relative(raw)
         with self._lock:
             self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
-            self.tally.pay(verdict, purpose, candidate.phase, attempt)
+            self.tally.pay(verdict, purpose or Phase.of(candidate.phase).purpose, candidate.phase, attempt)
             # a control that fails shows a failure of the check, not of the model
-            own_fault = candidate.phase in ("control", CONSTANTS, FIRST_LOOK)
+            own_fault = candidate.phase in (Phase.CONTROL, Phase.CONSTANTS, Phase.FIRST_LOOK)
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and not own_fault:
                 self.studied.others[failure_of(verdict.signature)] += 1
         question = self.journal.path.name
@@ -250,7 +265,7 @@ class Judge:
         self.journal.refresh()
         found: list[Verdict] = []
         while known := self.journal.get(trial, first + len(found)):
-            found.append(self._reused(trial, first + len(found), known, TRUST_PHASES[0]))
+            found.append(self._reused(trial, first + len(found), known, Phase.PREFLIGHT))
         return tuple(found)
 
     def unfit(self, trial: Trial) -> tuple[str, ...]:
@@ -264,10 +279,10 @@ class Judge:
         return tuple(reason for reason in unknown if reason.startswith(UNFIT))
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
-        left, subject = None, self.subject
-        if phase in TRUST_PHASES:
+        left, subject, known = None, self.subject, Phase.of(phase)
+        if known.counted:
             left = self.tally.due
-        elif self.estimate and phase not in NOT_SEARCHING:
+        elif self.estimate and known.searching:
             step = self.estimate(trial, verdict)
             left = step if isinstance(step, int) else step.left if isinstance(step, Ask) else 0
         nodes = nodes_of(subject, trial)
@@ -312,11 +327,21 @@ PATIENCE = 0.1
 
 
 @dataclass(frozen=True)
-class Workers:
-    """How many checks run at once. ``kill`` ends the processes of those that are under way."""
+class Budget:
+    """When to stop early: checks that the search and a flaky check took, seconds since ``started``; None: never."""
 
-    count: int = 1
-    kill: Callable[[], None] = lambda: None
+    checks: int | None = None
+    seconds: float | None = None
+    started: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True)
+class Means:
+    """What checks may cost, and how many run at once. ``kill_checks`` ends the processes of those under way."""
+
+    workers: int = 1
+    budget: Budget = field(default_factory=Budget)
+    kill_checks: Callable[[], None] = lambda: None
 
     def together(self, calls: Sequence[Callable[[threading.Event], R]]) -> list[R]:
         """Return what calls return, made as many at once as there are workers; the first error ends the others.
@@ -324,19 +349,19 @@ class Workers:
         Each is given the event that is set where nobody waits for its answer any more.
         """
         found: dict[int, R] = {}
-        each: ParallelChecks[int, R] = ParallelChecks(self.count, lambda at, given_up: calls[at](given_up), self.kill)
+        each: ParallelChecks[int, R] = ParallelChecks(self.workers, self.kill_checks)
         with each as checks:
             begun = 0
             while len(found) < len(calls):
                 while begun < len(calls) and checks.free:
-                    checks.start(begun)
+                    checks.start(begun, calls[begun])
                     begun += 1
                 found |= {at: future.result() for at, future in checks.finished()}
         return [found[at] for at in range(len(calls))]
 
     def ahead(self, asked: Sequence[Expected]) -> None:
         """Check at once what is going to be asked for: whoever asks finds it in the journal. One worker does not."""
-        if self.count > 1 and len(asked) > 1:
+        if self.workers > 1 and len(asked) > 1:
             self.together([one.made for one in asked])
 
 
@@ -348,7 +373,7 @@ class Expected:
     trial: Trial
     phase: str
     label: str
-    purpose: str = "trust"
+    purpose: Purpose | None = None
     attempt: int = 0
 
     def made(self, given_up: threading.Event) -> Verdict | None:
@@ -357,17 +382,16 @@ class Expected:
 
 
 class ParallelChecks(Generic[A, R]):
-    """Has ``check`` called for what is asked, ``size`` at once; where that is one, in the caller's own thread.
+    """Makes checks, ``size`` at once; where that is one, in the caller's own thread.
 
-    It is given what is asked, and an event: once that is set, nobody waits for the answer any more.
+    Each is a call, which is given an event: once that is set, nobody waits for its answer any more.
 
     A context manager. Checks still under way at its end are given up, whatever ends it: ``kill`` ends the processes
     that work on them, so nobody waits for the rest of a long check (or its time-out).
     """
 
-    def __init__(self, size: int, check: Callable[[A, threading.Event], R], kill: Callable[[], None]) -> None:
+    def __init__(self, size: int, kill: Callable[[], None]) -> None:
         self._size = size
-        self._check = check
         self._kill = kill
         self._given_up = threading.Event()
         self._running: dict[Future[R], A] = {}
@@ -400,14 +424,14 @@ class ParallelChecks(Generic[A, R]):
         """How many more checks can start."""
         return self._size - len(self._running)
 
-    def start(self, asked: A) -> None:
-        """Begin a check; where one runs at once, it is done when this returns."""
+    def start(self, asked: A, check: Callable[[threading.Event], R]) -> None:
+        """Begin the check that answers what is ``asked``; where one runs at once, it is done when this returns."""
         if self._threads is not None:
-            future = self._threads.submit(self._check, asked, self._given_up)
+            future = self._threads.submit(check, self._given_up)
         else:
             future = Future()
             try:
-                future.set_result(self._check(asked, self._given_up))
+                future.set_result(check(self._given_up))
             except Exception as error:  # noqa: BLE001 - as a thread would hand it over; an interruption goes through
                 future.set_exception(error)
         self._running[future], self._began[future] = asked, time.monotonic()

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from runner.candidate import Invalid
+from runner.candidate import Invalid, Phase, Purpose
 from runner.checkers.file_integrity import Tampered
 from runner.engine.check_trials import Judge
-from runner.engine.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Reliability, Ruling
+from runner.engine.reliability import SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.engine.repeated_checks import HANDED_OVER, Count
 from runner.engine.search_run import Inquiry
 from runner.engine.subject import Subject, cutting
@@ -171,10 +171,10 @@ class Recheck:
         Of a check that is known to be flaky only verdicts tell how many it takes.
         """
         known = self.reliability
-        if known.workers.count == 1 or known.rates or known.spent():
+        if known.means.workers == 1 or known.rates or known.spent():
             return
         most = (
-            1 if known.mode is Flaky.never else min(times, 1 + known.second.afforded(judge, trial, known.workers.count))
+            1 if known.mode is Flaky.never else min(times, 1 + known.second.afforded(judge, trial, known.means.workers))
         )
         wanted = [(judge, trial, name, path, HANDED_OVER + attempt) for attempt in range(most)]
         if passing and passing[1]:
@@ -183,7 +183,7 @@ class Recheck:
         wanted = [one for one in wanted if (one[2], one[4]) not in self._ahead]
         if len(wanted) > 1:
             judge.tally.due = len(wanted)
-            made = known.workers.together([partial(self._check_file, *one) for one in wanted])
+            made = known.means.together([partial(self._check_file, *one) for one in wanted])
             self._ahead.update(
                 {(one[2], one[4]): verdict for one, verdict in zip(wanted, made, strict=True) if verdict}
             )
@@ -195,7 +195,7 @@ class Recheck:
         if name == REDUCED:
             rates = known.rates_of(judge, trial)
         once = known.mode is Flaky.never or times == 1
-        afforded = 0 if once else known.second.afforded(judge, trial, known.workers.count)
+        afforded = 0 if once else known.second.afforded(judge, trial, known.means.workers)
         judge.tally.due = 1 + min(times - 1, afforded)
         for attempt in itertools.count(HANDED_OVER):
             verdict = self._ahead.pop((name, attempt), None) or self._check_file(judge, trial, name, path, attempt)
@@ -225,13 +225,13 @@ class Recheck:
     def _afforded(self, judge: Judge, trial: Trial, name: str, attempt: int) -> bool:
         """Whether one more repeat may be made, or was made with this one."""
         made = (name, attempt + 1) in self._ahead
-        return made or self.reliability.second.afforded(judge, trial, self.reliability.workers.count) > 0
+        return made or self.reliability.second.afforded(judge, trial, self.reliability.means.workers) > 0
 
     def min_good(self, inquiry: Inquiry, passing: Sequence[Trial], rest: Trial) -> Trial | None:
         """Hand over the first of these trials that passes again; where a search met none, what the answer leaves."""
         if not passing:
             self.withdraw(MIN_GOOD)
-            known = inquiry.judge.sure(rest, "re-check", "the model without the answer") if rest else None
+            known = inquiry.judge.sure(rest, Phase.RECHECK, "the model without the answer") if rest else None
             passing = [rest] if known and known.outcome is Outcome.PASS else []
         for found in passing[:MOST_MIN_GOOD]:
             try:
@@ -258,9 +258,9 @@ class Recheck:
     ) -> Verdict | None:
         label = self._label(name)
         # the first check is of the file just written, so it is made in any case; its repeats may be recorded ones
-        if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, "re-check", label)):
+        if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, Phase.RECHECK, label)):
             return known
-        _, made = judge.make(trial, "re-check", label)
+        _, made = judge.make(trial, Phase.RECHECK, label)
         if isinstance(made, Invalid):  # a verdict from a journal, and values recorded otherwise this time
             return Verdict(Outcome.UNRESOLVED, reason=made.reason)
         made.discard()
@@ -268,7 +268,7 @@ class Recheck:
             judge.journal.refresh()
             if judge.journal.get(trial, attempt):
                 judge.journal.forget(trial, attempt)
-            purpose = REPEATED if self.reliability.rates and attempt > HANDED_OVER else "trust"
+            purpose = Purpose.DOUBT if self.reliability.rates and attempt > HANDED_OVER else Purpose.TRUST
             file = replace(made, model=path, temporary=False)
             return judge.check(file, purpose, attempt, own=False, given_up=given_up)
 

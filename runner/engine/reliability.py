@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.engine.check_trials import Expected, Judge, Workers
-from runner.engine.repeated_checks import HANDED_OVER, REPEATS, Count, Rates, power
+from runner.candidate import Phase, Purpose
+from runner.engine.check_trials import Expected, Judge, Means
+from runner.engine.repeated_checks import HANDED_OVER, Count, Rates, power
 from runner.engine.session_question import NOTHING, Question, study
 from runner.errors import CannotJudge
 from runner.schema.checker import Flaky
@@ -83,7 +84,7 @@ class SecondVerdicts:
         tally = judge.tally
         each = tally.seconds / max(1, sum(tally.paid.values()))
         checks, seconds = (SHARE * one / workers for one in tally.searched)
-        taken = tally.spent.get(REPEATS, 0.0)
+        taken = tally.spent.get(Phase.REPEAT.counted, 0.0)
         with self._lock:
             repeats = [one for one in self.agreed if one[2] % HANDED_OVER]  # by whichever run
         made, own = len(repeats), (judge.journal.path, trial.key)
@@ -144,8 +145,6 @@ MOST_REPEATS = 400
 """Repeats of one candidate after which it counts as unknown."""
 UNSURE = "the budget was reached before the answer was repeated as often as it takes to be sure"
 """What is said of an answer whose repeats the budget ended."""
-REPEATED = "doubt"
-"""The purpose of checks that only a flaky check needs: they are part of trust, and the budget pays for them."""
 
 
 class ContradictionError(Exception):
@@ -171,7 +170,7 @@ class Reliability:
     ``question``: what is asked; a session sets it. ``whole``: how often the end failed that should, ``control``: the
     one that should not. ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest.
     ``spent``: whether the run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
-    ``second``: the second verdicts that said the same as the first. ``workers``: what checks several at once.
+    ``second``: the second verdicts that said the same as the first. ``means``: what checks several at once.
     """
 
     def __init__(self, mode: Flaky, max_wrong: float) -> None:
@@ -186,14 +185,14 @@ class Reliability:
         self.spent: Callable[[], bool] = lambda: False
         self.unsure = False
         self.second = SecondVerdicts()
-        self.workers = Workers()
+        self.means = Means()
         self._lock = threading.Lock()
 
     def renewed(self, question: Question) -> Reliability:
         """Return what is known about another failure of the same check: one that is flaky is measured anew."""
         other = Reliability(Flaky.always if self.rates else self.mode, self.max_wrong)
         other.question, other.spent = question, self.spent
-        other.second, other.workers = self.second, self.workers
+        other.second, other.means = self.second, self.means
         return other
 
     def out_of_budget(self) -> bool:
@@ -209,10 +208,10 @@ class Reliability:
         trial: Trial,
         phase: str,
         label: str,
-        purpose: str,
+        purpose: Purpose | None = None,
+        given_up: threading.Event | None = None,
         *,
         error: float = SEARCH_ERROR,
-        given_up: threading.Event | None = None,
         spent: Callable[[], bool] = lambda: False,
     ) -> Ruling | None:
         """Decide on a trial; None: it was given up meanwhile, or the budget was ``spent`` before it was sure."""
@@ -227,12 +226,13 @@ class Reliability:
         if self.rates is None or verdicts[0].outcome is Outcome.UNRESOLVED:
             return Ruling(self.answer(verdicts[0]), verdicts[0])
         error = min(error, self.max_wrong)
-        purpose = REPEATED if purpose == "trust" else purpose
+        purpose = purpose or Phase.of(phase).purpose
+        purpose = Purpose.DOUBT if purpose is Purpose.TRUST else purpose
         while (answer := self.decided(self.rates, self.counted(verdicts), error)) is None:
             if len(verdicts) >= MOST_REPEATS:
                 answer = Answer.UNKNOWN
                 break
-            if spent() or (purpose == REPEATED and self.out_of_budget()):
+            if spent() or (purpose is Purpose.DOUBT and self.out_of_budget()):
                 return None
             again = judge.verdict(trial, phase, label, purpose, attempt=len(verdicts), given_up=given_up)
             if again is None:
@@ -297,12 +297,12 @@ class Reliability:
             each = judge.tally.seconds / max(1, sum(judge.tally.paid.values()))
             if attempt < len(known):
                 verdict = known[attempt]
-            elif judge.tally.spent.get(REPEATS, 0.0) + each > allowance or self.out_of_budget():
+            elif judge.tally.spent.get(Phase.REPEAT.counted, 0.0) + each > allowance or self.out_of_budget():
                 return
             else:
                 if allowance < math.inf:  # else whoever repeats several has announced them
                     judge.tally.due = times - attempt
-                verdict = judge.sure(trial, "doubt", label, attempt=attempt)
+                verdict = judge.sure(trial, Phase.REPEAT, label, attempt=attempt)
             if verdict.outcome is not Outcome.UNRESOLVED:
                 if self.question.fails(verdict) is not failing:
                     raise ContradictionError(f"{label}: {verdict.outcome.value} where it was not before")
@@ -312,9 +312,9 @@ class Reliability:
         """Check trials again, each so many times in all, as many at once as there are workers; else as `repeat`."""
         if self.mode is not Flaky.never and self.rates is None and not self.spent():
             judge.tally.due = sum(times - len(judge.counted(trial)) for trial, _, times in again)
-            self.workers.ahead(
+            self.means.ahead(
                 [
-                    Expected(judge, trial, "doubt", label, attempt=attempt)
+                    Expected(judge, trial, Phase.REPEAT, label, attempt=attempt)
                     for trial, label, times in again
                     for attempt in range(len(judge.counted(trial)), times)
                 ]
@@ -354,9 +354,9 @@ class Reliability:
         for attempt in range(len(judge.counted(end)), repeats):
             if self.out_of_budget():
                 break
-            phase = "pre-flight" if end else "control"
+            phase = Phase.PREFLIGHT if end else Phase.CONTROL
             judge.tally.due = repeats - attempt
-            judge.sure(end, phase, f"{label}, {attempt + 1} of {repeats}", REPEATED, attempt)
+            judge.sure(end, phase, f"{label}, {attempt + 1} of {repeats}", Purpose.DOUBT, attempt)
         if end and self.question.wants_failure and not judge.studied.signature:
             failed = (verdict for verdict in judge.counted(end) if verdict.outcome is Outcome.FAIL)
             if verdict := next(failed, None):

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.candidate import Phase, Purpose
 from runner.checkers.failure_text import normalize
 from runner.text import one_line
 from runner.verdict import MISFIT, OWN_EXCEPTION, Verdict
@@ -189,25 +190,6 @@ def kept_for_the_check(unfit: Sequence[str], size: int) -> str:
 
 # What a run has paid for: its checks, by what they were made for, and how long they took.
 
-CONSTANTS = "constants"
-"""The phase of the check that holds what no input reaches against its good values."""
-TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check", CONSTANTS)
-"""Checks that are no part of a search."""
-FIRST_LOOK = "first look inside"
-"""The phase of a check whose verdict says nothing of the failure, only where it may arise."""
-FREEZING = "freeze"
-"""The phase of checks of an answer with values in place of nodes that compute constants."""
-SHRINKING = "shrink"
-"""The phase of checks of an answer with simpler values: many of these are no question, which is nobody's mistake."""
-NOT_SEARCHING = (*TRUST_PHASES, "cause", FIRST_LOOK, SHRINKING)
-"""Phases in which an unknown verdict keeps no search from its answer."""
-REFINE = "refine"
-OF_SIMPLER = (SHRINKING, "control")
-"""The phases of checks that refine an answer and make it simpler: one on harmless values comes first."""
-SEARCHED = ("search", REFINE)
-"""The purposes of checks that look for an answer."""
-REPEATS = "repeats"
-"""What a check counts as, in place of its phase, where one of the same candidate was made before."""
 HANDED_OVER = 1000
 """Attempts from this number on are about the files as they are handed over, by the run that did so last."""
 
@@ -218,9 +200,9 @@ class Tally:
 
     Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
     that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
-    known. ``parts``: the checks that are no part of a search, by phase or as `REPEATS`; ``spent``: seconds in checks of
-    each purpose and part. ``simpler``: checks that made an answer simpler, and looked for none. ``due``: checks of
-    trust that are announced and not made, None: nothing was announced.
+    known. ``parts``: the checks of trust, as `Phase.counted` says; a second one of the same candidate is one of the
+    repeats. ``spent``: seconds in checks of each purpose and part. ``simpler``: checks that made an answer simpler, and
+    looked for none. ``due``: checks of trust that are announced and not made, None: nothing was announced.
     """
 
     paid: Counter[str] = field(default_factory=Counter)
@@ -238,26 +220,30 @@ class Tally:
     def count(self, verdict: Verdict, phase: str) -> None:
         """Count a verdict by its outcome."""
         self.outcomes[verdict.outcome.value] += 1
-        self.unknown.add(verdict, searching=phase not in NOT_SEARCHING)
+        self.unknown.add(verdict, searching=Phase.of(phase).searching)
 
-    def pay(self, verdict: Verdict, purpose: str, phase: str, attempt: int) -> None:
+    def pay(self, verdict: Verdict, purpose: Purpose, phase: str, attempt: int) -> None:
         """Count a check that was made."""
         self.paid[purpose] += 1
         self.count(verdict, phase)
         self.seconds += verdict.seconds
         self.peak_rss_mb = max(self.peak_rss_mb, verdict.peak_rss_mb)
-        part = purpose
-        if purpose == REFINE and phase in OF_SIMPLER:
+        part, known = str(purpose), Phase.of(phase)
+        if purpose is Purpose.REFINE and known in (
+            Phase.SHRINK,
+            Phase.CONTROL,
+        ):  # a control on harmless values is first
             self.simpler += 1
-            part = SHRINKING
-        if phase in TRUST_PHASES:
+            part = Phase.SHRINK
+        if known.counted:
             self.due = self.due and self.due - 1
-            part = REPEATS if attempt % HANDED_OVER else TRUST_PHASES[0] if phase == CONSTANTS else phase
+            part = Phase.REPEAT.counted if attempt % HANDED_OVER else known.counted
             self.parts[part] += 1
         self.spent[part] = self.spent.get(part, 0.0) + verdict.seconds
 
     @property
     def searched(self) -> tuple[int, float]:
         """How many checks looked for an answer, and how many seconds they took."""
-        checks = sum(self.paid[one] for one in SEARCHED) - self.simpler
-        return checks, sum(self.spent.get(one, 0.0) for one in SEARCHED)
+        looked = Purpose.SEARCH, Purpose.REFINE
+        checks = sum(self.paid[one] for one in looked) - self.simpler
+        return checks, sum(self.spent.get(one, 0.0) for one in looked)

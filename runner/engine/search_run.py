@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from runner.candidate import Phase, Purpose
 from runner.checkers.interactive import Undo
-from runner.engine.check_trials import Judge, ParallelChecks, Workers
-from runner.engine.reliability import REPEATED, Reliability, Ruling, refused_removals
+from runner.engine.check_trials import Judge, Means, ParallelChecks
+from runner.engine.reliability import Reliability, Ruling, refused_removals
 from runner.verdict import Verdict
 from runner.workers.leases import OutOfTime
 from strategies.minimal import REFINING
@@ -22,35 +24,12 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-SEARCHING = ("search", "refine", "cause", REPEATED)
+SEARCHING = tuple(one for one in Purpose if one is not Purpose.TRUST)
 """The purposes whose checks ``budget.checks`` limits."""
 MOST_ROUNDS = 10
 """How often the search of a flaky check starts again from what is known by then."""
 Start = Callable[[dict[Trial, Answer]], Search]
 """Makes a search that knows these answers."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """When to stop early: checks that the search and a flaky check took, seconds since ``started``; None: never."""
-
-    checks: int | None = None
-    seconds: float | None = None
-    started: float = field(default_factory=time.monotonic)
-
-
-@dataclass(frozen=True)
-class Means:
-    """What all inquiries of a session work with. ``kill_checks`` ends the processes of running checks."""
-
-    workers: int = 1
-    budget: Budget = field(default_factory=Budget)
-    kill_checks: Callable[[], None] = lambda: None
-
-    @property
-    def at_once(self) -> Workers:
-        """What checks several models at once that are asked for together."""
-        return Workers(self.workers, self.kill_checks)
 
 
 @dataclass(eq=False)
@@ -64,7 +43,7 @@ class Inquiry:
     reliability: Reliability
     start: Start
     means: Means
-    purpose: str = "search"
+    purpose: Purpose = Purpose.SEARCH
     most: float = math.inf
     stopped: bool = False
     passed: set[Trial] = field(default_factory=set)
@@ -78,7 +57,8 @@ class Inquiry:
     def run(self) -> Done:
         """Return the end of the search; the best so far where a budget ended it (then it is ``stopped``)."""
         self.judge.estimate = self._after
-        with ParallelChecks(self.means.workers, self._check, self.means.kill_checks) as checks:
+        each: ParallelChecks[Ask, Ruling | None] = ParallelChecks(self.means.workers, self.means.kill_checks)
+        with each as checks:
             while not self.search.done:
                 left = self._left()
                 if self._out_of_time() or (left <= 0 and not checks.busy):
@@ -87,7 +67,7 @@ class Inquiry:
                 busy = {ask.trial for ask in checks.busy}
                 for ask in self.search.ask(self.means.workers):
                     if checks.free and len(checks.busy) < left and ask.trial not in busy:
-                        checks.start(ask)
+                        checks.start(ask, self._check(ask))
                 for ask, future in checks.finished():
                     self._take(ask, future)
         assert self.search.done
@@ -119,11 +99,12 @@ class Inquiry:
             return self.search.next
         return self.search.after(trial, self.reliability.answer(verdict))
 
-    def _check(self, ask: Ask, given_up: threading.Event) -> Ruling | None:
-        purpose = "refine" if ask.phase in REFINING and self.purpose == "search" else self.purpose
-        return self.reliability.rule(
-            self.judge, ask.trial, ask.phase, ask.label, purpose, given_up=given_up, spent=lambda: self.exhausted
-        )
+    def _check(self, ask: Ask) -> Callable[[threading.Event], Ruling | None]:
+        """Return the call that answers a question, once it is told when to give up."""
+        refines = ask.phase in REFINING and self.purpose is Purpose.SEARCH
+        purpose = Purpose.REFINE if refines else self.purpose
+        asked = self.judge, ask.trial, ask.phase, ask.label, purpose
+        return partial(self.reliability.rule, *asked, spent=lambda: self.exhausted)
 
     def _take(self, ask: Ask, future: Future[Ruling | None]) -> None:
         try:
@@ -200,7 +181,7 @@ class Inquiry:
         error = reliability.max_wrong / (len(refused) + 1)
         for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refused)]:
             label = f"{question.shown(judge.subject, trial)} again"
-            ruling = reliability.rule(judge, trial, "doubt", label, "trust", error=error)
+            ruling = reliability.rule(judge, trial, Phase.REPEAT, label, error=error)
             # the search begins again from all recorded verdicts, this one included
             if ruling is None or ruling.answer is not wanted:
                 return False

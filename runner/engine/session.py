@@ -1,47 +1,45 @@
-"""The session: both ends, search, refinement by stages, cause, re-check.
+"""The session: what is asked, of which judge, and what may be done with it: both ends, searches, single questions.
 
-The session: both ends, search, refinement, control, re-check. It owns the order of things and nothing else.
+It is called, and calls nobody back: the order of a run is spelled out in `runner.jobs.run`.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
+from runner.candidate import Phase, Purpose
 from runner.checkers.checker import inner
-from runner.engine.cause import Cause, Inside, how_it_fails
-from runner.engine.check_trials import Judge
-from runner.engine.min_good import HandOver, Recheck, nearest
+from runner.engine.cause import Inside
+from runner.engine.check_trials import Judge, Means
+from runner.engine.min_good import HandOver, Recheck
 from runner.engine.reliability import (
-    ANSWER,
     HEALTHY,
-    MEASURED,
     UNSURE,
     ContradictionError,
     IndistinctError,
     Reliability,
     Ruling,
 )
-from runner.engine.repeated_checks import FREEZING, SHRINKING, kept_for_the_check
-from runner.engine.search_run import Inquiry, Means
-from runner.engine.session_question import NOTHING, NOTHING_SHOWN, Ending, Question, Standing
+from runner.engine.repeated_checks import kept_for_the_check
+from runner.engine.search_run import Inquiry
+from runner.engine.session_question import NOTHING, Ending, Question, Standing
 from runner.errors import CannotJudge
-from runner.judgment import ERROR, TOLERANCES, Scale, Status, Whose, measured, milder
+from runner.judgment import ERROR, TOLERANCES, Scale, Status, measured
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.text import counted
-from runner.verdict import Verdict, message_drift
+from runner.verdict import Verdict
 from runner.workers.leases import OutOfTime
 from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Done, Search, Step
-from strategies.search_space import Closure, Space
+from strategies.search import Done, Search, Step
+from strategies.search_space import Space
 from strategies.trial import Trial
 
-# What a kind of run adds to a session: what comes before its search, stages that refine its answer, and its cause.
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,8 @@ class Stage:
 
     ``whole``: the answer, as a trial of the judge's subject. ``known``: it is the same candidate as before, so that its
     failure is known. ``purpose``: what its checks are counted as. ``without``: judges a single trial, the answer with
-    nothing left of what this stage searches; where that fails too, the failure is elsewhere. ``prove``: shows what it
-    found to be the cause.
+    nothing left of what this stage searches; where that fails too, the failure is elsewhere. ``prove``: returns what is
+    shown to be the cause in what the stage found, None: nothing is.
     """
 
     name: str
@@ -60,46 +58,10 @@ class Stage:
     start: Callable[[dict[Trial, Answer]], Search]
     origin: tuple[str, ...]
     whole: Trial
-    purpose: str = "search"
+    purpose: Purpose = Purpose.SEARCH
     known: bool = False
     without: Judge | None = None
-    prove: ProveInside | None = None
-
-
-Refine = Callable[[Standing], "Stage | None"]
-"""Returns the next stage to try on an answer; None: it is as small as it gets."""
-
-
-class Opening(Protocol):
-    """What is asked about the user's file, and the check, before the whole model."""
-
-    def examine(self, session: Session) -> Verdict:
-        """Return the verdict of the whole, once that is what is studied. Raises CannotJudge."""
-        ...
-
-    def confirm(self, session: Session, answer: Trial | None) -> None:
-        """Raise CannotJudge for an answer that is none, or of a check that passes nothing."""
-        ...
-
-
-ProveCause = Callable[["Session", "HandedOver"], "tuple[HandedOver, Cause | None]"]
-"""Finds out whether the failure arises inside an answer; returns the one that stands then, and what is known of it."""
-
-ProveInside = Callable[["Session", "Inquiry", "Done"], "tuple[Inquiry, Done, Inside] | None"]
-"""Finds out whether the failure arises in what a stage found; returns the answer that stands. None: none is shown."""
-
-
-# Refining: an answer is made smaller by one stage after the other, as long as its failure stays reliable.
-#
-# A failure near a limit (a check that takes nearly as long as it may) is reliable on the answer of the search and may
-# be a matter of luck on a smaller one. Such a refinement is refused, and the answer before it stands. Two verdicts
-# that contradict each other in a stage may also mean that the check itself is flaky: the answer before it and the
-# control are repeated to tell these apart.
-
-log = logging.getLogger(__name__)
-
-Key = tuple[Path, Trial]
-"""The journal of an answer's verdicts, and its trial there."""
+    prove: Callable[[Inquiry, Done], tuple[Inquiry, Done, Inside] | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -115,8 +77,8 @@ class Refined:
     measures: tuple[float, float] | None = None
 
     @property
-    def key(self) -> Key:
-        """What it is, whichever stage made it."""
+    def key(self) -> tuple[Path, Trial]:
+        """What it is, whichever stage made it: the journal of its verdicts, and its trial there."""
         return self.standing.judge.journal.path, self.standing.trial
 
 
@@ -157,122 +119,6 @@ class HandedOver:
         return kept_for_the_check(unfit, self.standing.size) if unfit else ""
 
 
-@dataclass(frozen=True)
-class Refining:
-    """Tries stages on an answer of a session, and hands over what stands."""
-
-    session: Session
-
-    def hand_over(self, first: Refined) -> HandedOver:
-        """Refine an answer as far as its failure is reliable; the last one is handed over and checked again."""
-        answers, refused = [first], set[Key]()
-        recheck, name = self.session.recheck, self.session.question.name
-        while True:
-            self.run(answers, refused)
-            standing = answers[-1].standing
-            try:
-                searched = tuple(one.inquiry for one in answers if one.inquiry)
-                again = recheck.rule(standing.judge, standing.trial, name, ANSWER, self.session.passing(searched))
-            except ContradictionError as surprise:
-                if len(answers) == 1:
-                    raise
-                refused.add(answers.pop().key)
-                refused |= self.refuse(surprise, answers)
-            else:
-                if again.answer is Answer.YES or len(answers) == 1:
-                    last = answers[-1]
-                    return HandedOver(last.done, standing, first.standing.trial, searched, again, last.measures)
-                refused.add(answers.pop().key)
-            recheck.withdraw(name)
-
-    def run(self, answers: list[Refined], refused: set[Key]) -> None:
-        """Add answers, each made from the one before it; the last one is the smallest.
-
-        ``refused``: what is no answer. Whatever it was made of is asked for its stages again, which the journal
-        answers: what was made in one step may be made in part.
-        """
-        refine, spent = self.session.refine, self.session.spent
-        while refine and not spent() and (stage := refine(answers[-1].standing)):
-            if spent():  # by a check that says what may be tried
-                return
-            try:
-                smaller = self._tried(stage, answers[-1])
-            except ContradictionError as surprise:
-                refused |= self.refuse(surprise, answers)
-                continue
-            if smaller and smaller.key not in refused:
-                answers.append(smaller)
-
-    def refuse(self, surprise: ContradictionError, answers: list[Refined]) -> set[Key]:
-        """Leave those of these answers whose failure is reliable, and return the others: the last one then stands.
-
-        None but the first is known to be: the others failed once. Raises ``surprise`` where not even that one's is, or
-        the control's: the check itself is flaky.
-        """
-        first, reliability = answers[0].standing.judge, self.session.reliability
-        again, nothing, allowance = "the answer so far", self.session.question.nothing, reliability.allowance(first)
-        refused = set[Key]()
-        while True:
-            standing = answers[-1].standing
-            try:
-                reliability.repeat(standing.judge, standing.trial, again, MEASURED, allowance, failing=True)
-                break
-            except ContradictionError:
-                if len(answers) == 1:
-                    raise surprise from None
-                refused.add(answers.pop().key)
-        try:
-            reliability.repeat(first, NOTHING, nothing, HEALTHY, allowance, failing=False)
-        except ContradictionError:
-            raise surprise from None
-        log.warning("%s: its failure is not reliable, so the answer before it stands", surprise)
-        return refused
-
-    def _tried(self, stage: Stage, before: Refined) -> Refined | None:
-        without = None
-        if stage.without:
-            emptied = stage.without.subject.space.whole
-            without = self._answer(stage, stage.without, emptied, f"{stage.label}, emptied")
-        if without is Answer.YES:
-            log.info("it fails with nothing left of %s just as well: the failure is elsewhere", stage.origin[-1])
-            return None
-        if not stage.known and self._answer(stage, stage.judge, stage.whole, stage.label) is not Answer.YES:
-            return None
-        reliability = self.session.reliability
-        inquiry = Inquiry(stage.judge, reliability, stage.start, self.session.means, stage.purpose)
-        inquiry.note(stage.whole, Answer.YES)
-        searched = stage.purpose == "search"
-        # of any other stage nothing is claimed that what it was refused would prove
-        found = inquiry.settle() if searched or reliability.rates else inquiry.run()
-        inside = None if searched else before.standing.inside
-        if stage.prove and found.trial and not inquiry.stopped:
-            shown = stage.prove(self.session, inquiry, found)
-            if shown is None:
-                return None
-            inquiry, found, inside = shown
-        smallest = found.trial
-        if not smallest:
-            return None
-        scale, simpler = scale_of(self.session.judge), stage.name in (FREEZING, SHRINKING)
-        measures = _harms(stage.judge, smallest, before.standing, scale) if simpler else None
-        if measures and milder(measures[1], measures[0]):  # rounding, say, where there was a fault
-            log.info(
-                "%s: the failure is much milder than before, perhaps another one: nothing of it stands", stage.label
-            )
-            return None
-        if without is Answer.UNKNOWN and len(smallest) == 1 and found.claim is Claim.ONE_MINIMAL:
-            found = replace(found, claim=Claim.UNPROVEN)
-        standing = Standing(stage.judge, smallest, stage.origin, inside)
-        reliability.second.follow(before.standing.trial, smallest)
-        if measures and before.measures:
-            measures = before.measures[0], measures[1]
-        return Refined(found if searched else before.done, standing, inquiry if searched else None, measures)
-
-    def _answer(self, stage: Stage, judge: Judge, trial: Trial, label: str) -> Answer:
-        ruling = self.session.ruled(judge, trial, stage.name, label, stage.purpose)
-        return ruling.answer if ruling else Answer.UNKNOWN
-
-
 def scale_of(judge: Judge, good: Iterable[float] = ()) -> Scale:
     """Return how a measure is read: an accuracy from the best in ``good``, or else of a harmless model that passed."""
     checker = inner(judge.checker)
@@ -282,7 +128,7 @@ def scale_of(judge: Judge, good: Iterable[float] = ()) -> Scale:
     return Scale(max(good, default=max(harmless, default=None)), higher_is_better=True)
 
 
-def _harms(judge: Judge, smaller: Trial, before: Standing, scale: Scale) -> tuple[float, float] | None:
+def harms(judge: Judge, smaller: Trial, before: Standing, scale: Scale) -> tuple[float, float] | None:
     """Return how bad a failure was, and how bad that of a smaller answer is; None where that is not measured."""
     if scale.good is None:
         return None
@@ -302,10 +148,9 @@ PROVEN_BY = 2
 class Session:
     """One question put to one checker, from the pre-flight to the verified answer.
 
-    ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``refine``: what is
-    tried on an answer, None: nothing. ``prove_cause``: shows an answer to be the cause, None: nobody asks.
-    ``opening``: what comes before the whole, None: nothing. ``steady``: the check computes the same each time, unless
-    the first verdicts prove otherwise. ``nothing``: the verdict of the empty trial, where PASS is wanted.
+    ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``steady``: the check
+    computes the same each time, unless the first verdicts prove otherwise. ``nothing``: the verdict of the empty trial,
+    where PASS is wanted.
     """
 
     judge: Judge
@@ -316,26 +161,26 @@ class Session:
     reliability: Reliability = field(default_factory=lambda: Reliability(Flaky.never, 0.01))
     find_min_good: bool = True
     hand_over: InitVar[HandOver | None] = None
-    refine: Refine | None = None
-    prove_cause: ProveCause | None = None
-    opening: Opening | None = None
     steady: bool = False
     nothing: Verdict | None = None
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         known = self.reliability
-        known.question, known.spent, known.workers = self.question, self.spent, self.means.at_once
+        known.question, known.spent, known.means = self.question, self.spent, self.means
         self.recheck = Recheck(hand_over, known)
         self.steady = self.steady and known.mode is Flaky.auto
-        self._space = self.judge.subject.space
+        self.space = self.judge.subject.space
         self.inquiry = self.inquire()
 
     # ---- both ends
 
     def preflight(self) -> Ending | None:
         """Check the ends; return an ending if there is nothing to search. Raises CannotJudge."""
+        return self.begin(self.examine())
+
+    def begin(self, verdict: Verdict) -> Ending | None:
+        """Begin the search with the verdict of the whole; return an ending if there is nothing to search."""
         question, reliability = self.question, self.reliability
-        verdict = self.opening.examine(self) if self.opening else self.examine()
         if verdict.outcome is not question.wanted and reliability.rates is None:
             return question.no_answer(verdict)
         question.begin(self.judge, verdict)
@@ -354,11 +199,15 @@ class Session:
         self.inquiry = self.inquire()
         self.inquiry.note(self.whole, Answer.YES)
 
-    def adopt(self, judge: Judge) -> None:
-        """Go on with other candidates: those that the check can judge, and that fail as the user's file does."""
+    def adopt(self, judge: Judge, inquiry: Inquiry | None = None) -> None:
+        """Go on with other candidates: those that the check can judge, and that fail as the user's file does.
+
+        ``inquiry``: the search that goes on, None: a new one.
+        """
         if judge is not self.judge:
-            self.judge, self._space = judge, judge.subject.space
+            self.judge, self.space = judge, judge.subject.space
             self.inquiry = self.inquire()
+        self.inquiry = inquiry or self.inquiry
 
     def examine(self, end: Trial | None = None, surprise: ContradictionError | None = None) -> Verdict:
         """Check all that is searched, or an end, as often as it takes; how it fails is studied. Raises CannotJudge.
@@ -369,7 +218,7 @@ class Session:
         label = self.question.whole if end else self.question.nothing
         if self.question.wants_failure and self.reliability.mode is Flaky.always:
             surprise = surprise or ContradictionError("checker.flaky=always")
-        verdict = self.judge.sure(end, "pre-flight", label)
+        verdict = self.judge.sure(end, Phase.PREFLIGHT, label)
         failing = self.question.fails(verdict)
         try:
             self.question.examined(self.judge, verdict, label)
@@ -390,7 +239,7 @@ class Session:
 
         ``unjudged``: it need not answer; that it cannot was said before.
         """
-        verdict = self.judge.sure(NOTHING, "control", self.question.nothing)
+        verdict = self.judge.sure(NOTHING, Phase.CONTROL, self.question.nothing)
         unclear = verdict.outcome is Outcome.UNRESOLVED
         fails = verdict.outcome is not Outcome.PASS and self.reliability.rates is None  # of a flaky check rates tell
         if not unjudged if unclear else fails:
@@ -413,7 +262,9 @@ class Session:
         self._measure(surprise)
         self.inquiry.begin_again()
 
-    def ruled(self, judge: Judge, trial: Trial, phase: str, label: str, purpose: str) -> Ruling | None:
+    def ruled(
+        self, judge: Judge, trial: Trial, phase: str, label: str, purpose: Purpose | None = None
+    ) -> Ruling | None:
         """Decide on a trial that no search asks for; None where the budget is spent before it is sure."""
         try:
             return self.reliability.rule(judge, trial, phase, label, purpose, spent=self.spent)
@@ -423,67 +274,16 @@ class Session:
             log.warning("%s", error)
             return None
 
-    def finish(self, inquiry: Inquiry, done: Done) -> HandedOver:
-        """Make what a search found as small as it gets in other ways, hand it over and check it again.
-
-        Raises ContradictionError where that shows the check to be flaky.
-        """
-        main = self.whole if done.trial is None else done.trial
-        return Refining(self).hand_over(Refined(done, Standing(self.judge, main), inquiry))
-
-    def reduce(self) -> Ending:
-        """Search, then control, re-check of the answer and min_good; again where the check proves to be flaky."""
-        while True:
-            try:
-                return self._reduce(self.search())
-            except ContradictionError as surprise:  # noqa: PERF203 - it happens once
-                self.begin_again(surprise)
-
-    def _reduce(self, done: Done) -> Ending:
-        if self.inquiry.stopped and self.question.wants_failure and done.trial in (None, self.whole):
-            return Ending(Status.could_not_judge, NOTHING_SHOWN, done)
-        if self.opening:
-            self.opening.confirm(self, done.trial)
-        elif not self.inquiry.passed:
-            self.confirm_nothing(unjudged=self.reliability.rates is not None)
-        answer, cause = self.finish(self.inquiry, done), None
-        if self.prove_cause and not self.inquiry.stopped:
-            answer, cause = self.prove_cause(self, answer)
-        studied = self.judge.studied
-        signature = studied.signature
-        ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
-        if doubtful := answer.doubtful:
-            self.recheck.withdraw(MIN_GOOD)
-            contradicts = not answer.fails and answer.again.verdict.outcome is not Outcome.UNRESOLVED
-            whose = Whose.CHECK if contradicts else None
-            return replace(ending, status=Status.could_not_judge, message=doubtful + self.cut_short, whose=whose)
-        free = self.find_min_good and self._space.closure is Closure.FREE
-        rest = Trial(self.whole.elements - answer.main.elements) if free else NOTHING
-        min_good = self.recheck.min_good(*self.passing(answer.searched), rest)
-        verdict = answer.again.verdict
-        drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
-        inside = not answer.standing.origin or answer.standing.proven_inside
-        message = how_it_fails(answer.standing.size, drift, cause, inside=inside) + self.cut_short + self.flakiness
-        signature = verdict.signature or signature
-        told = replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
-        return replace(told, measures=answer.measures, status=cause.ending if cause else Status.found)
-
-    def passing(self, searched: Sequence[Inquiry]) -> tuple[Inquiry, list[Trial]]:
-        """Return a search, and what it asked (not only looked at ahead) that passed: for min_good, the best first."""
-        inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
-        told = {inquiry.search.space.whole: Answer.YES, **dict(inquiry.search.asked)} if self.find_min_good else {}
-        return inquiry, nearest(inquiry.passed & told.keys(), (one for one in told if told[one] is Answer.YES))
-
-    def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
-        """Find another answer without these elements, which good values replace; None if the rest passes.
+    def leave_out(self, excluded: frozenset[int], hand_over: HandOver | None) -> bool:
+        """Begin a search without these elements, which good values replace; return whether the rest fails at all.
 
         A flaky check is measured again: another failure has another rate. A check whose verdicts depend on which
         failure is studied gets another journal. Raises CannotJudge.
         """
         order = tuple(element for element in self.judge.subject.space.order if element not in excluded)
         if not order:
-            return None
-        self._space = replace(self.judge.subject.space, order=order)
+            return False
+        self.space = replace(self.judge.subject.space, order=order)
         self.question = replace(self.question, whole=f"the model without {len(excluded)} of its nodes")
         self.judge.studied.signature = None
         if self.judge.checker.reset():
@@ -494,11 +294,11 @@ class Session:
             self.examine()
         except IndistinctError as error:
             log.info("%s", error)  # it fails as often as what nothing sane fails
-            return None
+            return False
         if not self.judge.studied.signature:
-            return None
+            return False
         self.open_search()
-        return self.reduce()
+        return True
 
     @property
     def cut_short(self) -> str:
@@ -519,7 +319,7 @@ class Session:
     @property
     def whole(self) -> Trial:
         """All that is searched."""
-        return self._space.whole
+        return self.space.whole
 
     def planned(self) -> Ending:
         """Return how it ends where only the pre-flight is asked for."""
@@ -549,12 +349,12 @@ class Session:
     def inquire(
         self,
         order: tuple[int, ...] | None = None,
-        purpose: str = "search",
+        purpose: Purpose = Purpose.SEARCH,
         most: float = math.inf,
         step: Callable[[Space], Step] | None = None,
     ) -> Inquiry:
         """Return a search for an answer, or among some elements only; see `Inquiry`."""
-        where = self._space if order is None else replace(self._space, order=order)
+        where = self.space if order is None else replace(self.space, order=order)
         first = (step or self.step)(where)
         return Inquiry(
             self.judge, self.reliability, lambda known: Search(where, first, known), self.means, purpose, most

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.checkers.candidate_runs import digests_of
 from runner.checkers.checker import Checker
@@ -18,7 +17,7 @@ from runner.checkers.command_template import Template
 from runner.engine.subject import Subject, values_digest
 from runner.files import json_of
 from runner.journal.journal import JOURNAL_NAME, Journal, Records, context_digest, read_context
-from runner.journal.replay import drift, mapping_in
+from runner.journal.replay import drift
 from runner.judgment import Status
 from runner.reference.load import Loaded
 from runner.schema.backend import BackendSettings
@@ -72,32 +71,12 @@ def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
     whoever runs it has chosen another one.
     """
     before = settings.recorded.get("context", {})
-    if isinstance(before, Mapping) and "recording" in before:
-        return drift(*_in_both(before, now))
     changes = drift(before, dict(now)) if before else ()
     if not (isinstance(before, Mapping) and before) or before.get("strategy") == now.get("strategy"):
         return changes
     chosen = f"strategy={settings.strategy.name} is your own choice; recorded was one on another subject"
     others = (change for change in changes if not change.startswith(("subject.", "strategy changed")))
     return (f"{chosen} ({before.get('strategy')}, now {now.get('strategy')})", *others)
-
-
-def _in_both(earlier: Mapping[str, Any], now: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a context of an earlier version (with a part `recording`) and one of today both say."""
-    shapes, _, record = str(earlier["recording"]).partition(", ")
-    before: dict[str, Any] = {**earlier, "cut": {"record": record, "shapes": shapes}}
-    shared: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-    for name in (name for name in before if name in now):
-        was, is_now = mapping_in(before[name]), mapping_in(now[name])
-        if was is not None and is_now is not None:
-            # earlier versions wrote nan and inf of checker=finite as true and false
-            was = {key: ("ignore", "fail")[value] if key in ("nan", "inf") and isinstance(value, bool) else value
-                   for key, value in was.items()}  # fmt: skip
-            keys = [key for key in was if key in is_now]
-            shared[0][name], shared[1][name] = {key: was[key] for key in keys}, {key: is_now[key] for key in keys}
-        elif was is None and is_now is None:
-            shared[0][name], shared[1][name] = before[name], now[name]
-    return shared
 
 
 def _backend(backend: BackendSettings, pool: Pool) -> str:

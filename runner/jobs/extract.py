@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from runner.candidate import Phase
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.session_question import Ending, Standing, study
@@ -150,7 +151,7 @@ def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Ending:
     except CutError as error:
         raise NotApplicable(f"{size} cannot be cut out: {error}") from error
     whole = _whole(job, loaded, judge)
-    verdict = judge.sure(wanted, "pre-flight", f"the part of {size}")
+    verdict = judge.sure(wanted, Phase.PREFLIGHT, f"the part of {size}")
     said = f"{size} of {len(loaded.graph.nodes)} extracted; alone the check says {verdict.said}{whole}"
     signature = verdict.signature if verdict.outcome is Outcome.FAIL else None
     return Ending(Status.found, said, standing=Standing(judge, wanted), signature=signature, main=wanted)
@@ -160,7 +161,7 @@ def _whole(job: Job, loaded: Loaded, judge: Judge) -> str:
     """Check the user's file: how it fails is what the part is asked about. Return what there is to say of it."""
     assert isinstance(judge.subject, Subgraph)
     own = judge.stage(FILE_STAGE, UserFile(judge.subject))
-    verdict = own.sure(judge.subject.space.whole, "pre-flight", THE_FILE)
+    verdict = own.sure(judge.subject.space.whole, Phase.PREFLIGHT, THE_FILE)
     if verdict.outcome is not Outcome.FAIL or not verdict.signature:
         return f"; of {THE_FILE}: {verdict.said}"
     study(judge, verdict, THE_FILE)

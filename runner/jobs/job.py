@@ -22,10 +22,9 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.checker import build as build_checker
 from runner.disk_space import FULL, Room
 from runner.engine import verdict_cache as contexts
-from runner.engine.check_trials import Judge, Studied
+from runner.engine.check_trials import Budget, Judge, Means, Studied
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
-from runner.engine.search_run import Budget, Means
 from runner.engine.session_question import Ending
 from runner.engine.subject import Subject
 from runner.engine.verdict_cache import Journals, drifted, versions
@@ -55,13 +54,11 @@ from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of, rows
 from runner.judgment import ANSWERED, Status
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded, clean_up
-from runner.reference.models import check_map
 from runner.report.observer import getting_ready, observer
 from runner.report.page.data import Run, RunMaterial
 from runner.report.progress import Checked, CheckEvent, LogObserver, Outline, listener
 from runner.report.summary import MistakeError, Seconds, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky
-from runner.schema.installed_choices import imported
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 from runner.schema.strategy import PrecisionSettings, RepeatSettings, TacticRepeatSettings
@@ -73,19 +70,6 @@ from strategies.trial import Trial
 
 if TYPE_CHECKING:
     from runner.report.bundle import ReducedModel
-
-# Which code runs a job: the implementation that the strategy's settings name, imported when it is asked for.
-
-Implementation = Callable[[Settings, Path, Sequence[str]], Summary]
-"""Runs a job: its settings, its folder, and what the user typed."""
-
-
-def implementation(settings: Settings) -> Implementation:
-    """Return what runs the job that the settings ask for. Raises UsageError where it cannot be imported."""
-    strategy = settings.strategy
-    found: Implementation = imported(f"strategy={strategy.name}", strategy.implementation)
-    return found
-
 
 log = logging.getLogger(__name__)
 
@@ -101,15 +85,6 @@ class Interruptible(Protocol):
     def interrupted(self, exit_code: int) -> Ending:
         """Return how it stands where somebody stops it."""
         ...
-
-
-def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
-    """Run one job and leave its result folder behind. Raises WinnowError where the question cannot be put at all.
-
-    ``command``: what the user typed.
-    """
-    check_map(settings)
-    return implementation(settings)(settings, folder.absolute(), command)
 
 
 @dataclass(frozen=True)
@@ -284,7 +259,48 @@ class Job:
         """Return what is reported of an ending; say how well a check was tested that did not contradict itself."""
         if reliability and reliability.rates is None:
             reliability.second.tell()
-        return summary_of(self, judge, ending, loaded, reliability)
+        settings, checker, pool = self.settings, self.checker, self.pool
+        tally = judge.tally
+        signature, apart = ending.signature or judge.studied.signature, "\n" if "\n" in ending.message else "; "
+        warnings = [
+            *another_failure(ending, judge, settings),
+            *(loaded.warnings if loaded else ()),
+            *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
+            *shown_nothing(judge),
+            *judge.second_failures(),
+            *drift_of_message(ending, judge),
+        ]
+        return Summary(
+            status=ending.status,
+            exit_code=ending.exit_code,
+            strategy=settings.strategy.name,
+            message=apart.join(filter(None, (ending.message, tally.unknown.advice))),
+            nodes_before=len(loaded.graph.nodes) if loaded else 0,
+            minimality=ending.done.claim.value if ending.done else None,
+            checks=checks_of(tally),
+            outcomes=dict(tally.outcomes),
+            unresolved=tally.unknown.reasons,
+            signature=described(signature),
+            seconds=Seconds(time.monotonic() - self.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
+            peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
+            warnings=tuple(dict.fromkeys(warnings)),
+            checker=checker.name,
+            check=checker.describe(),
+            input_model=settings.model,
+            context=judge.journal.context,
+            versions=versions(settings, pool),
+            plan=plan(ending, judge, settings, loaded) if ending.status is Status.planned else None,
+            reliability=measured(reliability) if reliability else None,
+            tried=ending.done.note if ending.done else "",
+            fused=fused(ending, judge),
+            cause=cause_of(ending, judge),
+            memory=memory_limit(settings.checker.memory_mb),
+            evidence=(shown := evidence(ending)),
+            seen=seen(shown),
+            said=str(shown.get("reason") or "")[:_MOST_SAID],
+            outputs=compared_outputs(judge),
+            whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
+        )
 
     def bundle(self, summary: Summary, answer: ReducedModel | None = None, folder: Path | None = None) -> None:
         """Write result.json, and around it what the answer allows, into the run's folder or another one."""
@@ -300,54 +316,6 @@ def _prepare(step: Callable[[], None]) -> None:
     """Take this step while checks run: this process only waits for them."""
     with suppress(Exception):  # whoever needs it says what is wrong
         step()
-
-
-def summary_of(
-    job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None
-) -> Summary:
-    """Return the summary of a run."""
-    settings, checker, pool = job.settings, job.checker, job.pool
-    tally = judge.tally
-    signature = ending.signature or judge.studied.signature
-    warnings = [
-        *another_failure(ending, judge, settings),
-        *(loaded.warnings if loaded else ()),
-        *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
-        *shown_nothing(judge),
-        *judge.second_failures(),
-        *drift_of_message(ending, judge),
-    ]
-    return Summary(
-        status=ending.status,
-        exit_code=ending.exit_code,
-        strategy=settings.strategy.name,
-        message=("\n" if "\n" in ending.message else "; ").join(filter(None, (ending.message, tally.unknown.advice))),
-        nodes_before=len(loaded.graph.nodes) if loaded else 0,
-        minimality=ending.done.claim.value if ending.done else None,
-        checks=checks_of(tally),
-        outcomes=dict(tally.outcomes),
-        unresolved=tally.unknown.reasons,
-        signature=described(signature),
-        seconds=Seconds(time.monotonic() - job.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
-        peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
-        warnings=tuple(dict.fromkeys(warnings)),
-        checker=checker.name,
-        check=checker.describe(),
-        input_model=settings.model,
-        context=judge.journal.context,
-        versions=versions(settings, pool),
-        plan=plan(ending, judge, settings, loaded) if ending.status is Status.planned else None,
-        reliability=measured(reliability) if reliability else None,
-        tried=ending.done.note if ending.done else "",
-        fused=fused(ending, judge),
-        cause=cause_of(ending, judge),
-        memory=memory_limit(settings.checker.memory_mb),
-        evidence=(shown := evidence(ending)),
-        seen=seen(shown),
-        said=str(shown.get("reason") or "")[:_MOST_SAID],
-        outputs=compared_outputs(judge),
-        whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
-    )
 
 
 # What a job tells its page while its model, its recorded values and its workers are still there.

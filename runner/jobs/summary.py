@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from runner import machine
+from runner.candidate import Purpose
 from runner.checkers.compare_values import CONSTANT, said
 from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
-from runner.engine.reliability import REPEATED, Reliability
-from runner.engine.repeated_checks import HANDED_OVER, REPEATS, WRONG, Tally, wilson
+from runner.engine.reliability import Reliability
+from runner.engine.repeated_checks import HANDED_OVER, WRONG, Tally, wilson
 from runner.engine.session_question import Ending
 from runner.judgment import CauseStatus, Experiment
 from runner.model.values.dtypes import BY_NUMBER
@@ -56,19 +57,17 @@ def checks_after(settings: Settings, searched: int, workers: int = 1) -> int:
 
 _SHOWN, _MOST_SAID = 100, 500
 """Characters of what a check said that a warning holds, and that a result does."""
-PARTS = (("pre-flight",), ("control",), ("re-check",), ("stability", "held out"), (REPEATS, "doubt"))
-"""Of which phases the checks are that are counted apart: see `Checks`."""
 
 
 def checks_of(tally: Tally) -> Checks:
     """Return how many checks were paid for, by purpose."""
     return Checks(
-        tally.paid["search"],
-        tally.paid["trust"] + tally.paid[REPEATED],
+        tally.paid[Purpose.SEARCH],
+        tally.paid[Purpose.TRUST] + tally.paid[Purpose.DOUBT],
         tally.reused,
-        tally.paid["refine"],
-        tally.paid["cause"],
-        *(sum(tally.parts[phase] for phase in part) for part in PARTS),
+        tally.paid[Purpose.REFINE],
+        tally.paid[Purpose.CAUSE],
+        **tally.parts,
     )
 
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import onnx
 
-from runner.candidate import Candidate
+from runner.candidate import Candidate, Phase
 from runner.errors import UsageError
 from runner.files import inside, read_plain
 from runner.journal.artifact_folder import ArtifactFolder, UserFiles, keep_file, reserve, safe, size_of
@@ -254,7 +254,7 @@ def _drop_pointers(store: Store, folder: Path, kept: Collection[Path]) -> None:
 
 # phases that look for no smaller model: a lone Identity, and the whole model, with good values in it or with what is
 # inside it as outputs, which would have all weights kept
-_PROOFS = ("control", "cause", "first look inside")
+_PROOFS = (Phase.CONTROL, Phase.CAUSE, Phase.FIRST_LOOK)
 
 
 @dataclass(frozen=True)

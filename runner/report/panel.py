@@ -22,8 +22,9 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
+from runner.candidate import Phase, in_words
 from runner.report import progress
-from runner.report.progress import Checked, LogObserver, Outline, clock_time, in_words, is_search, is_start, time_left
+from runner.report.progress import Checked, LogObserver, Outline, clock_time, time_left
 from runner.text import counted, listed, one_line
 from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
@@ -161,7 +162,7 @@ class Panel(LogObserver):
         self._failed += outcome is Outcome.FAIL
         self._last = self.clock()
         self._outcomes.append(outcome)
-        wanted = is_search(told.phase) and outcome is self.progress.outline.wanted
+        wanted = Phase.of(told.phase).searching and outcome is self.progress.outline.wanted
         if wanted and (self._best is None or self._of is not told.of or kept <= self._best[0]):
             self._best, self._of = (kept, told.names()), told.of
         if outcome is Outcome.UNRESOLVED:
@@ -191,7 +192,7 @@ class Panel(LogObserver):
         said = one_line(told.verdict.reason)[:LONGEST_SAID]
         plain = _without_numbers(said)
         key = f"{told.verdict.outcome.value} {plain}"
-        if is_start(told.phase) and told.verdict.outcome is Outcome.FAIL:  # the log says so
+        if Phase.of(told.phase).begins and told.verdict.outcome is Outcome.FAIL:  # the log says so
             self._said.add(key)
         if not said or plain in self._hidden.lines or key in self._said or len(self._said) >= MOST_SAID:
             return

@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from statistics import median
 
+from runner.candidate import Phase
 from runner.text import counted, one_line
 from runner.verdict import Verdict
 from strategies.outcome import Outcome
@@ -38,44 +39,6 @@ class Checked:
     left: int | None = None
     names: Callable[[], tuple[str, ...]] = tuple
     of: object = None
-
-
-# The phases of a run: as checks are marked with them, and in words for people.
-
-REPEATS, RE_CHECK, CAUSE, SHRINK = "doubt", "re-check", "cause", "shrink"
-ALONE, HELD_OUT = "stability", "held out"
-START = ("pre-flight", "control")
-NO_SEARCH = (*START, REPEATS, RE_CHECK, CAUSE, SHRINK, ALONE, HELD_OUT, "first look inside")
-WORDS = {
-    "pre-flight": "pre-flight: what does the whole do",
-    "control": "control: can the check tell good from bad",
-    "first look inside": "looking inside the whole model",
-    "one at a time": "proving it 1-minimal, one element at a time",
-    "several at once": "proving it minimal, several elements at once",
-    REPEATS: "repeating verdicts on which the answer rests",
-    ALONE: "testing what was left out",
-    HELD_OUT: "checking on inputs that the search has not seen",
-    SHRINK: "making the answer simpler",
-    RE_CHECK: "re-check of what is handed over",
-    "search": "trying one after the other",
-    "repeat": "repeating",
-    CAUSE: "cause: does the failure arise inside the answer",
-}
-
-
-def is_start(phase: str) -> bool:
-    """Whether a check says what the whole does, or whether the check can judge."""
-    return phase in START
-
-
-def is_search(phase: str) -> bool:
-    """Whether a check looks for an answer."""
-    return phase not in NO_SEARCH
-
-
-def in_words(phase: str) -> str:
-    """Return what a person is told of a phase."""
-    return WORDS.get(phase) or f"searching: {phase}"
 
 
 REMEMBERED = 100
@@ -113,14 +76,14 @@ class Progress:
 
     def add(self, told: Checked) -> None:
         """Take in a check that has ended."""
-        repeated = 0
+        repeated, phase = 0, Phase.of(told.phase)
         if told.verdict.seconds:  # a model that could not be made took none
             self._costs.append(told.verdict.seconds)
-        if is_search(told.phase):
+        if phase.searching:
             self.asked, self._search = self.asked + 1, told.left
-        elif told.phase == REPEATS:
+        elif phase is Phase.REPEAT:
             repeated = told.left or 0
-        elif not is_start(told.phase):
+        elif not phase.begins:
             self._followed += 1
         self.left = None
         if self._search is not None:
@@ -186,7 +149,9 @@ class CheckEvent:
         """Return what a program is told of a check."""
         verdict = told.verdict
         outcome, seconds = verdict.outcome.value, verdict.seconds
-        return cls(strategy, told.iteration, told.phase, told.label, size, outcome, verdict.reason, seconds, told.left)
+        return cls(
+            strategy, told.iteration, str(told.phase), told.label, size, outcome, verdict.reason, seconds, told.left
+        )
 
 
 Listener = Callable[[CheckEvent], None]

@@ -9,12 +9,25 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.beside_peer import generated_models, kept_results
-from benchmarks.beside_peer.generated_models import by_nodes, by_weights, culprit, decoder_stack
-from benchmarks.beside_peer.measured_process import Cost, Limits, measure, room
-from benchmarks.beside_peer.results_plots import draw
-from benchmarks.beside_peer.results_table import COLUMNS, Row, lines, page
-from benchmarks.beside_peer.tools import Measured, Question, Tool, run
+from benchmarks import generated_models
+from benchmarks.beside_peer import (
+    COLUMNS,
+    Cost,
+    Limits,
+    Measured,
+    Question,
+    Row,
+    Tool,
+    add_row,
+    lines,
+    load_rows,
+    measure,
+    page,
+    room,
+    run,
+    save_rows,
+)
+from benchmarks.generated_models import by_nodes, by_weights, culprit, decoder_stack
 
 TIMES = "times the first: wall, CPU"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
@@ -63,14 +76,6 @@ def test_a_page_has_a_table_for_each_group() -> None:
     assert text.count("\n|") == 6
 
 
-@pytest.mark.slow
-def test_what_grows_is_drawn(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    (path,) = draw(grown(), tmp_path)
-    assert path.name == "growth_with_nodes.svg"
-    assert "ours" in path.read_text()
-
-
 @pytest.mark.parametrize("inside", [True, False])
 def test_models_are_valid_whether_their_weights_lie_inside_or_not(tmp_path: Path, monkeypatch, inside: bool) -> None:
     if not inside:
@@ -95,14 +100,14 @@ def test_rows_of_an_earlier_run_stay_unless_they_are_measured_anew(tmp_path: Pat
     first = [row(peer=[measured(4)]), row(ours=[measured(7, left=None, error="no")])]
     first[0].group = first[1].group = "models"
     first[1].name = "other"
-    kept_results.save(tmp_path, "a note", {"Winnow": {"commit": "abc"}}, first)
-    rows = kept_results.load(tmp_path)
+    save_rows(tmp_path, "a note", {"Winnow": {"commit": "abc"}}, first)
+    rows = load_rows(tmp_path)
     assert rows == first
     again = row(peer=[measured(5)])
     again.group = "models"
-    kept_results.add(rows, again)
+    add_row(rows, again)
     assert rows == [again, first[1]]
-    assert kept_results.load(tmp_path / "new") == []
+    assert load_rows(tmp_path / "new") == []
 
 
 @linux

@@ -10,12 +10,22 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from benchmarks.random_faults.__main__ import HEAD, rows_of, table
-from benchmarks.random_faults.faults import DIVIDED, LOUD, QUIET, Case, Kind, case_of, cases
-from benchmarks.random_faults.graphs import KERNELS
-from benchmarks.random_faults.real import both
-from benchmarks.random_faults.solve import MEASURES, VERDICTS
-from benchmarks.random_faults.target import LARGEST, Rules, Target, Wrong, fused, judged
+from benchmarks.random_faults import (
+    DIVIDED,
+    HEAD,
+    LOUD,
+    MEASURES,
+    QUIET,
+    VERDICTS,
+    Case,
+    Kind,
+    both,
+    case_of,
+    cases,
+    rows_of,
+    table,
+)
+from benchmarks.random_graphs import KERNELS, LARGEST, Rules, Target, Wrong, fused, judged
 from runner.model.graph.graph_index import Graph
 from tests.matrix import sample
 

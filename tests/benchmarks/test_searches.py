@@ -7,10 +7,19 @@ from random import Random
 
 import pytest
 
-from benchmarks.searches.published_algorithms import Counted, ddmin, quickxplain, windowed
-from benchmarks.searches.random_culprits import residual, scattered
-from benchmarks.searches.simulated_workers import simulate
-from benchmarks.searches.tables import bound, high, simulated, spread
+from benchmarks.searches import (
+    Counted,
+    bound,
+    ddmin,
+    high,
+    quickxplain,
+    residual,
+    scattered,
+    simulate,
+    simulated,
+    spread,
+    windowed,
+)
 from strategies.minimal import reduce
 
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from benchmarks.trt_networks import CULPRIT, FAILURES, Failure, Network, resnet
+from benchmarks.trt_failures import CULPRIT, FAILURES, Failure, Network, resnet
 from tests.bundles import unpacked
 from tests.harness import Run, winnow
 

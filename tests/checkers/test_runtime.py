@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
-from runner.checkers.candidate_runs import NOT_READY, BackendRun, Side
+from runner.checkers.candidate_runs import NOT_READY, Side
 from runner.checkers.checker import Checker, Tools, build
 from runner.checkers.runtime import RuntimeCheck
 from runner.errors import NotTried, UsageError
@@ -460,15 +460,8 @@ def test_a_reference_that_was_not_tried_is_no_witness(
     assert isinstance(check, RuntimeCheck)
     failed = Verdict(Outcome.FAIL, Signature("build", "error ERROR"))
 
-    class Case:
-        may_run_reference = True
-
-        @property
-        def reference(self) -> BackendRun:
-            return check._reference._ran(reply)
-
     if error:
         with pytest.raises(error):
-            check._against_reference(Case(), failed)  # type: ignore[arg-type]
+            check._reference._ran(reply)
     else:
-        assert check._against_reference(Case(), failed).outcome is Outcome.UNRESOLVED  # type: ignore[arg-type]
+        assert check._against(check._reference._ran(reply), failed).outcome is Outcome.UNRESOLVED

@@ -139,7 +139,7 @@ def test_a_file_its_groups_and_what_is_typed(repository: Path) -> None:
 
 
 def test_a_repository_of_its_own_runs_from_anywhere(repository: Path) -> None:
-    from benchmarks.chain_models import chain  # noqa: PLC0415 - onnx, for this test only
+    from tests.chain_models import chain  # noqa: PLC0415 - onnx, for this test only
 
     chain(repository / "net.onnx", 3)
     check = check_script(repository, "sys.exit(0)")

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.hostile_configs import attempt, genuine_replay, lists, prepare, replays
-from benchmarks.hostile_settings import MODULE, Hostile, configurations
+from benchmarks.hostile_configs import MODULE, Hostile, attempt, configurations, genuine_replay, lists, prepare, replays
 from runner.cli.arguments import rewrite
 from runner.cli.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.paths import PATH_KEYS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chain_models import chain
 from runner.cli.next_command import next_command
 from runner.report.summary import summary_of
+from tests.chain_models import chain
 from tests.fork_server import run_forked
 from tests.harness import ROOT, Run, by_command, check_script, winnow
 from tests.jobs.optimizer_defect import defective, loads

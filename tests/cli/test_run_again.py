@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.chain_models import chain
 from runner import run_folder
 from runner.cli.run_again import meant
 from runner.errors import UsageError
 from runner.run_folder import Marker
+from tests.chain_models import chain
 from tests.fork_server import run_forked
 from tests.harness import by_command, check_script
 

@@ -93,7 +93,7 @@ def test_a_signal_while_a_job_is_loaded_is_an_interruption(tmp_path: Path, sweep
     """An exception in the midst of an import can crash modules written in C."""
     models(tmp_path, ["net"])
     given = ["-m", "hydra/launcher=basic", "hydra.sweep.dir=out"] if sweep else ["hydra.run.dir=out"]
-    variables = meddled(tmp_path, IN_A_FINALIZER, signal.SIGINT, "runner.jobs.job")
+    variables = meddled(tmp_path, IN_A_FINALIZER, signal.SIGINT, "runner.jobs.run")
     done = run(tmp_path, variables, *given, f"model=net.onnx{',net.onnx' * sweep}")
     assert done.returncode == 130, done.stdout + done.stderr
     assert "Traceback" not in done.stderr and "ignored" not in done.stderr

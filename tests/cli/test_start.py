@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.chain_models import chain
+from tests.chain_models import chain
 
 EVERY_RUN = "import hydra, onnx, numpy"
 OWN = {"runner", "strategies", "conf"}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from runner.engine import check_trials
-from runner.engine.check_trials import ParallelChecks, Workers
+from runner.engine.check_trials import Means, ParallelChecks
 from strategies.search import Ask, Claim, Done
 from strategies.trial import Trial
 
@@ -17,15 +18,15 @@ from strategies.trial import Trial
 def test_what_no_thread_had_begun_is_not_waited_for() -> None:
     begun = threading.Event()
 
-    def check(ask: Ask, given_up: threading.Event) -> None:
+    def check(given_up: threading.Event) -> None:
         begun.set()
         given_up.wait()
 
     def interrupted() -> None:
-        several: ParallelChecks[Ask, None] = ParallelChecks(2, check, lambda: None)
+        several: ParallelChecks[Ask, None] = ParallelChecks(2, lambda: None)
         with suppress(KeyboardInterrupt), several as checks:
             for number in range(6):  # as where a thread is asked for and has not begun yet
-                checks.start(Ask(Trial.of([number]), lambda _: Done(None, Claim.COUNTED), ""))
+                checks.start(Ask(Trial.of([number]), lambda _: Done(None, Claim.COUNTED), ""), check)
             begun.wait()
             raise KeyboardInterrupt
 
@@ -49,7 +50,7 @@ def test_what_is_asked_for_together_is_made_at_once_and_answered_in_order(worker
         return number
 
     calls = [lambda event, number=number: call(number, event) for number in range(5)]
-    assert Workers(workers).together(calls) == [0, 1, 2, 3, 4]
+    assert Means(workers).together(calls) == [0, 1, 2, 3, 4]
     assert most[0] == workers
 
 
@@ -66,7 +67,7 @@ def test_an_error_gives_the_others_up() -> None:
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
-        Workers(2, killed.set).together([waits, fails])
+        Means(2, kill_checks=killed.set).together([waits, fails])
     assert killed.is_set()
 
 
@@ -82,8 +83,8 @@ def test_what_began_together_is_told_together(monkeypatch: pytest.MonkeyPatch) -
         (first if number == 1 else given_up).wait(60 * (number > 0))
         return number
 
-    several: ParallelChecks[int, int] = ParallelChecks(3, check, lambda: None)
+    several: ParallelChecks[int, int] = ParallelChecks(3, lambda: None)
     with several as checks:
         for number in range(3):
-            checks.start(number)
+            checks.start(number, partial(check, number))
         assert sorted(number for number, _ in checks.finished()) == [0, 1]

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from runner.candidate import Phase, Purpose
+from runner.engine.check_trials import Budget
 from runner.engine.reliability import Reliability, doubtful
-from runner.engine.repeated_checks import HANDED_OVER, SHRINKING, Count, Rates, Tally
-from runner.engine.search_run import SEARCHING, Budget
+from runner.engine.repeated_checks import HANDED_OVER, Count, Rates, Tally
+from runner.engine.search_run import SEARCHING
 from runner.engine.session import Stage
 from runner.errors import CannotJudge
 from runner.journal.journal import Journal
@@ -72,7 +74,7 @@ def test_repeats_cost_what_proofs_need_and_two_checks_or_a_quarter_of_the_search
     ending = one.reduce()
     tally, doubt = one.judge.tally, one.reliability
     assert (ending.trial, doubt.rates) == (Trial.of(culprits), None)
-    assert tally.parts == {"pre-flight": 1, "re-check": 2, "repeats": tally.parts["repeats"]}
+    assert tally.parts == {"preflight": 1, "recheck": 2, "repeats": tally.parts["repeats"]}
     assert tally.paid["trust"] == sum(tally.parts.values())
     removals = 3 * len(culprits) if len(culprits) > 1 else 0
     assert 2 <= tally.parts["repeats"] <= max(5 + removals if removals else 2, tally.searched[0] / 4)
@@ -335,7 +337,7 @@ class TwoStages:
             lambda known: Search(subject.space, Done(smaller, Claim.SMALLEST_SEEN), known),
             (),
             smaller,
-            purpose="refine",
+            purpose=Purpose.REFINE,
         )
 
 
@@ -420,7 +422,7 @@ class StagesOfEach:
             done = Done(smaller, Claim.SMALLEST_SEEN)
             yield Stage(
                 *("sinks", "smaller", judge, lambda known: Search(subject.space, done, known), (), smaller),
-                purpose="refine",
+                purpose=Purpose.REFINE,
             )
         elif last == {30}:
             space = replace(subject.space, order=(40, 41, 42, 43))
@@ -460,7 +462,7 @@ def test_a_check_that_says_what_may_be_tried_may_be_the_last_one_of_a_budget(tmp
 
     def asks_first(standing):
         if stage := two.next(standing):
-            standing.judge.sure(Trial.of([30]), "control", "what may be tried", "refine")
+            standing.judge.sure(Trial.of([30]), Phase.CONTROL, "what may be tried", Purpose.REFINE)
         return stage
 
     two, checks = TwoStages(tmp_path, 31), bought(plain) + more
@@ -530,7 +532,11 @@ def test_repeats_share_nothing_with_other_checks_and_no_check_does_that_is_flaky
 def test_what_makes_an_answer_simpler_earns_no_repeats():
     """A quarter of the search is a quarter of what looked for the answer."""
     tally, second = Tally(), replace(PASS, seconds=2.0)
-    for purpose, phase in (("search", "earliest end"), ("refine", "several at once"), ("refine", SHRINKING)):
+    for purpose, phase in (
+        (Purpose.SEARCH, "earliest end"),
+        (Purpose.REFINE, "several at once"),
+        (Purpose.REFINE, Phase.SHRINK),
+    ):
         tally.pay(second, purpose, phase, 0)
-    tally.pay(second, "refine", "control", 0)
+    tally.pay(second, Purpose.REFINE, Phase.CONTROL, 0)
     assert (tally.searched, tally.paid["refine"]) == ((2, 4.0), 3)

@@ -10,18 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from runner.candidate import Candidate
+from runner.candidate import Candidate, Phase
 from runner.checkers.interactive import Undo
-from runner.engine.check_trials import Judge
+from runner.engine.check_trials import Budget, Judge, Means
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import Reliability
-from runner.engine.repeated_checks import HANDED_OVER, SHRINKING, TRUST_PHASES, Rates, Tally
-from runner.engine.search_run import Budget, Means
-from runner.engine.session import Session
+from runner.engine.repeated_checks import HANDED_OVER, Rates, Tally
 from runner.errors import CannotJudge, NotTried
+from runner.jobs.run import Pipeline
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
-from runner.report.progress import is_search
 from runner.schema.checker import Flaky
 from runner.schema.root import ArtifactSettings, Keep, LeaseMode
 from runner.verdict import Signature, Verdict
@@ -99,7 +97,7 @@ def session(
     reliability: Reliability | None = None,
     refine=None,
     **means,
-) -> Session:
+) -> Pipeline:
     subject = Numbers(count)
     judge = Judge(
         subject,
@@ -110,14 +108,16 @@ def session(
         lambda told: None,
     )
 
-    return Session(
+    made = Pipeline(
         judge,
         search,
         means=Means(**means),
         reliability=reliability or Reliability(Flaky.never, 0.01),
         hand_over=Hands(folder),
-        refine=refine,
     )
+    if refine:
+        made.refine = refine
+    return made
 
 
 def needs(*culprits: int) -> Rule:
@@ -390,7 +390,7 @@ def test_where_no_search_asks_there_is_nothing_to_undo_and_it_is_asked_again(tmp
     def hesitant(rule: Rule) -> Rule:
         def asked(candidate):
             question = candidate.phase, candidate.label
-            if (candidate.phase in TRUST_PHASES or not undone) and question not in undone:
+            if (Phase.of(candidate.phase).counted or not undone) and question not in undone:
                 undone.add(question)
                 raise Undo
             return rule(candidate)
@@ -419,8 +419,10 @@ def test_a_control_that_gives_no_answer_is_none_of_a_flaky_check_either(tmp_path
 
 def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> None:
     tally = Tally()
-    for phase in ("one at a time", *[SHRINKING] * 9):
-        tally.count(Verdict(Outcome.UNRESOLVED if phase == SHRINKING else Outcome.PASS, reason="the reference"), phase)
+    for phase in ("one at a time", *[Phase.SHRINK] * 9):
+        tally.count(
+            Verdict(Outcome.UNRESOLVED if phase == Phase.SHRINK else Outcome.PASS, reason="the reference"), phase
+        )
     assert not tally.unknown.advice
     assert tally.unknown.reasons == {"the reference": 9}
 
@@ -444,9 +446,9 @@ def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits, w
         assert one.preflight() is None
         ending = one.reduce()
         parts = dict(one.judge.tally.parts)
-        ends.append((ending.trial, ending.min_good, (folder / "min_good").read_text(), parts["re-check"]))
+        ends.append((ending.trial, ending.min_good, (folder / "min_good").read_text(), parts["recheck"]))
         assert most[0] == count
-        assert len(one.reliability.second.agreed) == parts["repeats"] + parts["re-check"]
+        assert len(one.reliability.second.agreed) == parts["repeats"] + parts["recheck"]
         assert one.recheck.hand_over is not None
     assert ends[0] == ends[1]
 
@@ -494,5 +496,5 @@ def test_what_is_left_is_told_of_the_search_and_of_repeats(tmp_path):
     left = {phase: [check.left for check in told if check.phase == phase] for phase in ("doubt", "re-check")}
     assert left["doubt"] == [*reversed(range(len(left["doubt"])))]
     assert left["re-check"][-1] == 0 and sorted(left["re-check"][:3], reverse=True) == left["re-check"][:3]
-    searched = [check.left for check in told if is_search(check.phase)]
+    searched = [check.left for check in told if Phase.of(check.phase).searching]
     assert searched[0] >= 4 and searched[-1] == 0 and min(searched[:-1]) >= 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chain_models import chain
+from tests.chain_models import chain
 from tests.harness import by_command, check_script, winnow
 
 FAILS = "import sys\nsys.exit(1)\n"

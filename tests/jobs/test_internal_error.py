@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from onnx import helper
 
 from runner.cli.task import _failed, ensure_result
-from runner.jobs.job import run
+from runner.jobs.run import run
 from runner.report.summary import MistakeError
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import CommandChecker

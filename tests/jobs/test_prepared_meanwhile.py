@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.chain_models import chain
 from runner.jobs.job import Job
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
@@ -21,6 +20,7 @@ from runner.report.progress import Checked
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
+from tests.chain_models import chain
 from tests.jobs.test_processes import settings_of
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chain_models import chain
 from runner.errors import UsageError
 from runner.jobs.job import Job
 from runner.jobs.processes import processes, started
@@ -18,6 +17,7 @@ from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import ReduceSettings, RepeatSettings
+from tests.chain_models import chain
 from tests.workers.house import soon, workers
 from tests.workers.test_pool import gone
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from onnx import ModelProto, TensorProto, helper
 
-from benchmarks.chain_models import chain
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import cut, splice
@@ -18,6 +17,7 @@ from runner.model.passes.infer_shapes import read_types
 from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorded, recorded_types
 from runner.schema.root import OutputPolicy
+from tests.chain_models import chain
 from tests.model.models import model_of, tensor
 
 LONG = 200

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.logging import RichHandler
 
-from benchmarks.terminal_captures import Tmux, run_line, settled
 from runner.report.panel import MOST_SAID, Panel
 from runner.report.progress import Outline
 from runner.verdict import CHECK_OUTPUT
 from strategies.outcome import Outcome
+from tests.report.terminal_captures import Tmux, run_line, settled
 from tests.report.test_observer import OUTLINE, checked, terminal
 
 

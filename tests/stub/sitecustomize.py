@@ -1,4 +1,4 @@
-"""Puts a stand-in in the place of runner.jobs.job, in this process and its children: what is around a job is tested."""
+"""Puts a stand-in in the place of runner.jobs.run, in this process and its children: what is around a job is tested."""
 
 import importlib.abc
 import importlib.machinery
@@ -43,7 +43,7 @@ def run(settings, run_folder, command):
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
-        return importlib.machinery.ModuleSpec(name, self) if name == "runner.jobs.job" else None
+        return importlib.machinery.ModuleSpec(name, self) if name == "runner.jobs.run" else None
 
     def create_module(self, spec):
         return ModuleType(spec.name)

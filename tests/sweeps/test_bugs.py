@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from benchmarks.bug_patterns import BUGS, Graph
+from benchmarks.bugs import BUGS, Graph
 from runner.sweeps.bugs_of_sweep import write_bugs
 from tests.harness import winnow
 from tests.jobs.optimizer_defect import loads

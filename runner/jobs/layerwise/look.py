@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from runner import machine
-from runner.candidate import Candidate, Invalid, Variant
+from runner.candidate import Candidate, Invalid, Phase, Variant
 from runner.disk_space import MEMORY
 from runner.engine.check_trials import Judge
-from runner.engine.repeated_checks import FIRST_LOOK
 from runner.jobs.job import Job
 from runner.jobs.layerwise.findings import Findings, overflows
 from runner.jobs.reduce.first_look import MOST_TENSORS, beside, known, mark
@@ -333,10 +332,10 @@ class Look:
         subject = judge.subject
         assert isinstance(subject, Layers)
         trial = Trial.of([subject.places[name] for name in window])
-        verdict = judge.recall(trial, 0, FIRST_LOOK, how)
+        verdict = judge.recall(trial, 0, Phase.FIRST_LOOK, how)
         if verdict is None and not self._spent:
             try:
-                verdict = judge.sure(trial, FIRST_LOOK, how, "search")
+                verdict = judge.sure(trial, Phase.FIRST_LOOK, how)
             except OutOfTime as error:
                 log.warning("%s", error)
         self.stopped = self.stopped or verdict is None

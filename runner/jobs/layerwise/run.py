@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from runner.candidate import Phase
 from runner.engine.check_trials import Judge
 from runner.engine.session_question import NOTHING, Ending, study
 from runner.errors import CannotJudge, UsageError
@@ -101,7 +102,7 @@ class _Layerwise:
 
     def ending(self) -> Ending:
         """Look at all tensors. Raises CannotJudge where the target gives nothing to look at."""
-        look, plain = self.look, self.judge.sure(NOTHING, "pre-flight", WHOLE)
+        look, plain = self.look, self.judge.sure(NOTHING, Phase.PREFLIGHT, WHOLE)
         settings = self.job.settings
         if plain.outcome is Outcome.FAIL:
             study(self.judge, plain, WHOLE)

@@ -14,6 +14,7 @@ from typing import Any
 
 from onnx import ModelProto
 
+from runner.candidate import Phase
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import ANSWER, UNSURE, ContradictionError
 from runner.engine.session import Session
@@ -463,7 +464,7 @@ class Mixing:
             return trial
         judge = self.session.judge
         label = f"{self.question.shown(judge.subject, wider)} so that it loads"
-        ruling = self.session.reliability.rule(judge, wider, "re-check", label, "trust")
+        ruling = self.session.reliability.rule(judge, wider, Phase.RECHECK, label)
         if ruling is not None and ruling.answer is Answer.YES:
             return wider
         self.loads = self.loading.asked(trial)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from runner.candidate import Sample
+from runner.candidate import Phase, Sample
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import IndistinctError
 from runner.engine.session_question import NOTHING, Ending
@@ -246,7 +246,7 @@ class Rounds:
             if not others or session.spent() or spent > session.reliability.allowance(mixing.session.judge):
                 break
             mixing.session.judge.tally.due = len(out[:most]) - number
-            verdict = mixing.session.judge.sure(others, "stability", f"{unit} alone low")
+            verdict = mixing.session.judge.sure(others, Phase.ALONE, f"{unit} alone low")
             spent += verdict.seconds
             if verdict.outcome in (Outcome.FAIL, Outcome.DIFFERENT):
                 found.append(unit)
@@ -261,13 +261,13 @@ class Rounds:
             self.confidence.error.pop("held_out", None)
             return None
         judge = self.judge.stage("held out", replace(_subject(mixing.session.judge), samples=held))
-        ruling = reliability.rule(judge, trial, "held out", f"{counted(len(held), 'sample')} not searched", "trust")
+        ruling = reliability.rule(judge, trial, Phase.HELD_OUT, f"{counted(len(held), 'sample')} not searched")
         if ruling is None:  # the budget is spent: whether it passes is not known
             return None
         passes = ruling.verdict.outcome is Outcome.PASS if reliability.rates is None else ruling.answer is Answer.YES
         self.confidence.passed = passes
         if trial:
-            judge.sure(NOTHING, "held out", "nothing raised")
+            judge.sure(NOTHING, Phase.HELD_OUT, "nothing raised")
         self._error("held_out", mixing, judge, trial)
         return None if passes else ruling.verdict
 

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from runner.candidate import Candidate, Invalid
+from runner.candidate import Candidate, Invalid, Phase, Purpose
 from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
-from runner.engine.repeated_checks import CONSTANTS, FREEZING
 from runner.engine.session import HandedOver, Session, Stage
 from runner.engine.session_question import Standing
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.prove_cause import Causes
 from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, Subgraph
+from runner.jobs.run import Pipeline
 from runner.judgment import SHOWN, CauseStatus
 from runner.model.graph.graph_index import needed
 from runner.text import counted
@@ -86,7 +86,7 @@ class Constants:
             return frozenset()
         label = f"{counted(len(trial), 'node')} that no input reaches"
         try:
-            verdict = session.judge.stage(CONSTANTS, self).sure(trial, CONSTANTS, label)
+            verdict = session.judge.stage(Phase.CONSTANTS, self).sure(trial, Phase.CONSTANTS, label)
         except OutOfTime:
             return frozenset()
         bad = {row["tensor"] for row in rows_of(verdict) if row["bad"]}
@@ -115,12 +115,12 @@ def make_elements(session: Session, *, compares: bool) -> None:
 
 def as_elements(judge: Judge, subject: Subgraph, freed: Collection[int]) -> Judge:
     """Return a judge for which these are elements; the whole model is the same, and so are its verdicts."""
-    other = judge.stage(CONSTANTS, replace(subject, carried=subject.carried.difference(freed)))
+    other = judge.stage(Phase.CONSTANTS, replace(subject, carried=subject.carried.difference(freed)))
     judge.journal.refresh()
     attempt, before, after = 0, subject.space.whole, other.subject.space.whole
     while verdict := judge.journal.get(before, attempt):
         if other.journal.get(after, attempt) is None:
-            other.journal.put(after, attempt, verdict, "pre-flight", "the whole model", 0)
+            other.journal.put(after, attempt, verdict, Phase.PREFLIGHT, "the whole model", 0)
         other.tally.seen.add((other.journal.path, after.key, attempt))
         attempt += 1
     return other
@@ -158,7 +158,7 @@ def _freezing(standing: Standing, subject: Subgraph, chosen: Collection[int], fr
         for index, read in enumerate(subject.graph.parents)
     )
     space = Space(tuple(whole), above, Closure.DESCENDANTS)
-    judge = standing.judge.stage(FREEZING, replace(subject, carried=subject.carried.difference(chosen)))
+    judge = standing.judge.stage(Phase.FREEZE, replace(subject, carried=subject.carried.difference(chosen)))
 
     def then(answer: Answer) -> Step:
         # with a constant that is needed, a node that reads it may not be, nor then a constant that only that one read
@@ -167,15 +167,15 @@ def _freezing(standing: Standing, subject: Subgraph, chosen: Collection[int], fr
     def freely(keep: Trial, _: int) -> Step:
         return sweep(Space(tuple(keep)), keep, claim)
 
-    first = Ask(trial, then, FREEZING, "its constants as values", left=len(chosen))
+    first = Ask(trial, then, Phase.FREEZE, "its constants as values", left=len(chosen))
     return Stage(
-        FREEZING,
+        Phase.FREEZE,
         "its constants as nodes",
         judge,
         lambda known: Search(space, first, known),
         standing.origin,
         whole,
-        purpose="refine",
+        purpose=Purpose.REFINE,
         known=True,
     )
 
@@ -186,17 +186,16 @@ def named(standing: Standing, subject: Subgraph) -> frozenset[int]:
     return nodes.elements & subject.graph.constants if nodes else frozenset()
 
 
-def prove(causes: Causes, session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
+def prove(causes: Causes, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
     """Prove the cause as ``causes`` do; what is named with an answer is an element then."""
     judge, inquiry = session.judge, session.inquiry
     if isinstance(judge.subject, Subgraph) and (own := named(first.standing, judge.subject) & judge.subject.carried):
-        session.adopt(as_elements(judge, judge.subject, own))
-        session.inquiry = inquiry
+        session.adopt(as_elements(judge, judge.subject, own), inquiry)
     return _among_all(causes, session, *causes.prove(session, first))
 
 
 def _among_all(
-    causes: Causes, session: Session, first: HandedOver, cause: Cause | None
+    causes: Causes, session: Pipeline, first: HandedOver, cause: Cause | None
 ) -> tuple[HandedOver, Cause | None]:
     """Look for the cause among what is carried too, where an answer was not shown to be it.
 
@@ -208,12 +207,12 @@ def _among_all(
     if not isinstance(subject, Subgraph) or not subject.carried:
         return first, cause
     judge, order = as_elements(session.judge, subject, subject.carried), subject.space.whole
-    frozen = session.ruled(judge, order, "cause", "the model, its constants as values", "cause")
+    frozen = session.ruled(judge, order, Phase.CAUSE, "the model, its constants as values")
     if frozen is None or frozen.verdict.outcome is not Outcome.PASS:
         return first, cause
     before = session.judge, session.inquiry
     session.adopt(judge)
-    inquiry = session.inquire(purpose="cause", step=causes.search)
+    inquiry = session.inquire(purpose=Purpose.CAUSE, step=causes.search)
     inquiry.note(judge.subject.space.whole, Answer.YES)
     inquiry.note(order, Answer.NO)
     done = inquiry.settle()
@@ -221,6 +220,5 @@ def _among_all(
         other, found = causes.cause_of(SessionModel(session, causes.search), done.trial)
         if other.status in SHOWN:
             return session.finish(*(found or (inquiry, done))), other
-    session.adopt(before[0])
-    session.inquiry = before[1]
+    session.adopt(*before)
     return first, cause

@@ -5,16 +5,15 @@ The two experiments on the whole model, judged at its own outputs; see `prove_ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-from onnx import ModelProto, TensorProto, TypeProto, helper
+from onnx import ModelProto, TensorProto, helper
 
-from runner.candidate import Candidate, Invalid, Sample
+from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.checkers.checker import inner
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
@@ -28,7 +27,6 @@ from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, got_further, measured, milder
 from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer
-from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import read, write
 from runner.text import counted
 from runner.verdict import Verdict
@@ -41,48 +39,6 @@ REACHED = "the budget was reached"
 USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
 
 
-class WholeModel(Protocol):
-    """The model whose failure is studied, and what may be asked about it.
-
-    ``space``: its nodes. ``whole``: what it does as it is. ``compares``: it is judged by the values of its outputs, and
-    by nothing else. ``about_values``: the failure is one of values, no crash and no error.
-    """
-
-    graph: Graph
-    space: Space
-    whole: Experiment
-    compares: bool
-    about_values: bool
-
-    @property
-    def scale(self) -> Scale:
-        """How its measures are read."""
-
-    def types(self) -> Mapping[str, TypeProto]:
-        """Return the types of its tensors, as far as they are known."""
-
-    def spent(self) -> bool:
-        """Whether the budget of the run is."""
-
-    def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
-        """Make experiments at once, where that is possible: nodes that stay as they are, and a label."""
-
-    def with_only(self, kept: Trial, label: str) -> Experiment | None:
-        """Check it with good values in place of what all other nodes give; None: the budget is spent."""
-
-    def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
-        """The same with fences around some parts, which no fusion crosses; None: the budget is spent."""
-
-    def looks_at_nodes(self, answer: Trial) -> bool:
-        """Whether its check may look for the nodes of an answer, and not at what they compute."""
-
-    def alone(self, kept: Trial) -> bool:
-        """Whether a part of it, cut out and fed good values, fails by itself."""
-
-    def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
-        """Look for an answer among some elements; return it, and how many of ``most`` questions that took."""
-
-
 @dataclass
 class Experiments:
     """Makes experiments, each a check of one model.
@@ -90,7 +46,7 @@ class Experiments:
     ``left``: questions that may still be asked. ``healed``: faults that are known, which have good outputs throughout.
     """
 
-    model: WholeModel
+    model: SessionModel
     left: int
     healed: frozenset[int] = frozenset()
 
@@ -130,7 +86,7 @@ class Experiments:
     @property
     def used_up(self) -> str:
         """Why no further question may be asked; "" where one may be."""
-        return REACHED if self.model.spent() else USED_UP if self.left <= 0 else ""
+        return REACHED if self.model.session.spent() else USED_UP if self.left <= 0 else ""
 
     @property
     def everything(self) -> frozenset[int]:
@@ -175,7 +131,9 @@ class Experiments:
     def alone(self, kept: Trial) -> bool:
         """Whether a part of the model fails by itself."""
         self.left -= 1
-        return self.model.alone(kept)
+        session = self.model.session
+        ruling = session.ruled(session.judge, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
+        return ruling is not None and ruling.answer is Answer.YES
 
     def following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
@@ -207,7 +165,8 @@ class Experiments:
         if not self._asked(kept):
             return replace(self.model.whole, reason="it is the whole model")
         self.left -= 1
-        return self.model.with_only(kept, label) or Experiment(Outcome.UNRESOLVED, reason=REACHED)
+        model = self.model
+        return model.asked(model.spliced, kept, label) or Experiment(Outcome.UNRESOLVED, reason=REACHED)
 
 
 # Whether a check was fed the good values; of one that feeds values of its own the experiments say nothing.
@@ -268,7 +227,7 @@ def _passes(session: Session, trial: Trial, label: str, values: Values) -> bool:
     base = session.judge.subject
     assert isinstance(base, Subgraph)
     judge = session.judge.stage(values.value, Unread(base, values))
-    ruling = session.reliability.rule(judge, trial, "control", label, "trust")
+    ruling = session.reliability.rule(judge, trial, Phase.CONTROL, label)
     return ruling is not None and ruling.verdict.outcome is Outcome.PASS
 
 
@@ -347,7 +306,13 @@ def _beyond(model: ModelProto, samples: tuple[Sample, ...], folder: Path) -> tup
 
 @dataclass
 class SessionModel:
-    """``search``: for further answers, ``among`` some elements. ``found``: these answers, and how they were found."""
+    """The model whose failure is studied, and what may be asked about it.
+
+    ``search``: for further answers, ``among`` some elements. ``found``: these answers, and how they were found.
+    ``graph``, ``space``: its nodes. ``spliced``: judges it with good values in place of nodes. ``whole``: what it does
+    as it is. ``compares``: it is judged by the values of its outputs, and by nothing else. ``about_values``: the
+    failure is one of values, no crash and no error.
+    """
 
     session: Session
     search: Callable[[Space], Step]
@@ -357,7 +322,7 @@ class SessionModel:
     def __post_init__(self) -> None:
         judge = self.session.judge
         assert isinstance(judge.subject, Subgraph)
-        self._base, self.graph, self.space = judge.subject, judge.subject.graph, judge.subject.space
+        self.base, self.graph, self.space = judge.subject, judge.subject.graph, judge.subject.space
         failed = [one for one in judge.counted(self.space.whole) if one.outcome is Outcome.FAIL]
         self.whole = _experiment(failed[0]) if failed else Experiment(Outcome.FAIL)
         signature = judge.studied.signature
@@ -365,8 +330,8 @@ class SessionModel:
         self.about_values = signature is not None and signature.about_values
         held = self.space.closure is Closure.PLACE
         alive = signature is not None and not signature.about_values and not held
-        self._splices = Spliced(self._base, alive, held=held)
-        self._spliced = judge.stage("cause", self._splices)
+        self._splices = Spliced(self.base, alive, held=held)
+        self.spliced = judge.stage("cause", self._splices)
         self._good: list[float] = []
 
     @property
@@ -374,34 +339,20 @@ class SessionModel:
         """How measures are read: an accuracy is counted from the best that the whole model reached with good values."""
         return scale_of(self.session.judge, self._good)
 
-    def types(self) -> Mapping[str, TypeProto]:
-        """Return the types of tensors: as declared, inferred, recorded."""
-        return self._base.types_of_all
-
-    def spent(self) -> bool:
-        """Whether the budget is."""
-        return self.session.spent()
-
     def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
         """Make experiments at once, unless their number is limited or each is made several times."""
         session = self.session
         if session.means.budget.checks is None and not session.spent() and not session.reliability.rates:
-            session.means.at_once.ahead(
-                [Expected(self._spliced, kept, "cause", label, "cause") for kept, label in asked]
-            )
-
-    def with_only(self, kept: Trial, label: str) -> Experiment | None:
-        """Make an experiment; None: the budget was spent before it was sure."""
-        return self.asked(self._spliced, kept, label)
+            session.means.ahead([Expected(self.spliced, kept, Phase.CAUSE, label) for kept, label in asked])
 
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
-        """Make one with fences around some parts; None: the budget was spent before it was sure."""
+        """Make an experiment with fences around some parts, which no fusion crosses; as `asked`."""
         judge = self.session.judge.stage("fenced", replace(self._splices, parts=tuple(parts)))
-        return self.asked(judge, kept, label, "trust")
+        return self.asked(judge, kept, label, Purpose.TRUST)
 
-    def asked(self, judge: Judge, trial: Trial, label: str, purpose: str = "cause") -> Experiment | None:
-        """Make an experiment with a judge of its own; as `with_only`."""
-        ruling = self.session.ruled(judge, trial, "cause", label, purpose)
+    def asked(self, judge: Judge, trial: Trial, label: str, purpose: Purpose | None = None) -> Experiment | None:
+        """Make an experiment: what stays as it is, with good values for all else. None: the budget was spent first."""
+        ruling = self.session.ruled(judge, trial, Phase.CAUSE, label, purpose)
         if ruling is None:
             return None
         experiment, studied = _experiment(ruling.verdict), self.session.judge.studied.signature
@@ -413,25 +364,16 @@ class SessionModel:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
         return experiment
 
-    def looks_at_nodes(self, answer: Trial) -> bool:
-        """Whether its check may look for the nodes of an answer, and not at what they compute."""
-        return looks_at_nodes(self.session, answer)
-
-    def alone(self, kept: Trial) -> bool:
-        """Whether a part of it, cut out and fed good values, fails by itself."""
-        ruling = self.session.ruled(self.session.judge, kept, "cause", f"{counted(len(kept), 'node')} alone", "cause")
-        return ruling is not None and ruling.answer is Answer.YES
-
     def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
         """Search among some elements, if what is cut out of them fails."""
         order = tuple(one for one in order if self.among is None or one in self.among)
         session, whole = self.session, Trial.of(order)
         if not whole:
             return None, 0
-        rest = session.ruled(session.judge, whole, "cause", "the model without what has good values", "cause")
+        rest = session.ruled(session.judge, whole, Phase.CAUSE, "the model without what has good values")
         if rest is None or rest.answer is not Answer.YES:
             return None, 0
-        inquiry = session.inquire(order, "cause", most, self.search)
+        inquiry = session.inquire(order, Purpose.CAUSE, most, self.search)
         inquiry.note(whole, Answer.YES)
         done = inquiry.settle() if session.reliability.rates else inquiry.run()
         if done.trial and not inquiry.stopped:

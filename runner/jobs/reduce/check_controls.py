@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from runner.candidate import Phase
 from runner.checkers.checker import Checker
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
@@ -226,11 +227,11 @@ class Controls:
         """
         subject = _subgraph(judge)
         placed = judge.stage("in place", InPlace.of(subject))
-        passing = placed.sure(NOTHING, "control", "the whole model, good values in place of all nodes")
+        passing = placed.sure(NOTHING, Phase.CONTROL, "the whole model, good values in place of all nodes")
         if passing.outcome is Outcome.UNRESOLVED:
             return f"{self._no_cuts(judge, why, ())}\nGood values were not put into the whole model: {passing.reason}"
         right = passing.outcome is Outcome.PASS
-        if not right or placed.sure(subject.space.whole, "pre-flight", QUESTION.whole).outcome is not Outcome.FAIL:
+        if not right or placed.sure(subject.space.whole, Phase.PREFLIGHT, QUESTION.whole).outcome is not Outcome.FAIL:
             return f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}"
         said = (
             f"the check cannot judge cuts: it does not pass {FORMS[Closure.FREE][0]} ({why.said}); it was asked about "
@@ -308,7 +309,7 @@ def _subgraph(judge: Judge) -> Subgraph:
 
 
 def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
-    verdict = judge.sure(NOTHING, "control", str(form), attempt=attempt)
+    verdict = judge.sure(NOTHING, Phase.CONTROL, str(form), attempt=attempt)
     shown = verdict.metrics.get(CAUGHT)
     caught = Raised.from_json(shown) if shown and verdict.outcome is Outcome.PASS else None
     studied = judge.studied.signature.raised if judge.studied.signature else None

@@ -16,12 +16,11 @@ from pathlib import Path
 
 from onnx import ModelProto, helper
 
-from runner.candidate import Candidate, Invalid, Sample
+from runner.candidate import Candidate, Invalid, Phase, Sample
 from runner.checkers.checker import Checker, inner
 from runner.checkers.failure_text import last_line
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.cause import Cause
-from runner.engine.repeated_checks import FIRST_LOOK
 from runner.engine.session import Session
 from runner.files import inside, read_plain
 from runner.jobs.reduce.subgraph import Subgraph
@@ -386,8 +385,8 @@ def _looked(session: Session, apart: InnerValues, how: str) -> Verdict | None:
         return None
     label = f"the whole model, {how} {counted(len(apart.tensors), 'tensor')}"
     try:
-        judge = session.judge.stage(FIRST_LOOK, apart)
-        return judge.sure(session.whole, FIRST_LOOK, label, "search")
+        judge = session.judge.stage(Phase.FIRST_LOOK, apart)
+        return judge.sure(session.whole, Phase.FIRST_LOOK, label)
     except OutOfTime as error:
         log.warning("%s", error)
         return None

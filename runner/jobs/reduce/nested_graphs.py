@@ -22,7 +22,7 @@ from typing import ParamSpec, TypeVar
 
 import onnx
 
-from runner.candidate import Candidate, Invalid, Sample
+from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.disk_space import FULL, NoRoom
 from runner.engine.cause import Inside
 from runner.engine.search_run import Inquiry
@@ -343,6 +343,7 @@ class NestedStages:
     """Makes the stages.
 
     ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
+    ``session``: of the run.
     ``inherit``: makes the good values of a graph in which a body of another one is hoisted out of this owner, as
     reference.model tells them; None: it is not given. ``causes``: shows what is found to be the cause, None: nobody
     asks. ``unknown``: gets what has to be said of bodies that are not looked into.
@@ -351,6 +352,7 @@ class NestedStages:
     record: RecorderOf
     folder: Path
     search: Callable[[Space], Step]
+    session: Session
     inherit: Callable[[Graph, str, Graph, Path], Recorded] | None = None
     causes: Causes | None = None
     unknown: list[str] = field(default_factory=list)
@@ -408,23 +410,20 @@ class NestedStages:
         why = "what its tensors should hold is not known, since reference.model tells nothing of them"
         self.unknown.append(f"{body.path} was not looked into: {why}")
 
-    def _prove(
-        self, shown: list[bool], session: Session, inquiry: Inquiry, done: Done
-    ) -> tuple[Inquiry, Done, Inside] | None:
+    def _prove(self, shown: list[bool], inquiry: Inquiry, done: Done) -> tuple[Inquiry, Done, Inside] | None:
         """Show what was found in a body to be the cause, or another set of nodes in there."""
+        session = self.session
         before = session.judge, session.inquiry
-        session.adopt(inquiry.judge)
-        session.inquiry = inquiry
+        session.adopt(inquiry.judge, inquiry)
         try:
             label = "the whole model, this body in its owner's place"
-            known = session.ruled(inquiry.judge, session.whole, "cause", label, "cause")
+            known = session.ruled(inquiry.judge, session.whole, Phase.CAUSE, label)
             if known is None or known.answer is not Answer.YES or self.causes is None or done.trial is None:
                 return None
             model = SessionModel(session, self.causes.search, inquiry.search.space.whole)
             cause = Prover(model, before[1].answered + inquiry.answered, self.causes.most).prove(done.trial)
         finally:
-            session.adopt(before[0])
-            session.inquiry = before[1]
+            session.adopt(*before)
         shown.append(cause.status in SHOWN)
         if cause.status is CauseStatus.NOT_PROVEN:
             log.info("%s: %s", listed(inquiry.judge.subject.names(done.trial)), cause.said)
@@ -462,10 +461,10 @@ class NestedStages:
             alone = Iterations(level, body, count, self.record, self._folder(), origin)
             stage = self._stage("iterations", f"{body.path}, {count} iterations", standing, alone, body)
 
-            def noted(_: Session, __: Inquiry, done: Done) -> None:
+            def noted(_: Inquiry, done: Done) -> None:
                 number.append(len(done.trial or ()))
 
-            yield replace(stage, start=alone.search, prove=noted, purpose="refine")
+            yield replace(stage, start=alone.search, prove=noted, purpose=Purpose.REFINE)
             at = number[0] - 1 if number else 0
             later = _tried(body.path, descend, level, body, self.record, self._folder(), at) if at else None
             if later:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.candidate import Candidate
+from runner.candidate import Candidate, Phase
 from runner.checkers.checker import inner
 from runner.checkers.compare_values import CONSTANT, said
 from runner.checkers.runtime import RuntimeCheck
@@ -71,7 +71,7 @@ def hidden(judge: Judge) -> Judge:
         graph = Graph.of(with_outputs(made, {name}).model)
         label = f"an Identity that hands out {name!r} with its recorded value"
         control = replace(subject, graph=graph, origin=label, control=Form(outputs=True, good=True))
-        if judge.stage(label, control).sure(NOTHING, "control", label).outcome is Outcome.FAIL:
+        if judge.stage(label, control).sure(NOTHING, Phase.CONTROL, label).outcome is Outcome.FAIL:
             log.info(
                 "no output of a candidate: %s, infinite on purpose, for which alone the check fails", listed(meant)
             )
@@ -145,7 +145,7 @@ class Preflight:
         if seen.outcome is Outcome.PASS and not self.flaky:
             return seen
         if seen.outcome is Outcome.UNRESOLVED:
-            whole = session.judge.sure(session.judge.subject.space.whole, "pre-flight", session.question.whole)
+            whole = session.judge.sure(session.judge.subject.space.whole, Phase.PREFLIGHT, session.question.whole)
             if whole.outcome is not Outcome.FAIL:
                 refuse(session.judge, seen, THE_FILE)
             # a check may need more than a runtime does, such as shapes, which the rewritten model has
@@ -172,16 +172,16 @@ class Preflight:
             self.controls.first(session.judge),
         )
         asked = (
-            Expected(self._file(judge), whole, "pre-flight", THE_FILE),
-            Expected(judge, whole, "pre-flight", session.question.whole),
-            Expected(control, NOTHING, "control", form),
+            Expected(self._file(judge), whole, Phase.PREFLIGHT, THE_FILE),
+            Expected(judge, whole, Phase.PREFLIGHT, session.question.whole),
+            Expected(control, NOTHING, Phase.CONTROL, form),
         )
-        session.means.at_once.ahead(asked)
+        session.means.ahead(asked)
 
     def file(self, judge: Judge, reliability: Reliability) -> Verdict:
         """Check the user's file; how it fails is what is studied. Raises CannotJudge."""
         own, whole = self._file(judge), judge.subject.space.whole
-        verdict = own.sure(whole, "pre-flight", THE_FILE)
+        verdict = own.sure(whole, Phase.PREFLIGHT, THE_FILE)
         if names := verdict.metrics.get(CONSTANT):
             self._say(said(names))
         if verdict.outcome is Outcome.PASS:
@@ -227,7 +227,7 @@ class Preflight:
         tried = [(judge, verdict, "")]
         for subject, what in _variants(judge.subject):
             other = judge.stage(f"{_kind(judge)}, {what}", subject)
-            found = other.sure(whole, "pre-flight", f"the whole model, {what}")
+            found = other.sure(whole, Phase.PREFLIGHT, f"the whole model, {what}")
             if found.outcome is Outcome.FAIL:
                 self._say(f"{otherwise}; it does so, and candidates are made so, with {what}")
                 return other
@@ -303,7 +303,7 @@ def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
     if recorded.off > 1 and isinstance(reference, FilesBackend) and reference.model is None:
         own = replace(subject, recorded=replace(recorded, values=recorded.run))
         against = judge.stage("reference", UserFile(own, against="the reference's own run"))
-        same = against.sure(subject.space.whole, "control", f"{THE_FILE}, against the reference's own run")
+        same = against.sure(subject.space.whole, Phase.CONTROL, f"{THE_FILE}, against the reference's own run")
         if same.outcome is Outcome.PASS:
             why += ". The target gives what that run gives: the model does, or the files belong to others"
         elif same.outcome is not Outcome.UNRESOLVED:

@@ -21,12 +21,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
+from runner.candidate import Purpose
 from runner.checkers.exit_and_output import OTHER_SHAPE
 from runner.engine.cause import Cause, Tested
 from runner.engine.search_run import Inquiry
-from runner.engine.session import HandedOver, Session
+from runner.engine.session import HandedOver
 from runner.engine.session_question import Standing
-from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, WholeModel, unless_fed
+from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, looks_at_nodes, unless_fed
+from runner.jobs.run import Pipeline
 from runner.journal.kept_files import failure_of
 from runner.judgment import SHARE, CauseStatus, Whose
 from runner.model.graph.cut import depends_on
@@ -101,7 +103,7 @@ def smaller_by_experiment(model: SessionModel, answer: Trial) -> tuple[Inquiry, 
         smaller, words = held
         session.judge.also |= {words}
         studied.others.pop(failure_of(words), None)
-        asked = session.inquire(tuple(smaller), "cause", step=model.search)
+        asked = session.inquire(tuple(smaller), Purpose.CAUSE, step=model.search)
         asked.note(smaller, Answer.YES)
         done = asked.settle()
         inside = done.trial is not None and (done.trial == smaller or _is_cause(experiments, done.trial))
@@ -159,7 +161,7 @@ class Causes:
     wrong: tuple[tuple[int, ...], ...] = ()
     overflow: Callable[[SessionModel, Cause, Standing], Cause] | None = None
 
-    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
+    def prove(self, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         """Find out whether the failure arises inside an answer; return the answer that stands then.
 
         None: it is doubtful, and no smaller set is shown to be the answer.
@@ -195,7 +197,7 @@ class Prover:
     """
 
     def __init__(
-        self, model: WholeModel, answered: int, most: int | None = None, wrong: tuple[tuple[int, ...], ...] = ()
+        self, model: SessionModel, answered: int, most: int | None = None, wrong: tuple[tuple[int, ...], ...] = ()
     ) -> None:
         self._model, self._wrong = model, [frozenset(place) for place in wrong]
         halving = len(model.space.order).bit_length() + 1
@@ -273,7 +275,7 @@ class Prover:
             return None
         if not self._made.as_bad(apart):
             return self._fused(fault, parts) if len(parts) > 2 else fault
-        if not measured and self._model.looks_at_nodes(fault.answer):
+        if not measured and looks_at_nodes(self._model.session, fault.answer):
             return fault
         for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
@@ -369,7 +371,7 @@ class Prover:
         """Return a fault with all places of its pattern, if these share the failure: good values for all heal it."""
         if fault.heals or fault.good_inputs is None or (self._made.exhausted and not self._more):
             return None
-        alike = instances(self._model.graph, fault.answer.elements, self._model.types())
+        alike = instances(self._model.graph, fault.answer.elements, self._model.base.types_of_all)
         places = tuple(place for place in alike if place <= self._made.everything)
         wrong = frozenset[int]().union(*self._wrong)
         if wrong and any(map(wrong.isdisjoint, places)):
@@ -412,7 +414,7 @@ class Prover:
             near = [at for at in harms if harms[at] >= (1 - SHARE) * max(harms.values())] or left[:1]
             best = min(near, key=lambda at: (((one := tested[at].good_outputs) and one.level(*known)) or 0.0, at))
             made = any(tested[at].good_inputs for at in left)
-            if tested[best].good_inputs or not made or self._model.spent():
+            if tested[best].good_inputs or not made or self._model.session.spent():
                 return best
             tested[best] = replace(tested[best], good_inputs=self._made.only(tested[best].answer))
 

@@ -9,36 +9,30 @@ not need, with simpler values.
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 
 import onnx
 
-from runner.candidate import Candidate, Invalid, Sample
-from runner.engine.min_good import HandOver
-from runner.engine.session import Session, Stage
-from runner.engine.session_question import Ending, Standing
+from runner.candidate import Candidate, Invalid, Purpose, Sample
+from runner.engine.session import Stage
+from runner.engine.session_question import Standing
 from runner.engine.subject import Cutting, Kept, cut_candidate, cutting
-from runner.jobs.reduce.carried_constants import as_elements, freezings, named
+from runner.jobs.reduce.carried_constants import freezings
 from runner.jobs.reduce.nested_graphs import NestedStages
 from runner.jobs.reduce.shrink import Shrinking
 from runner.jobs.reduce.shrunk_subject import Shrunk
 from runner.jobs.reduce.spliced_subject import InPlace
 from runner.jobs.reduce.subgraph import Subgraph, same_in_all
 from runner.journal.journal import context_digest
-from runner.judgment import Status
 from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph
-from runner.report.summary import Summary
-from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.root import OutputPolicy
-from runner.text import listed
 from strategies.minimal import claim, sweep
 from strategies.outcome import Answer
 from strategies.search import Ask, Done, Search, Step
@@ -231,7 +225,7 @@ class Refinements:
             lambda known: Search(space, first, known),
             standing.origin,
             standing.trial,
-            purpose="refine",
+            purpose=Purpose.REFINE,
         )
 
     def _without_fence(self, standing: Standing, subject: InPlace) -> Iterator[Stage]:
@@ -239,7 +233,7 @@ class Refinements:
             judge = standing.judge.stage("no fence", replace(subject, fences=False))
             done, whole = claim(standing.trial, 0), standing.trial
             start = partial(Search, subject.space, done)
-            yield Stage("no fence", "without a fence", judge, start, standing.origin, whole, purpose="refine")
+            yield Stage("no fence", "without a fence", judge, start, standing.origin, whole, purpose=Purpose.REFINE)
 
     def _trim(self, standing: Standing) -> Iterator[Stage]:
         subject = standing.judge.subject
@@ -250,7 +244,9 @@ class Refinements:
             return
         judge = standing.judge.stage("trim", trimming)
         whole = trimming.space.whole
-        yield Stage("trim", "as it is", judge, trimming.search, standing.origin, whole, purpose="refine", known=True)
+        yield Stage(
+            "trim", "as it is", judge, trimming.search, standing.origin, whole, purpose=Purpose.REFINE, known=True
+        )
 
 
 def hidden_by(graph: Graph, trial: Trial) -> frozenset[int]:
@@ -263,61 +259,3 @@ def hidden_by(graph: Graph, trial: Trial) -> frozenset[int]:
             if len(inside) > 1 and len(inside) == len(readers) and name not in graph.output_set:
                 found.update(inside)
     return frozenset(found)
-
-
-# Finding all failures: the search goes on without the nodes of the answers before, until the rest passes.
-
-
-@dataclass(frozen=True)
-class Rest:
-    """``answers``: after the first. ``said``: how it went on from the last one. ``broken``: what broke it off."""
-
-    answers: tuple[Summary, ...]
-    said: str
-    broken: Ending | None = None
-
-
-def further(
-    session: Session,
-    handed: HandOver,
-    subject: Subgraph,
-    ended: Callable[[Callable[[], Ending | None]], Ending | None],
-    conclude: Callable[[Ending, Path], Summary],
-    first: Ending,
-    onward: str = "",
-) -> Rest:
-    """Find the answers after the first, until the rest passes; good values replace the nodes of those found before.
-
-    ``ended``: turns what stops a question into an ending. ``conclude``: writes everything about an answer into its
-    folder. ``onward``: how a run goes on that was stopped.
-    """
-    excluded: frozenset[int] = frozenset()
-    answers: list[Summary] = []
-    ending = first
-    while True:
-        assert ending.main
-        assert ending.standing
-        own, searched = named(ending.standing, subject), session.judge.subject
-        excluded |= ending.main.elements | own
-        if isinstance(searched, Subgraph) and own & searched.carried:  # good values stand for it from now on
-            session.adopt(as_elements(session.judge, searched, own))
-        if session.inquiry.exhausted:
-            return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
-        unjudgeable = subject.unjudgeable(excluded)
-        folder = handed.folder / "answers" / str(len(answers) + 2)
-        hands = handed.beside(folder)
-        found = ended(partial(session.beyond, excluded | unjudgeable, hands))
-        if found is None:
-            names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
-            but = f", but for what only gets NaN or Inf and was not judged: {listed(names)}" if names else ""
-            return Rest(tuple(answers), f"the rest passes{but}")
-        if found.status is not Status.found:
-            hands.withdraw(REDUCED)
-            hands.withdraw(MIN_GOOD)
-            shutil.rmtree(folder, ignore_errors=True)
-            stopped = found.status is Status.interrupted
-            why = f"interrupted{onward}" if stopped else found.message
-            return Rest(tuple(answers), f"the search for more broke off: {why}", found)
-        ending = found
-        folder.mkdir(parents=True, exist_ok=True)
-        answers.append(conclude(ending, folder))

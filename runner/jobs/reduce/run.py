@@ -8,9 +8,10 @@ The code of what comes after the search is loaded then: the first check need not
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import cache, partial
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING
@@ -21,15 +22,16 @@ from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
-from runner.engine.session import ProveCause, Session
-from runner.engine.session_question import Ending
+from runner.engine.session import HandedOver, Stage
+from runner.engine.session_question import Ending, Standing
 from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
 from runner.jobs.reduce.first_look import FirstLook
 from runner.jobs.reduce.preflight import Preflight, confirm_expected, spare_harmless
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.jobs.reduce.summary import answered, begins, files_of, with_rest
+from runner.jobs.reduce.summary import Rest, answered, begins, files_of, with_rest
+from runner.jobs.run import Pipeline
 from runner.judgment import Status
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes, names_of
@@ -37,17 +39,18 @@ from runner.reference.load import Loaded
 from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.report.summary import Summary
-from runner.run_folder import REDUCED
+from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.checker import AutoChecker, BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
+from runner.text import listed
 from runner.verdict import Signature
 from strategies.search import First, Options, Step
 from strategies.search_space import Closure, Space
+from strategies.trial import Trial
 
 if TYPE_CHECKING:
-    from runner.engine.session import HandedOver
     from runner.jobs.reduce.refinements import Refinements
     from runner.jobs.reduce.shrink import Shrinking
 
@@ -99,14 +102,44 @@ NON_FINITE = (
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Reduce a model and leave the result folder behind. Raises WinnowError where the question cannot be put at all."""
     with Job.opened(settings, folder, command) as job:
-        return _reduce(job)
+        settings, strategy = job.settings, chosen(job.settings.strategy, ReduceSettings)
+        loaded = load_recorded(job)
+        subject = _subject(job, loaded)
+        # min_good may be as large as the model, and its check needs memory as well
+        let_go = loaded.recorded.let_go
+        handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, before_good=let_go)
+        with job.judge(subject, loaded, "nodes", meanwhile=subject.prepare) as judge:
+            model, look = loaded.graph.model, FirstLook()
+            inner_names = (intern(node.name) for node in all_nodes(model.graph.node))
+            judge.studied.names = frozenset(names_of(model).union(inner_names))
+            job.drop_stale_results()
+            reduction = Reduction(
+                judge,
+                searching(strategy, strategy.first, subject, judge, look),
+                means=job.means,
+                question=QUESTION,
+                reliability=job.reliability(),
+                find_min_good=settings.result.find_min_good,
+                hand_over=handed,
+                job=job,
+                loaded=loaded,
+                subject=subject,
+                look=look,
+            )
+            ending = job.ended(reduction, partial(reduction.answer, plan=settings.plan))
+            ending = job.stopped(ending, handed, REDUCED)
+            summary = first = reduction.told(ending, judge)
+            if strategy.find is Find.all and ending.status is Status.found:
+                known = reduction.reliability  # that of the first answer: for another one it is measured anew
+                rest = reduction.others(ending, judge, handed)
+                summary = with_rest(reduction.told(ending, judge, known), first, rest)
+            job.bundle(summary, files_of(ending))
+    return summary
 
 
-def _reduce(job: Job) -> Summary:
-    settings = job.settings
-    strategy = chosen(settings.strategy, ReduceSettings)
-    kept = closure(settings)
-    loaded = load_recorded(job)
+def _subject(job: Job, loaded: Loaded) -> Subgraph:
+    """Return what cuts candidates out of a model."""
+    settings, kept = job.settings, closure(job.settings)
     subject = Subgraph(
         loaded.graph,
         loaded.store,
@@ -121,90 +154,139 @@ def _reduce(job: Job) -> Summary:
         fed=job.checker.wants_feeds and not isinstance(settings.checker, BuildsChecker),
     )
     carries = subject.carries and kept is Closure.FREE
-    subject = replace(subject, carried=loaded.graph.constants if carries else frozenset())
-
-    # min_good may be as large as the model, and its check needs memory as well
-    let_go = loaded.recorded.let_go
-    handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, before_good=let_go)
-    with job.judge(subject, loaded, "nodes", meanwhile=subject.prepare) as judge:
-        judge.studied.names = frozenset(
-            names_of(loaded.graph.model).union(intern(node.name) for node in all_nodes(loaded.graph.model.graph.node))
-        )
-        job.drop_stale_results()
-        look = FirstLook()
-        unknown: list[str] = []
-        refined = cache(lambda: refinements(job, loaded, subject, judge, unknown))
-        opening = Preflight(Controls.of(job.checker, settings))
-        session = Session(
-            judge,
-            searching(strategy, strategy.first, subject, judge, look),
-            means=job.means,
-            question=QUESTION,
-            reliability=job.reliability(),
-            find_min_good=settings.result.find_min_good,
-            hand_over=handed,
-            refine=lambda standing: refined().next(standing),
-            prove_cause=causes(job, judge, subject, look),
-            opening=opening,
-        )
-        ending = job.ended(session, lambda: _question(job, session, judge, loaded, look))
-        loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
-        ending = job.stopped(ending, handed, REDUCED)
-
-        def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
-            summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
-            more = (*begins(ending, session.judge.subject), *dict.fromkeys(unknown), *_flipped(session, ending))
-            warnings = (*summary.warnings, *look.above(ending.cause, subject), *more)
-            return replace(summary, first_look=look.said, warnings=warnings)
-
-        def conclude(ending: Ending, folder: Path) -> Summary:
-            summary = replace(told(ending, session.reliability, folder), first_look="")  # it was of the whole model
-            job.bundle(summary, files_of(ending), folder)
-            return summary
-
-        reliability = session.reliability  # that of the first answer: for another one it is measured anew
-        summary = told(ending, reliability)
-        if strategy.find is Find.all and ending.status is Status.found:
-            from runner.jobs.reduce.refinements import further
-
-            rest = further(session, handed, subject, partial(job.ended, session), conclude, ending, job.onward)
-            summary = with_rest(told(ending, reliability), summary, rest)
-        job.bundle(summary, files_of(ending))
-    return summary
+    return replace(subject, carried=loaded.graph.constants if carries else frozenset())
 
 
-def _flipped(session: Session, ending: Ending) -> Iterator[str]:
-    """Say which index flips within rounding, where the cause does not."""
-    from runner.jobs.reduce.exact_values import flipped
+@dataclass(eq=False)
+class Reduction(Pipeline):
+    """What a reduction adds to the order of a run.
 
-    note = flipped(session.judge, ending.main) if ending.main else ""
-    if note and not (ending.cause and ending.cause.reason == note):
-        yield note
+    ``subject``: what cuts the model, before anything is known of how it fails. ``unknown``: what has to be said of
+    bodies that are not looked into. ``opening``: the pre-flight, which collects what a reader should know.
+    """
+
+    _: KW_ONLY
+    job: Job
+    loaded: Loaded
+    subject: Subgraph
+    look: FirstLook
+    unknown: list[str] = field(default_factory=list)
+
+    def __post_init__(self, hand_over: HandOver | None) -> None:
+        super().__post_init__(hand_over)
+        self.opening = Preflight(Controls.of(self.job.checker, self.job.settings))
+        self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
+
+    def begins(self) -> Ending | None:
+        """Check the file, the controls and the whole model."""
+        job, loaded = self.job, self.loaded
+        if ending := self.begin(self.opening.examine(self)):
+            held = [one[name] for one in loaded.recorded.values for name in loaded.graph.outputs if name in one]
+            meant = isinstance(job.settings.checker, AutoChecker) and not all(value.finite for value in held)
+            return replace(ending, message=ending.message + NON_FINITE) if meant else ending
+        confirm_expected(job, loaded, self.judge)
+        spare_harmless(job, loaded, self.judge)  # its subject is as the pre-flight left it
+        return None
+
+    def ready(self) -> None:
+        """Make elements of constants that may be the failure, and look inside the model where that tells something."""
+        from runner.jobs.reduce.carried_constants import make_elements
+
+        settings, checker, strategy = self.job.settings, inner(self.job.checker), self.strategy
+        make_elements(self, compares=checker.name in ("auto", "compare") and settings.target.holds_inner_values)
+        free = closure(settings) is Closure.FREE and self.judge.subject.space.closure is not Closure.PLACE
+        if strategy.look_inside and free and "look_inside" in SEARCHES[strategy.search].reads:
+            self.look.take(self, checker, shows_inside=settings.target.holds_inner_values)
+
+    def confirm(self, answer: Trial | None) -> None:
+        """Raise CannotJudge where nothing passes, or where the file fails and nothing does that was rewritten."""
+        self.opening.confirm(self, answer)
+
+    @cached_property
+    def _refinements(self) -> Refinements:
+        return refinements(self.job, self.loaded, self.subject, self, self.unknown)
+
+    def refine(self, standing: Standing) -> Stage | None:
+        """Return what makes an answer smaller in other ways."""
+        return self._refinements.next(standing)
+
+    def prove(self, first: HandedOver) -> tuple[HandedOver, Cause | None]:
+        """Show the answer, or another one, to be the cause; a person is asked no more questions than the search has.
+
+        If it is not, the end that misled the search, where the user chose one, is not looked for first again.
+        """
+        if self.strategy.find is not Find.cause:
+            return first, None
+        from runner.jobs.reduce.carried_constants import prove
+        from runner.jobs.reduce.exact_values import Exact, WhoIsRight, unless_flipped
+        from runner.jobs.reduce.overflow import Overflow
+        from runner.jobs.reduce.prove_cause import Causes
+
+        exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
+        search = searching(self.strategy, FirstEnd.auto, self.subject, self.judge)
+        handed, cause = prove(Causes(search, most, self.look.places, Overflow(exact, most).shown), self, first)
+        who = WhoIsRight(exact, self.job.settings.reference.model is not None)
+        return handed, unless_flipped(self.judge, cause and who.judged(self, cause), handed.main)
+
+    def others(self, first: Ending, judge: Judge, handed: HandOver) -> Rest:
+        """Find the answers after the first, until the rest passes; good values replace the nodes of those before."""
+        from runner.jobs.reduce.carried_constants import as_elements, named
+
+        subject, excluded, answers, ending = self.subject, frozenset[int](), list[Summary](), first
+        while True:
+            assert ending.main
+            assert ending.standing
+            own, searched = named(ending.standing, subject), self.judge.subject
+            excluded |= ending.main.elements | own
+            if isinstance(searched, Subgraph) and own & searched.carried:  # good values stand for it from now on
+                self.adopt(as_elements(self.judge, searched, own))
+            if self.inquiry.exhausted:
+                return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
+            unjudgeable = subject.unjudgeable(excluded)
+            folder = handed.folder / "answers" / str(len(answers) + 2)
+            hands = handed.beside(folder)
+            found = self.job.ended(self, partial(self.beyond, excluded | unjudgeable, hands))
+            if found is None:
+                names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
+                but = f", but for what only gets NaN or Inf and was not judged: {listed(names)}" if names else ""
+                return Rest(tuple(answers), f"the rest passes{but}")
+            if found.status is not Status.found:
+                hands.withdraw(REDUCED)
+                hands.withdraw(MIN_GOOD)
+                shutil.rmtree(folder, ignore_errors=True)
+                stopped = found.status is Status.interrupted
+                why = f"interrupted{self.job.onward}" if stopped else found.message
+                return Rest(tuple(answers), f"the search for more broke off: {why}", found)
+            ending = found
+            folder.mkdir(parents=True, exist_ok=True)
+            answers.append(self.conclude(judge, ending, folder))
+
+    # ---- the report
+
+    def told(
+        self, ending: Ending, judge: Judge, reliability: Reliability | None = None, folder: Path | None = None
+    ) -> Summary:
+        """Return what is reported of an ending. ``judge``: of the run; ``folder``: of an answer, None: the run's."""
+        from runner.jobs.reduce.exact_values import flipped
+
+        job, cause = self.job, ending.cause
+        loaded = replace(self.loaded, warnings=(*self.loaded.warnings, *self.opening.warnings))
+        summary = job.summary(judge, ending, loaded, reliability or self.reliability)
+        summary = answered(summary, ending, self.subject, folder or job.folder)
+        flips = flipped(self.judge, ending.main) if ending.main else ""
+        more = (*begins(ending, self.judge.subject), *dict.fromkeys(self.unknown))
+        more += (flips,) if flips and not (cause and cause.reason == flips) else ()  # which the cause says as well
+        warnings = (*summary.warnings, *self.look.above(cause, self.subject), *more)
+        return replace(summary, first_look=self.look.said, warnings=warnings)
+
+    def conclude(self, judge: Judge, ending: Ending, folder: Path) -> Summary:
+        """Write everything about a further answer into its folder; the first look was of the whole model."""
+        summary = replace(self.told(ending, judge, folder=folder), first_look="")
+        self.job.bundle(summary, files_of(ending), folder)
+        return summary
 
 
-def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: FirstLook) -> Ending:
-    settings = job.settings
-    ending = session.preflight()
-    if ending:
-        held = [sample[name] for sample in loaded.recorded.values for name in loaded.graph.outputs if name in sample]
-        meant = isinstance(settings.checker, AutoChecker) and not all(value.finite for value in held)
-        return replace(ending, message=ending.message + NON_FINITE) if meant else ending
-    checker = inner(job.checker)
-    confirm_expected(job, loaded, session.judge)
-    spare_harmless(job, loaded, session.judge)  # its subject is as the pre-flight left it
-    if settings.plan:
-        return session.planned()
-    from runner.jobs.reduce.carried_constants import make_elements
-
-    make_elements(session, compares=checker.name in ("auto", "compare") and settings.target.holds_inner_values)
-    strategy = chosen(settings.strategy, ReduceSettings)
-    free = closure(settings) is Closure.FREE and session.judge.subject.space.closure is not Closure.PLACE
-    if strategy.look_inside and free and "look_inside" in SEARCHES[strategy.search].reads:
-        look.take(session, checker, shows_inside=settings.target.holds_inner_values)
-    return session.reduce()
-
-
-def refinements(job: Job, loaded: Loaded, subject: Subgraph, judge: Judge, unknown: list[str]) -> Refinements:
+def refinements(job: Job, loaded: Loaded, subject: Subgraph, session: Pipeline, unknown: list[str]) -> Refinements:
     """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
     from runner.jobs.reduce.nested_graphs import NestedStages
     from runner.jobs.reduce.prove_cause import Causes
@@ -229,9 +311,9 @@ def refinements(job: Job, loaded: Loaded, subject: Subgraph, judge: Judge, unkno
     inside = strategy.inside and closure(settings) is Closure.FREE
     nested = None
     if inside:
-        search, further = (searching(strategy, end, subject, judge) for end in (strategy.first, FirstEnd.auto))
+        search, further = (searching(strategy, end, subject, session.judge) for end in (strategy.first, FirstEnd.auto))
         known = Causes(further, strategy.cause_checks) if strategy.find is Find.cause else None
-        nested = NestedStages(record, job.folder / "values" / "inside", search, inherit, known, unknown)
+        nested = NestedStages(record, job.folder / "values" / "inside", search, session, inherit, known, unknown)
     return Refinements(strategy.trim, nested, _shrinking(job, loaded, subject) if strategy.shrink else None)
 
 
@@ -257,29 +339,3 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
         own=checker.runs_own_code,
         fed=job.checker.wants_feeds,
     )
-
-
-def causes(job: Job, judge: Judge, subject: Subgraph, look: FirstLook) -> ProveCause | None:
-    """How an answer is shown to be the cause; a person is asked no more questions than the search has.
-
-    If it is not, the end that misled the search, where the user chose one, is not looked for first again.
-    """
-    strategy = chosen(job.settings.strategy, ReduceSettings)
-    if strategy.find is not Find.cause:
-        return None
-
-    search = searching(strategy, FirstEnd.auto, subject, judge)
-
-    def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause | None]:
-        from runner.jobs.reduce.carried_constants import prove as proven
-        from runner.jobs.reduce.exact_values import Exact, WhoIsRight, unless_flipped
-        from runner.jobs.reduce.overflow import Overflow
-        from runner.jobs.reduce.prove_cause import Causes
-
-        exact = Exact.of(job, subject.store)
-        causes = Causes(search, strategy.cause_checks, look.places, Overflow(exact, strategy.cause_checks).shown)
-        handed, cause = proven(causes, session, first)
-        judge = WhoIsRight(exact, job.settings.reference.model is not None)
-        return handed, unless_flipped(session.judge, cause and judge.judged(session, cause), handed.main)
-
-    return prove

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from runner.candidate import Phase, Purpose
 from runner.checkers.candidate_runs import Side
-from runner.engine.check_trials import Expected, Judge
-from runner.engine.repeated_checks import SHRINKING
-from runner.engine.search_run import SEARCHING, Means
+from runner.engine.check_trials import Expected, Judge, Means
+from runner.engine.search_run import SEARCHING
 from runner.engine.session import Stage
 from runner.engine.session_question import NOTHING, Standing
 from runner.engine.subject import Subject, cutting
@@ -116,14 +116,14 @@ class Shrinking:
             if len(together) > 1:
                 last, found = together[-1], Done(together[-1].first.trial, Claim.SMALLEST_SEEN)
                 yield Stage(
-                    *(SHRINKING, _label(together), last.judge, partial(Search, last.shrunk.space, found)),
+                    *(Phase.SHRINK, _label(together), last.judge, partial(Search, last.shrunk.space, found)),
                     *(standing.origin, last.first.trial),
-                    purpose="refine",
+                    purpose=Purpose.REFINE,
                 )
             start, whole = partial(one.shrunk.simpler.levels.search, most=self.most), one.shrunk.space.whole
             yield Stage(
-                *(SHRINKING, one.title, one.judge, start, standing.origin, whole),
-                purpose="refine",
+                *(Phase.SHRINK, one.title, one.judge, start, standing.origin, whole),
+                purpose=Purpose.REFINE,
                 known=True,
             )
             one = self._next(judge, trial, one.shrunk.number)
@@ -197,14 +197,12 @@ class Shrinking:
             graph = Graph.of(copy_of(made.model))
             other = replace(self.model, graph=graph, recorded=recorded, control=Form(outputs=True))
             label = "an Identity with the answer's outputs, with other values"
-            control = Expected(judge.stage(label, other), NOTHING, "control", label, "refine")
+            control = Expected(judge.stage(label, other), NOTHING, Phase.CONTROL, label, Purpose.REFINE)
             if self.means.workers > 1 and self.means.budget.checks is None:
                 together = self._together(self._next(judge, trial))
-                first = [
-                    Expected(one.judge, one.first.trial, SHRINKING, _label(together), "refine") for one in together[-1:]
-                ]
-                self.means.at_once.ahead([control, *first])
-            verdict = control.judge.sure(NOTHING, "control", label, "refine")
+                first = [Expected(one.judge, one.first.trial, Phase.SHRINK, _label(together)) for one in together[-1:]]
+                self.means.ahead([control, *first])
+            verdict = control.judge.sure(NOTHING, Phase.CONTROL, label, Purpose.REFINE)
             self._able[made.outputs] = verdict.outcome is not Outcome.FAIL
             if verdict.outcome is Outcome.FAIL:
                 log.info("values stay: the check knows what the answer's outputs should be (%s)", verdict.said)

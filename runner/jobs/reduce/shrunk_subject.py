@@ -18,9 +18,8 @@ from typing import Protocol
 
 from onnx import ModelProto, TypeProto
 
-from runner.candidate import Candidate, Invalid, Sample
+from runner.candidate import Candidate, Invalid, Phase, Sample
 from runner.checkers.candidate_runs import Side
-from runner.engine.repeated_checks import SHRINKING
 from runner.engine.subject import Cutting, Kept, cut_candidate
 from runner.errors import NotTried
 from runner.journal.journal import context_digest
@@ -95,7 +94,7 @@ class Levels:
             return self._together(0) if level else self._groups(self.tops, _halves(range(len(self.tops))))
 
         levels = tuple(min(level, top) for top in self.tops)
-        return Ask(self.trial(levels), then, SHRINKING, f"{self.what}: all on level {level}", left=1 + level)
+        return Ask(self.trial(levels), then, Phase.SHRINK, f"{self.what}: all on level {level}", left=1 + level)
 
     def _groups(self, levels: tuple[int, ...], waiting: tuple[Sequence[int], ...]) -> Step:
         """Lower one group after the other; what cannot be lowered is halved."""
@@ -112,7 +111,7 @@ class Levels:
             return self._narrow(levels, group[0], lowered[group[0]], tuple(rest))
 
         label = f"{self.what}: {len(group)} of {len(levels)} on level 1 at most"
-        return Ask(self.trial(lowered), then, SHRINKING, label, left=len(waiting))
+        return Ask(self.trial(lowered), then, Phase.SHRINK, label, left=len(waiting))
 
     def _narrow(self, levels: tuple[int, ...], part: int, no: int, waiting: tuple[Sequence[int], ...]) -> Step:
         """Find the lowest level of one part above ``no``, which is too low."""
@@ -126,7 +125,9 @@ class Levels:
                 return self._narrow(lowered, part, no, waiting)
             return self._narrow(levels, part, middle, waiting)
 
-        return Ask(self.trial(lowered), then, SHRINKING, f"{self.what}: one on level {middle}", left=len(waiting) + 1)
+        return Ask(
+            self.trial(lowered), then, Phase.SHRINK, f"{self.what}: one on level {middle}", left=len(waiting) + 1
+        )
 
     def _done(self, levels: tuple[int, ...]) -> Done:
         return Done(self.trial(levels), Claim.SMALLEST_SEEN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ from strategies.search_space import Closure
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
-    from runner.jobs.reduce.refinements import Rest
     from runner.report.bundle import ReducedModel
 
 
@@ -115,6 +114,15 @@ def files_of(ending: Ending) -> ReducedModel | None:
     subject = cutting(ending.standing.judge.subject)
     cut = subject.cut(ending.standing.trial)
     return ReducedModel(cut.model, subject.samples(cut))
+
+
+@dataclass(frozen=True)
+class Rest:
+    """``answers``: after the first. ``said``: how it went on from the last one. ``broken``: what broke it off."""
+
+    answers: tuple[Summary, ...]
+    said: str
+    broken: Ending | None = None
 
 
 def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:

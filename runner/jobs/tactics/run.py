@@ -17,16 +17,16 @@ from typing import Any
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.candidate_runs import BackendRun, Side
-from runner.engine.check_trials import Judge
+from runner.engine.check_trials import Judge, Means
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
-from runner.engine.search_run import Means
 from runner.engine.session import Session
 from runner.engine.session_question import Ending, Question
 from runner.engine.subject import Subject
 from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
+from runner.jobs.run import Pipeline
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording, Suspect, collect, comparable, read, suspects, write
 from runner.jobs.tactics.subject import ENGINE, Building, Engine, Tactics, nearest
@@ -212,7 +212,7 @@ class Bench:
     def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> Ending:
         many, strategy = len(subject.elements), chosen(self.job.settings.strategy, TacticIsolateSettings)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
-        session = Session(
+        session = Pipeline(
             judge.stage("tactics", subject),
             lambda space: SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks)),
             question=question_about(many),

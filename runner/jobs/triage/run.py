@@ -25,7 +25,7 @@ from runner.checkers.checker import Tools
 from runner.disk_space import FULL, Room
 from runner.errors import OtherConditionsError, UsageError, WinnowError
 from runner.files import json_of, write_text
-from runner.jobs import job
+from runner.jobs import run as pipeline
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
@@ -114,12 +114,12 @@ class StepFolder:
     def _answered(self, settings: Settings) -> Summary:
         """Run a step; anew, where the verdicts that it would go on from hold no more."""
         try:
-            return job.run(settings, self.folder, ())
+            return pipeline.run(settings, self.folder, ())
         except OtherConditionsError as error:
             log.warning("%s begins anew: %s", self.name, error)
             shutil.rmtree(self.folder, ignore_errors=True)
             self._claim(settings)
-            return job.run(settings, self.folder, ())
+            return pipeline.run(settings, self.folder, ())
 
     def _claim(self, settings: Settings) -> None:
         """Have the folder for this question: what another one left under this number goes."""

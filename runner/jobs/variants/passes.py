@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Candidate, Variant
+from runner.candidate import Candidate, Phase, Variant
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
@@ -24,6 +24,7 @@ from runner.engine.subject import Subject
 from runner.errors import UsageError
 from runner.jobs.good_outputs import load_whole
 from runner.jobs.job import Job
+from runner.jobs.run import Pipeline
 from runner.jobs.variants.switches import Switch, WholeModel, builder_switches, changes, overrides, session_switches
 from runner.judgment import Status
 from runner.reference.load import Loaded, own_file_only
@@ -153,7 +154,7 @@ class _Search:
         job.bundle(summary)
         return summary
 
-    def _asked(self, session: Session, healing: list[Trial], alone: dict[str, str]) -> Ending:
+    def _asked(self, session: Pipeline, healing: list[Trial], alone: dict[str, str]) -> Ending:
         if ending := session.preflight():
             return ending
         if ending := self._all_off(session):
@@ -167,7 +168,7 @@ class _Search:
 
     def _all_off(self, session: Session) -> Ending | None:
         """Return how it ends where the failure needs none of the switches."""
-        verdict = session.judge.sure(NOTHING, "control", ALL_OFF)
+        verdict = session.judge.sure(NOTHING, Phase.CONTROL, ALL_OFF)
         if verdict.outcome is Outcome.PASS or session.reliability.rates is not None:
             return None
         what = counted(len(self.subject.choices), "switch")
@@ -204,7 +205,7 @@ class _Search:
             if session.spent():
                 return found
             rest, (name,) = Trial(whole.elements - {member}), self.subject.names(Trial.of([member]))
-            ruling = session.ruled(session.judge, rest, "search", f"all but {name}", "search")
+            ruling = session.ruled(session.judge, rest, Phase.SEARCH, f"all but {name}")
             if ruling:
                 alone[name] = ruling.verdict.outcome.value
             if ruling and ruling.answer is Answer.NO and ruling.verdict.outcome is Outcome.PASS:
@@ -220,14 +221,14 @@ class _Search:
         ending = off.reduce()
         return [ending.trial] if ending.status is Status.found and ending.trial is not None else []
 
-    def _session(self, judge: Judge, question: Question, reliability: Reliability) -> Session:
+    def _session(self, judge: Judge, question: Question, reliability: Reliability) -> Pipeline:
         job, strategy = self.job, chosen(self.job.settings.strategy, PassesSettings)
 
         def step(space: Space) -> Step:
             return SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks))
 
         handed = SameModel(job.settings.result, job.folder, job.tools.at, self.loaded.store)
-        return Session(
+        return Pipeline(
             judge,
             step,
             question=question,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from runner.candidate import Candidate, Invalid, Variant
+from runner.candidate import Candidate, Invalid, Phase, Variant
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
 from runner.engine.session import Session
@@ -243,7 +243,7 @@ class _History:
 
     def _asked(self, session: Session, reliability: Reliability) -> Ending:
         start, name = Trial.of([self.bad]), str(self.subject.choices[self.bad])
-        verdict = self.judge.sure(start, "pre-flight", name)
+        verdict = self.judge.sure(start, Phase.PREFLIGHT, name)
         if verdict.outcome is Outcome.PASS:
             self._sure(reliability, start, name, HEALTHY, failing=False)
             how = "Name a release that fails: strategy.bad=1.2.3, or target.python=old/bin/python"

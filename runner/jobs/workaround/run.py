@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-from runner.candidate import Sample, Variant
+from runner.candidate import Phase, Sample, Variant
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import WHOLE, ContradictionError
@@ -298,7 +298,7 @@ class _Trying:
         if self.session.spent():
             raise _StoppedError
         try:
-            ruling = self.session.ruled(judge, trial, "search", label, "search")
+            ruling = self.session.ruled(judge, trial, Phase.SEARCH, label)
         except UsageError as error:  # the model as it is was checked, so this is about what the remedy sets
             one.why_not, one.tried = str(error), False
             return False
@@ -351,7 +351,7 @@ class _Trying:
             return self.subject, self.judge.stage("as handed over", self.subject).journal
         subject = replace(self.subject, samples=samples, fresh=True)
         judge = self.judge.stage("fresh inputs", subject)
-        without = judge.sure(NOTHING, "control", f"the whole model, {len(samples)} fresh inputs")
+        without = judge.sure(NOTHING, Phase.CONTROL, f"the whole model, {len(samples)} fresh inputs")
         if without.outcome is Outcome.PASS and self.reliability.rates is None:
             self.warn(
                 "the model as it is passes with the fresh inputs: that a workaround does too shows only that it breaks "

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.trt_faults import FAULTS, PLAIN, Bench, Fault, benches, judged
 from runner.schema.backend import Flavor, TensorRtBackend
 from runner.workers.pool import Pool
 from runner.workers.reply import Reply
+from tests.backends.trt.planted_faults import FAULTS, PLAIN, Bench, Fault, benches, judged
 from tests.fake_tensorrt import RELEASES, Installed, install
 from tests.matrix import sample
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.trt_faults import FAULTS, Bench, Fault
 from runner.workers.gpus import installed, usable
 from runner.workers.pool import Pool
+from tests.backends.trt.planted_faults import FAULTS, Bench, Fault
 
 SOUND = [fault for fault in FAULTS if fault.ends == "right" and not fault.planted]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.engine.check_trials import Budget
 from runner.engine.reliability import IndistinctError, Reliability
-from runner.engine.search_run import Budget
 from runner.engine.session import PROVEN_BY, Session
 from runner.engine.session_question import NOTHING, Ending
 from runner.errors import CannotJudge

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from runner.candidate import Phase
 from runner.checkers.interactive import Undo
+from runner.engine.check_trials import Means
 from runner.engine.reliability import IndistinctError, Reliability
-from runner.engine.repeated_checks import TRUST_PHASES
-from runner.engine.search_run import Means
 from runner.engine.session import Session
 from runner.engine.session_question import Ending
 from runner.errors import CannotJudge
@@ -164,7 +164,7 @@ def test_who_takes_back_what_was_never_said_is_asked_again(tmp_path: Path) -> No
 
     def rule(candidate):
         question = candidate.phase, candidate.trial
-        if candidate.phase in TRUST_PHASES and question not in undone:
+        if Phase.of(candidate.phase).counted and question not in undone:
             undone.add(question)
             raise Undo
         return good(candidate)

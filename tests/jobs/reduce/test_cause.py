@@ -12,10 +12,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from benchmarks.planted_faults import plant
-from benchmarks.planted_models import SPECS
-from benchmarks.planted_networks import Evaluator
-from benchmarks.planted_noise import Way, ask, right, write
+from benchmarks.planted_models import SPECS, Evaluator
+from benchmarks.planted_noise import Way, ask, plant, right, write
 from tests.harness import Run, check_script, interrupted, winnow
 from tests.matrix import sample
 

@@ -10,10 +10,8 @@ from functools import cache
 
 import pytest
 
-from benchmarks.random_faults.faults import Case, Kind, cases
-from benchmarks.random_faults.graphs import RandomModel
-from benchmarks.random_faults.solve import COMMAND, JUDGINGS, MEASURES, VERDICTS, Judging, Solved, solve
-from benchmarks.random_faults.target import Target
+from benchmarks.random_faults import COMMAND, JUDGINGS, MEASURES, VERDICTS, Case, Judging, Kind, Solved, cases, solve
+from benchmarks.random_graphs import RandomModel, Target
 from runner.judgment import CauseStatus, Experiment, milder
 from runner.model.graph.cut import depends_on
 from strategies.outcome import Outcome

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
-from benchmarks.page_parts import nested_model
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.values.recorded import TensorFile
 from runner.report.page.data import Page, PageGraph, RunMaterial
@@ -26,6 +25,7 @@ from runner.schema.checker import AutoChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from tests.model.models import model_of
+from tests.report.page.page_parts import nested_model
 from tests.report.page.pages import whole, whole_graph
 
 SETTINGS = Settings(checker=AutoChecker(), target=OnnxRuntimeBackend(), inputs=RandomInputs())

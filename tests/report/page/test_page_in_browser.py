@@ -11,14 +11,14 @@ import pytest
 from onnx import TensorProto, helper
 from playwright.sync_api import Browser, Page
 
-from benchmarks.page_values import HOSTILE, KINDS, reduced
-from benchmarks.page_values import page as page_of_values
-from benchmarks.pages import SCHEMES, WIDTHS, Loaded, browser, loaded, serious
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.page import html
 from runner.report.page.data import PagePrecision
 from runner.report.page.graph_columns import columns
 from runner.report.page.html import page_text, write_page
+from tests.report.page.in_browser import SCHEMES, WIDTHS, Loaded, browser, loaded, serious
+from tests.report.page.page_values import HOSTILE, KINDS, reduced
+from tests.report.page.page_values import page as page_of_values
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
 READ_BELOW = ("triage", "sweep", "hostile")

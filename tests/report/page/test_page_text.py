@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.page_values import HOSTILE, KINDS, hostile, page, reduced, sweep
 from runner.report.page import html
+from tests.report.page.page_values import HOSTILE, KINDS, hostile, page, reduced, sweep
 
 ASSETS = Path(html.__file__).parent / "assets"
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.page_parts import transformer
 from runner.judgment import Status
 from runner.report.page.run_page import commands_of, facts_of, labels_of, verdict_of
 from runner.report.result_parts import Cause, KnownFailure, Precision, Reproduced, Triage
@@ -17,6 +16,7 @@ from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import CommandChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
+from tests.report.page.page_parts import transformer
 
 GRAPH = transformer(9)
 FOUND = Summary(

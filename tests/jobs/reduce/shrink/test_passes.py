@@ -15,11 +15,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from runner import api
-from runner.engine.check_trials import Judge
+from runner.engine.check_trials import Budget, Judge, Means
 from runner.engine.repeated_checks import Tally
-from runner.engine.search_run import Budget, Means
 from runner.engine.session import Session, Stage
-from runner.engine.session_question import Ending, Standing
+from runner.engine.session_question import Standing
 from runner.engine.subject import Kept
 from runner.jobs.reduce.shrink import Shrinking
 from runner.model.graph.graph_index import Graph
@@ -130,19 +129,19 @@ def test_no_pass_is_kept_once_its_answer_is_as_small_as_it_gets(
 ) -> None:
     """Each keeps a model of up to 32 MiB: the experiments on the cause, or the next answer, come after all of them."""
     made, kept = [], []
-    begun, beyond = Shrinking.stages, Session.beyond
+    begun, leave_out = Shrinking.stages, Session.leave_out
 
     def stages(self: Shrinking, standing: Standing) -> Iterator[Stage]:
         for stage in begun(self, standing):
             made.append((self, len(self._made)))
             yield stage
 
-    def asked(self: Session, *given: Any) -> Ending | None:
+    def asked(self: Session, *given: Any) -> bool:
         kept.append(len(made[-1][0]._made))
-        return beyond(self, *given)
+        return leave_out(self, *given)
 
     monkeypatch.setattr(Shrinking, "stages", stages)
-    monkeypatch.setattr(Session, "beyond", asked)
+    monkeypatch.setattr(Session, "leave_out", asked)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["a"], name="one"),
         helper.make_node("Tanh", ["a"], ["b"], name="between"),
