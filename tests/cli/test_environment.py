@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from benchmarks.chain_models import chain
 from runner.cli.compose import register
+from tests.chain_models import chain
 from tests.harness import LIGHT, Run, winnow
 
 SECRET = "hush-1234 'quoted' \"twice\" <b>"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chain_models import chain
 from runner import run_folder
 from runner.run_folder import Marker
+from tests.chain_models import chain
 from tests.harness import by_command, check_script, winnow
 
 BODY = """

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chain_models import chain
 from runner import api, files
 from runner.cli import signals
 from runner.errors import UsageError
 from runner.journal import journal
 from runner.schema.checker import CommandChecker
+from tests.chain_models import chain
 from tests.harness import by_command, check_script, winnow
 
 
