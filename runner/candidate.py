@@ -135,7 +135,7 @@ class Candidate:
     reference has no other in its place. ``left_out``: how many samples do not judge it, since
     their values would themselves explain a failure. The judge says the rest: ``iteration``: one running number over a
     whole run; ``phase`` and ``label``: what it is checked for. ``variant``: of what runs it. The checker adds
-    ``values``: files and folders with values in the form that it asks for.
+    ``values``: files and folders with values in the form that it asks for. ``left``: what its check left in ``folder``.
     """
 
     model: Path | None
@@ -157,6 +157,7 @@ class Candidate:
     phase: str = ""
     label: str = ""
     values: list[Path] = field(default_factory=list, compare=False)
+    left: list[Path] = field(default_factory=list, compare=False)
 
     @property
     def size(self) -> int:
@@ -174,8 +175,8 @@ class Candidate:
             self.model.unlink(missing_ok=True)
 
     def discard_values(self) -> None:
-        """Remove what ``values`` names."""
-        for path in self.values:
+        """Remove what ``values`` and ``left`` name."""
+        for path in (*self.values, *self.left):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:

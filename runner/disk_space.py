@@ -33,7 +33,8 @@ LEAST = 1 << 20
 """Bytes that have to be free where checks may write: the folder of temporary files, and where the user stands."""
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What the system says where nothing more can be written."""
-_WORDS = ("No space left on device", "Disk quota exceeded")
+FULL_DISK = ("No space left on device", "Disk quota exceeded")
+"""What programs say there."""
 _PROBE_BYTES = 1 << 16
 # kinds of failure that a rule of the user's defines: a full disk in the output does not override it
 _CLAIMED = frozenset({"regex", "listed exit"})
@@ -79,7 +80,7 @@ class Room:
             return
         log = read_plain(self.folder / verdict.log) if verdict.log else b""
         said = verdict.reason + log.decode("utf-8", "replace")
-        if words := next((words for words in _WORDS if words in said), ""):
+        if words := next((words for words in FULL_DISK if words in said), ""):
             raise self.none(
                 f"the check says: {words}. If that is the failure that you look for, name it with checker.fail_regex"
             )

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from runner.text import untaken
+
 MOST_BYTES = 8 << 20
 """Twice what is kept of a check's output."""
 _LARGEST_JSON = 1 << 28
@@ -86,10 +88,11 @@ def inside(path: Path, folder: Path) -> bool:
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` (UTF-8) to ``path`` so that a kill at any moment leaves the old file or the whole new one.
 
-    The folder must exist. Raises OSError where it cannot be written; then nothing is left behind.
+    The folder must exist. Values of the environment that settings took stay out of the file. Raises OSError where it
+    cannot be written; then nothing is left behind.
     """
     with written_whole(path) as part, part.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-        file.write(text)
+        file.write(untaken(text))
 
 
 @contextlib.contextmanager
@@ -104,9 +107,11 @@ def written_whole(path: Path) -> Iterator[Path]:
         finally:
             os.close(descriptor)
         part.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             part.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # of a descriptor the system names none
         raise
     sync_folder(path.parent)
 

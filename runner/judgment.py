@@ -182,6 +182,10 @@ class Whose(str, Enum):
 # ---- how a run ends
 
 
+BUDGET_REACHED = "the budget was reached"
+"""What the message of a run begins with that had no budget to show anything."""
+
+
 class Status(str, Enum):
     """The statuses of a run, each with its exit code."""
 

@@ -8,7 +8,9 @@ anywhere, so its list is believed only for plain names.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -73,6 +75,8 @@ _IN_A_RUN = (
     f"{STEPS}/*/*",
 )
 _IN_A_SWEEP = ("journal/*",)
+# with the numbers of a process and a thread, or weights beside a model
+_PART = re.compile(r".+\.(\d+\.\d+|[0-9a-f]{32})\.part|weights\.bin\.part|.+\.onnx\.data.*\.part")
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,15 @@ def own(folder: Path) -> frozenset[str]:
     there = named(folder, OF_A_RUN)
     more = there if marker.running else (name for name in there if name in _AROUND)
     return marker.wrote.union(more).intersection(present(folder))
+
+
+def drop_parts(folder: Path, names: Iterable[str]) -> None:
+    """Remove the files in ``names`` of ``folder`` that a run was about to write when it was killed."""
+    within = (path for name in names if not (folder / name).is_symlink() for path in (folder / name).rglob("*.part"))
+    for path in (*folder.glob("*.part"), *folder.glob(".*.part"), *within):
+        if _PART.fullmatch(path.name):
+            with suppress(OSError):
+                path.unlink()
 
 
 def strange(folder: Path, *, sweep: bool = False) -> list[str]:

@@ -97,6 +97,10 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     progress = options.get("progress")
     if progress is not None and not callable(progress):
         raise UsageError(f"progress: {type(progress).__name__} is no function. It is called with each check as it ends")
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("the current folder of this process is gone. Change to another: os.chdir(FOLDER)") from error
     folder = _folder(options.get("folder"), asked.get("resume"))
     given = Given(folder)
     given.add_model(model)

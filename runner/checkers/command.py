@@ -10,8 +10,8 @@ import os
 import shlex
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,9 +29,10 @@ from runner.judgment import MEASURE, Scale, measured
 from runner.model.values.recorded import write_npz, write_test_data_set
 from runner.schema.checker import CommandChecker, Flaky, ShowOutput
 from runner.schema.settings import context_of
+from runner.text import digest_of_taken, untaken
 from runner.verdict import CHECK_OUTPUT, Verdict
-from runner.workers.fork_server import ForkServer
-from runner.workers.process_tree import Kills
+from runner.workers.fork_server import Starters
+from runner.workers.process_tree import Kills, Telling
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from runner.workers.run_command import CommandEnd, run_command
 from strategies.outcome import Outcome
@@ -43,11 +44,17 @@ if TYPE_CHECKING:
 
 
 class CommandRuns:
-    """Runs the command of a check within its limits. Safe for threads. ``words``: the command's, with placeholders."""
+    """Runs the command of a check within its limits. Safe for threads.
 
-    def __init__(self, settings: CommandChecker, words: Sequence[str], tools: Tools) -> None:
+    ``words``: the command's, with placeholders. ``telling``: makes what finds the lines of a long output that stay.
+    """
+
+    def __init__(
+        self, settings: CommandChecker, words: Sequence[str], tools: Tools, telling: Callable[[], Telling]
+    ) -> None:
         self._settings = settings
         self._tools = tools
+        self._telling = telling
         self._never_forked = settings.flaky is Flaky.always
         self.preloaded = Preloaded(
             words,
@@ -57,7 +64,9 @@ class CommandRuns:
             guardian=tools.guardian,
             unasked=not self._never_forked and settings.measure is None,
         )
+        self._starters = Starters(tools.guardian)
         tools.ending.callback(self.preloaded.close)
+        tools.ending.callback(self._starters.close)
 
     def run(self, argv: Sequence[str], own: Mapping[str, str], log: Path, *, fresh: bool) -> CommandEnd:
         """Run ``argv``; where it is killed, twice: the kernel may have meant a neighbor.
@@ -70,9 +79,13 @@ class CommandRuns:
         kills, seconds = Kills(self._tools.guardian), 0.0
         fresh = fresh or self._never_forked
         while True:
-            server: ForkServer | None = None
+            server = starter = None
             try:
-                with self.preloaded.server(argv, fresh=fresh) as server, self._tools.pool.user_lease() as lease:
+                with (
+                    self.preloaded.server(argv, fresh=fresh) as server,
+                    nullcontext() if server else self._starters.lent() as starter,
+                    self._tools.pool.user_lease() as lease,
+                ):
                     end = run_command(
                         argv,
                         cwd=self._tools.cwd,
@@ -82,9 +95,13 @@ class CommandRuns:
                         log=log,
                         guardian=self._tools.guardian,
                         lease=lease,
-                        server=server,
+                        server=server or starter,
+                        telling=self._telling(),
                     )
             except CannotJudge as error:
+                if starter and not starter.alive:
+                    self._starters.close()
+                    continue
                 if server and not server.alive and self.preloaded.given_up(str(error)):
                     fresh = True
                     continue
@@ -129,7 +146,7 @@ class CommandCheck(Checker):
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
-        self._runs = CommandRuns(settings, self._template.words, tools)
+        self._runs = CommandRuns(settings, self._template.words, tools, self._rules.telling)
         self._measure = Measure(settings.measure, settings.measure_better)
         self.higher_is_better = self._measure.higher_is_better
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
@@ -180,19 +197,25 @@ class CommandCheck(Checker):
         """
         candidate.folder.mkdir(parents=True, exist_ok=True)
         self._watched.confirm()
+        before = set(candidate.folder.iterdir())
         with self._fixed_paths(candidate):
             verdict = self._answer(candidate)
+        candidate.left.extend(path for path in candidate.folder.iterdir() if path not in before and not _is_log(path))
         self._show(candidate, verdict)
         self._watched.confirm(verdict.outcome)
         return verdict
 
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
+        rules = context_of(self._settings)
+        env = {name: untaken(value, exact=True) for name, value in self._settings.env.items()}
+        taken = digest_of_taken("\0".join((*self._template.words, json.dumps(rules))))
         files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
         return {
             "checker": self.name,
-            "command": json.dumps(list(self._template.words)),
-            "rules": json.dumps(context_of(self._settings), sort_keys=True),
+            "command": json.dumps([untaken(word, exact=True) for word in self._template.words]),
+            "rules": untaken(json.dumps({**rules, "env": env}, sort_keys=True)),
+            **({"environment": taken} if taken else {}),
             "exceptions": BY_LINE,
             **files,
         }
@@ -240,10 +263,16 @@ class CommandCheck(Checker):
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
         end = self._runs.run(self._template.fill(given), own, path, fresh=candidate.fresh)
         output = _read(path)
+        verdict = self._rules.judge(end, output, self.describe())
+        if (handed := untaken(output)) != output:
+            path.write_text(handed, encoding="utf-8")
+            told = self._rules.judge(end, handed, self.describe())
+            verdict = told if told.outcome is verdict.outcome else verdict
         if not output:  # nothing to look at later; a run may have thousands of these
             with suppress(OSError):
                 path.unlink()
-        verdict = self._rules.judge(end, output, self.describe())
+        if verdict.outcome is Outcome.PASS:
+            verdict = self._rules.unread(end) or verdict
         missed = verdict.signature and verdict.signature.raised and verdict.signature.raised.about == NOT_IN_NPZ
         if missed and sample is not None and self.needs_expected and not sample.expected:
             # what is missing is missing in a file of ours, so this says nothing about the model
@@ -319,6 +348,10 @@ class CommandCheck(Checker):
     def _first_to_print(self, text: str, candidate: Candidate) -> int:
         """Return the number of the first check that printed this, wherever its candidate lay."""
         return self._printed.setdefault(hash(text.replace(str(candidate.folder), "")), candidate.iteration)
+
+
+def _is_log(path: Path) -> bool:
+    return path.name.startswith("check") and path.suffix == ".log"
 
 
 def _read(path: Path) -> str:

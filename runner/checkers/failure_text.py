@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from runner.errors import UsageError
 from runner.schema.checker import Better, PythonChecker
 from runner.verdict import LONGEST
 from strategies.outcome import Outcome
+
+if TYPE_CHECKING:
+    import regex
+
+    Match = regex.Match[str]
 
 _WORD = re.compile(r"(?!(?:nan|inf|e[-+]?\d+)\b)(?<![\w.])[^\W\d_]{2}")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
@@ -74,21 +79,25 @@ LARGEST = 1e300
 class Measure:
     """A regular expression over what a check prints, and which way its numbers point.
 
-    ``regex``: its first group, or all of it where it has none, is the number; None: nothing is measured. Raises
+    ``pattern``: its first group, or all of it where it has none, is the number; None: nothing is measured. Raises
     UsageError for what is no regular expression.
     """
 
-    def __init__(self, regex: str | None, better: Better = Better.lower) -> None:
-        self._regex = compiled("measure", regex) if regex else None
+    def __init__(self, pattern: str | None, better: Better = Better.lower) -> None:
+        self.pattern = UserPattern("measure", pattern) if pattern else None
         self.higher_is_better = better is Better.higher
 
     def of(self, text: str) -> float | None:
         """Return the worst number that is found; None where there is none."""
-        if self._regex is None:
-            return None
-        found = [match[1] if match.re.groups else match[0] for match in self._regex.finditer(text)]
+        return self.worst(text)[0]
+
+    def worst(self, text: str, start: int = 0) -> tuple[float | None, tuple[int, int]]:
+        """Return the worst number from ``start`` on, None where there is none, and where its match begins and ends."""
+        found = self.pattern.every(text, start) if self.pattern else ()
+        read = ((self.number(match[1 if match.re.groups else 0]), match.span()) for match in found)
         worst = min if self.higher_is_better else max
-        return worst((number for one in found if (number := self.number(one)) is not None), default=None)
+        known = ((number, span) for number, span in read if number is not None)
+        return worst(known, key=lambda one: one[0], default=(None, (0, 0)))
 
     def number(self, value: object) -> float | None:
         """Return a number that JSON can hold; a NaN, or what is beyond all, is the worst. None for any other text."""
@@ -114,13 +123,60 @@ def finite(number: float) -> float:
 _EXAMPLES = {"measure": "measure='error ([0-9.e+-]+)'", "fail_regex": "fail_regex=['mismatch', 'NaN in .*']"}
 
 
-def compiled(key: str, regex: str) -> re.Pattern[str]:
-    """Return a regular expression of the settings. Raises UsageError for what is none."""
-    try:
-        return re.compile(regex, re.MULTILINE)
-    except re.error as error:
-        example = f"write it as checker.{_EXAMPLES[key]}"
-        raise UsageError(f"checker.{key}: {regex!r} is no regular expression: {error}; {example}") from error
+MATCH_SECONDS = 30.0
+"""How long one search may take: thousands of times what a pattern that does not backtrack takes of a block."""
+# what `regex` reads in another way than `re`: braces that count nothing, and brackets within a class
+_TOKENS = re.compile(
+    r"\\N\{[^}]*\}|\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<any>\{,\})|\{(?!\d+,?\d*\}|,\d+\})", re.DOTALL
+)
+# what may match the end of a line, and how often; what asks for the beginning or the end of all; flags that do either
+_LINE_ENDS = re.compile(r"\\[sWDnrNxu0-7]|\[\^|\n|\[[^]]*[\x00-\x20]-")
+_UNBOUNDED = re.compile(r"[*+]|\{\d*,?\d*\}")
+_ENDS = re.compile(r"\\[AZ]|\(\?[a-zA-Z]*-?[a-zA-Z]*[sm][a-zA-Z]*[:)]")
+
+
+class UserPattern:
+    """A regular expression of the settings, as `re` reads it, whose searches end within `MATCH_SECONDS`.
+
+    ``whole``: what it matches may be longer than some lines. Raises UsageError for what is no regular expression; so
+    does a search that takes longer, since it may take for ever.
+    """
+
+    def __init__(self, key: str, text: str) -> None:
+        import regex  # noqa: PLC0415 - the few runs that give a pattern need it
+
+        self._key, self.pattern = key, text
+        try:
+            re.compile(text, re.MULTILINE)
+            self._regex = regex.compile(_TOKENS.sub(_as_re_reads_it, text), regex.MULTILINE | regex.VERSION0)
+        except (re.error, regex.error) as error:
+            example = f"write it as checker.{_EXAMPLES[key]}"
+            raise UsageError(f"checker.{key}: {text!r} is no regular expression: {error}; {example}") from error
+        spans = _LINE_ENDS.search(text) and _UNBOUNDED.search(text)
+        self.whole = bool(spans or _ENDS.search(text))
+
+    def search(self, text: str, start: int = 0) -> Match | None:
+        """Return the first match from ``start`` on."""
+        return next(self.every(text, start), None)
+
+    def every(self, text: str, start: int = 0) -> Iterator[Match]:
+        """Yield all matches from ``start`` on, which do not overlap."""
+        try:
+            yield from self._regex.finditer(text, start, timeout=MATCH_SECONDS)
+        except TimeoutError as error:
+            raise UsageError(
+                f"checker.{self._key}: {self.pattern!r} took more than {MATCH_SECONDS:g} s to search what a check "
+                "printed: it tries the same letters in too many ways, as (a+)+ does. Write it with one repetition "
+                f"of each thing, like checker.{_EXAMPLES[self._key]}"
+            ) from error
+
+
+def _as_re_reads_it(token: re.Match[str]) -> str:
+    if token["any"]:
+        return "{0,}"
+    if inside := token["set"]:
+        return "[" + re.sub(r"\\.|\[", lambda found: found[0] if len(found[0]) > 1 else r"\[", inside[1:])
+    return token[0] if token[0].startswith("\\") else "\\" + token[0]
 
 
 # A user's number against that of a good model: how far a top-1 may fall, or a perplexity rise.

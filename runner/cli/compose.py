@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSou
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from omegaconf.resolvers import oc
 
 from runner import machine
 from runner.cli.bounded_yaml import BoundedLoader, read_yaml
@@ -30,6 +32,7 @@ from runner.files import write_text
 from runner.schema.installed_choices import CONF, SCHEMAS, added
 from runner.schema.option_files import config_of
 from runner.schema.root import Settings
+from runner.text import take
 
 
 def to_settings(config: DictConfig) -> Settings:
@@ -440,13 +443,14 @@ def register() -> None:
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("cpus", machine.cpus, replace=True)
     OmegaConf.register_new_resolver("oc.create", _create, replace=True)
+    OmegaConf.register_new_resolver("oc.env", _of_the_environment, replace=True)
     for plugin in (Folder, Memory, SearchPath):
         Plugins.instance().register(plugin)
 
 
 def run_folder(resume: str | None, fresh: str) -> str:
     """Return where a run writes: the folder it goes on with, or a fresh one. Raises UsageError if it is not there."""
-    if not resume:
+    if not resume:  # an empty one is refused where the folder is taken
         return fresh
     try:
         folder = Path(resume).expanduser().absolute()
@@ -457,6 +461,27 @@ def run_folder(resume: str | None, fresh: str) -> str:
         resume = f"{resume[:_SHOWN]}..." if len(resume) > _SHOWN else resume
         raise UsageError(f"resume={resume}: no such folder. Give the run folder of an interrupted run.")
     return str(folder)
+
+
+_strange = ContextVar("_strange", default=False)
+
+
+@contextmanager
+def of_a_stranger() -> Iterator[None]:
+    """Compose settings of a folder that may be anybody's: nothing in them is taken from the environment."""
+    token = _strange.set(True)
+    try:
+        yield
+    finally:
+        _strange.reset(token)
+
+
+def _of_the_environment(key: str, *default: str | None) -> str | None:
+    """Do what OmegaConf's own does, and note the value; of a stranger's settings it stays a text."""
+    if _strange.get():
+        return f"${{oc.env:{key}}}"
+    value: str | None = oc.env(key, *default)
+    return take(key, value) if key in os.environ and value is not None else value
 
 
 def _create(value: Any, _parent_: Any) -> Any:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.cli.terminal import printable
 from runner.errors import UsageError
 from runner.schema.root import LogSettings
+from runner.text import untaken
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -95,7 +96,7 @@ class _Printable(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = self._inner.format(record) if self._inner else super().format(record)
-        return printable(text).replace("\n", "\n  ")
+        return printable(untaken(text)).replace("\n", "\n  ")
 
 
 class _Shown(logging.Filter):
@@ -117,6 +118,7 @@ def configure(log: LogSettings, chosen: Levels, job: int | None = None) -> None:
     for name in log.format:
         if name not in _FORMATS:
             raise UsageError(f"log.format=[{name}]: no such choice. Choices: {', '.join(_FORMATS)}.")
+    logging.raiseExceptions = False  # a line that a full disk loses is no reason for a traceback among the others
     root = logging.getLogger()
     root.setLevel(min(chosen.least, logging.INFO))
     for handler in list(root.handlers):

@@ -12,7 +12,7 @@ from runner.cli.bounded_yaml import read_yaml
 from runner.errors import UsageError
 from runner.files import inside
 from runner.journal.replay import REPLAY_NAME
-from runner.judgment import ANSWERED, Status, Whose
+from runner.judgment import ANSWERED, BUDGET_REACHED, Status, Whose
 from runner.report.cause_section import beyond_range
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json
@@ -62,6 +62,9 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return resume_command(program, folder), "goes on; what is known is not asked again"
     if status == Status.planned:
         return resume_command(program, folder, "plan=false"), "does it; what the plan has checked is reused"
+    if status == Status.could_not_judge and result.message.startswith((BUDGET_REACHED, "no iterations")):
+        more = resume_command(program, folder, "budget.checks=null", "budget.seconds=null")
+        return more, "goes on without a budget; what is known is not asked again"
     if status == Status.could_not_judge and result.unresolved and (folder / ".hydra").is_dir():
         return resume_command(program, folder), "once that is mended: asks again what is not known, and that only"
     own = result.checker in _OWN_CODE

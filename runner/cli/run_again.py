@@ -26,7 +26,14 @@ from omegaconf.errors import OmegaConfBaseException
 from runner import run_folder
 from runner.cli import arguments
 from runner.cli.bounded_yaml import read_yaml
-from runner.cli.compose import read_settings, refuse_parameters, store_content, store_user_file, to_settings
+from runner.cli.compose import (
+    of_a_stranger,
+    read_settings,
+    refuse_parameters,
+    store_content,
+    store_user_file,
+    to_settings,
+)
 from runner.cli.explain_errors import explain
 from runner.cli.path_overrides import content_from_file, parse, quote
 from runner.cli.paths import is_by_name, rooted, use_of
@@ -133,7 +140,13 @@ def meant(typed: Sequence[str]) -> RunAgain | None:
     for word in more:
         raise UsageError(f"{word}: beside the folder of a run come changes of its settings only, as key=value")
     changes = tuple(word for at, word in enumerate(typed) if at not in words)
-    return RunAgain(folder.resolve(), changes, asked)
+    again = RunAgain(folder.resolve(), changes, asked)
+    if not asked and again.answer() is None:  # it may be anybody's, and nobody has said that its check is to run
+        what = "a sweep" if again.sweep else "a run with other settings" if changes else "a run without a result"
+        raise UsageError(
+            f"{folder}: {what} is not started by its name. To go on with it: {program_name()} {VERB} {folder}"
+        )
+    return again
 
 
 def _is_word(before: str, word: str) -> bool:
@@ -233,7 +246,7 @@ def replayed(path: Path, overrides: Sequence[str]) -> Settings:
     Raises UsageError for a file that is no such thing, and for what it may not say.
     """
     try:
-        with held():  # OmegaConf loses an interruption in the midst of its own work
+        with of_a_stranger(), held():  # OmegaConf loses an interruption in the midst of its own work
             name = store_user_file(path, _NAME)
             config = GlobalHydra.instance().config_loader().load_configuration(name, list(overrides), RunMode.RUN)
             with open_dict(config):

@@ -101,6 +101,7 @@ def holding(folder: Path, *, sweep: bool = False) -> Iterator[frozenset[str]]:
     try:
         _refuse_foreign(folder, KEYS[sweep], _OF_HYDRA)
         ours = run_folder.own(folder)
+        run_folder.drop_parts(folder, ours)
         foreign = frozenset(run_folder.present(folder)) - ours - _OF_HYDRA
         run_folder.write(folder, Marker(running=True, wrote=ours))
         try:

@@ -1,6 +1,7 @@
 """Signals that end a run, and the three streams of a process.
 
-The signals that end a run: Ctrl-C, SIGTERM, and SIGHUP, which a terminal sends when it is closed.
+The signals that end a run: Ctrl-C, SIGTERM, SIGHUP, which a terminal sends when it is closed, and SIGUSR1 and SIGUSR2,
+by which queues warn of the end, where nothing else handles them.
 
 What they do depends on how far the process is. While nothing has been begun, they end it on the spot: an exception in
 the midst of an import crashes modules written in C, or is lost in a callback. While work goes on they are raised, as
@@ -25,12 +26,14 @@ from typing import Any, TextIO
 from runner.judgment import TERMINATED, Status
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# a queue's word before it ends a job (`sbatch --signal`): like SIGTERM, where nobody else handles it
+_WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 _GRACE = 10.0
 _AGAIN = 0.1
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP arrived. Whoever handles Ctrl-C handles it alike."""
+    """SIGTERM, SIGHUP, SIGUSR1 or SIGUSR2 arrived. Whoever handles Ctrl-C handles it alike."""
 
     exit_code = TERMINATED
 
@@ -58,12 +61,18 @@ def leave(number: int, _frame: FrameType | None = None) -> None:
 def listen(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
     """Have the signals handled, except those that are ignored; return what handled them before."""
     heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    heard += filter(_is_unclaimed, _WARNINGS)
     return {number: signal.signal(number, handler) for number in heard}
+
+
+def _is_unclaimed(number: int) -> bool:
+    handler = signal.getsignal(number)
+    return handler in (signal.SIG_DFL, leave) or isinstance(handler, Signals)
 
 
 def ignore() -> None:
     """Let no signal change how this process ends: all is written down."""
-    for number in ENDING:
+    for number in (*ENDING, *filter(_is_unclaimed, _WARNINGS)):
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -170,7 +170,11 @@ def _limit_or_bug(error: BaseException, folder: Path, config: DictConfig) -> str
     if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
         return f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
     if isinstance(error, OSError) and not folder.is_dir():
-        return f"{folder} is gone: something, perhaps the check, removed the run's folder while the run was at work"
+        return f"{folder} is gone: something, perhaps the check, moved or removed it while the run was at work"
+    if isinstance(error, FileNotFoundError) and Path(str(error.filename)).parent == folder:
+        return f"{error.filename} is gone: something, perhaps the check, removed it while the run was at work"
+    if isinstance(error, OSError) and error.errno == errno.EIO:
+        return f"{error.strerror}: {error.filename or folder}. The disk fails; on another: resume={folder}"
     where, whose = _write_traceback(error, folder), whose_bug(error, config)
     bug = "This is a bug" if whose == "Winnow" else f"This is a bug of {whose}"
     return f"{type(error).__name__}: {error}. {bug}; its traceback lies in {where}. Please report it."

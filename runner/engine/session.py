@@ -328,7 +328,8 @@ class Session:
     def repeat(self) -> Ending:
         """Go on until the search says enough. Where no iteration had an answer, nothing is known."""
         done, outcomes = self.inquiry.run(), self.judge.tally.outcomes
-        status = Status.could_not_judge if [*outcomes] == [Outcome.UNRESOLVED.value] else Status.found
+        known = [name for name in outcomes if name != Outcome.UNRESOLVED.value]
+        status = Status.found if known else Status.could_not_judge
         counted = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "no iterations"
         return Ending(status, counted + (" (budget reached)" if self.inquiry.stopped else ""), done)
 

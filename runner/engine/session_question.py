@@ -16,7 +16,7 @@ from runner.engine.cause import Cause, Inside
 from runner.engine.check_trials import Judge
 from runner.engine.subject import Kept, Subject, kept, nodes_of
 from runner.errors import CannotJudge
-from runner.judgment import SHOWN, Status, Whose
+from runner.judgment import BUDGET_REACHED, SHOWN, Status, Whose
 from runner.run_folder import REDUCED
 from runner.text import counted
 from runner.verdict import Signature, Verdict
@@ -107,7 +107,7 @@ log = logging.getLogger(__name__)
 NOTHING = Trial.of([])
 """The empty trial. Of a model it is the control: a lone Identity, which no sane check fails."""
 NOTHING_SHOWN = (
-    "the budget was reached before a smaller set than the whole was shown to fail: a larger one goes on from there "
+    f"{BUDGET_REACHED} before a smaller set than the whole was shown to fail: a larger one goes on from there "
     "(budget.checks, budget.seconds)"
 )
 _OPPOSITE = {Answer.YES: Answer.NO, Answer.NO: Answer.YES}

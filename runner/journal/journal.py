@@ -30,6 +30,7 @@ from runner.disk_space import FULL, Room
 from runner.errors import OtherConditionsError, UsageError
 from runner.files import sync_folder
 from runner.journal.replay import drift
+from runner.text import untaken
 from runner.verdict import CAUGHT, Verdict
 from strategies.trial import Trial, size_of
 
@@ -419,7 +420,7 @@ class Journal:
         try:
             with self._locked() as descriptor:
                 self._repair(descriptor)
-                _write_whole(descriptor, line)
+                write_line(descriptor, line)
                 os.fsync(descriptor)
                 if not self._name_lasts:  # whoever made the file may not have come so far
                     sync_folder(self.path.parent)
@@ -465,12 +466,12 @@ class Journal:
         if tail and len(tail) == size and not (begun.startswith(_HEADER_START) or _HEADER_START.startswith(begun)):
             raise UsageError(not_a_journal(self.path))
         if tail and _is_object(tail):
-            _write_whole(descriptor, b"\n")
+            write_line(descriptor, b"\n")
         elif tail:
             os.ftruncate(descriptor, size - len(tail))
         if os.fstat(descriptor).st_size == 0:
             # synced with the first verdict
-            _write_whole(descriptor, _line({"winnow": FORMAT, "context": self.context}))
+            write_line(descriptor, _line({"winnow": FORMAT, "context": self.context}))
 
 
 def _journals_in(path: Path) -> list[Path]:
@@ -486,7 +487,7 @@ def _journals_in(path: Path) -> list[Path]:
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record, default=_plain).encode() + b"\n"
+    return untaken(json.dumps(record, default=_plain)).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:
@@ -513,10 +514,14 @@ def _unfinished_tail(descriptor: int, size: int) -> bytes:
         step *= 8
 
 
-def _write_whole(descriptor: int, line: bytes) -> None:
+def write_line(descriptor: int, line: bytes) -> None:
     """Write a line or nothing. Raises OSError where the disk is full."""
-    size = os.fstat(descriptor).st_size
-    written = os.write(descriptor, line)
-    if written != len(line):
+    size, rest = os.fstat(descriptor).st_size, memoryview(line)
+    try:
+        while rest:  # a signal, or a file system over a network, may cut a write short
+            if not (written := os.write(descriptor, rest)):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            rest = rest[written:]
+    except OSError:
         os.ftruncate(descriptor, size)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise

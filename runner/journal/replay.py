@@ -15,7 +15,7 @@ import yaml
 
 from runner.files import write_text
 from runner.schema.root import Settings
-from runner.text import program_name
+from runner.text import program_name, untaken
 
 REPLAY_NAME = "replay.yaml"
 GROUPS = ("strategy", "checker", "target", "reference", "inputs")
@@ -112,7 +112,8 @@ def escaped(value: Any) -> Any:
         return [escaped(item) for item in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    return _escape(str(value))
+    # these are the user's own interpolations, which resolve where the user runs it again
+    return untaken(_escape(str(value)), exact=True)
 
 
 def _escape(text: str) -> str:

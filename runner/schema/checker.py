@@ -151,6 +151,12 @@ class CommandChecker(CheckerSettings):
     preload: Any = setting(AUTO, in_context=False)  # how a process is started, not what it is asked
 
     def __post_init__(self) -> None:
+        for name, value in self.env.items():
+            if not name or "=" in name or "\0" in f"{name}{value}":
+                raise UsageError(
+                    f"checker.env: {name!r}: {value!r} is no variable of an environment: names are there and hold no "
+                    "'=', and neither holds a NUL. checker.env={NAME: value}"
+                )
         given = self.preload
         if given != AUTO and not (isinstance(given, Sequence) and not isinstance(given, str)):
             raise UsageError(

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from runner.journal.journal import write_line
 from runner.text import without_values
 
 NAME = "jobs.jsonl"
@@ -97,7 +98,7 @@ class Ledger:
 
     def _add(self, job: int, state: str, **more: Any) -> None:
         entry = {"job": job, "state": state, "time": round(time.time(), 3), **more}
-        os.write(self._descriptor, (json.dumps(entry) + "\n").encode())
+        write_line(self._descriptor, (json.dumps(entry) + "\n").encode())
 
 
 def read_ledger(folder: Path) -> dict[int, Mapping[str, Any]]:

@@ -78,7 +78,7 @@ def sweep_folder(config: DictConfig) -> Path:
                 "verdicts of others: journal.reuse=[FOLDER,..]"
             )
     folder = Path(str(config.hydra.sweep.dir)).absolute()
-    resume = OmegaConf.select(config, "resume")
+    resume = _resumed(config, folder, KEYS[True])
     if resume and not Path(str(resume)).expanduser().is_dir():
         raise UsageError(f"resume={resume}: no such folder. Give the folder of the sweep that is to go on.")
     if _holds(folder, _OF_A_RUN) and not _holds(folder, _OF_A_SWEEP):
@@ -98,13 +98,32 @@ def sweep_folder(config: DictConfig) -> Path:
     return folder
 
 
+def _resumed(config: DictConfig, folder: Path, key: str) -> str | None:
+    """Return what is gone on with. Raises UsageError where it is empty or not ``folder``, which ``key`` names."""
+    given = OmegaConf.select(config, "resume")
+    if given is None:
+        return None
+    resume = str(given)
+    if not resume.strip():
+        raise UsageError(
+            "resume= is empty (a variable that is not set?). Give the folder to go on with, or leave it out"
+        )
+    there = Path(resume).expanduser()
+    if there.is_dir() and there.resolve() != folder.resolve():
+        raise UsageError(
+            f"resume={resume} {key}={folder}: a run goes on in the folder that it has, and these are two. Leave out "
+            f"{key}; to begin anew with the verdicts of the first: journal.reuse=[{resume}], without resume="
+        )
+    return resume
+
+
 def check_run_folder(config: DictConfig) -> Path:
     """Make the folder of a run its own and return it. Raises UsageError where it is a sweep's, or a user's."""
     folder = Path(str(config.hydra.run.dir)).absolute()
     if not OmegaConf.is_missing(config.hydra.job, "num"):  # a job of a sweep, which has looked after the rest
         claim(folder, key=KEYS[True])
         return folder
-    resume = OmegaConf.select(config, "resume")
+    resume = _resumed(config, folder, KEYS[False])
     if not _holds(folder, _OF_A_SWEEP):
         if resume:
             check_resumed(str(resume))

@@ -9,12 +9,15 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import select
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +41,9 @@ class ForkServer:
     ``python``: the interpreter, as a command names it. ``env``: the environment in which ``modules`` are imported.
     ``unasked``: nobody has named them, so each has to be the installed one, as the script finds it too, and to print
     nothing when it is imported; ``python`` has to be an interpreter, or a script that becomes one. ``patience``:
-    seconds that the imports may take. Raises UsageError where they cannot be imported, Stopped where it was killed with
-    all checks meanwhile.
+    seconds that the imports may take. ``script`` may be empty: what it starts then are programs, whose descendants it
+    finds wherever they go, also without an environment. Raises UsageError where they cannot be imported, Stopped where
+    it was killed with all checks meanwhile.
     """
 
     def __init__(
@@ -66,7 +70,8 @@ class ForkServer:
         # its number and its folder, as it says itself
         self._there = (0, "")
         told = json.dumps(list(modules))
-        words = [python, str(_CHILD), str(theirs.fileno()), told, script, "unasked" if unasked else ""]
+        options = () if script else ("-I", "-S", "-X", f"utf8={sys.flags.utf8_mode}")
+        words = [python, *options, str(_CHILD), str(theirs.fileno()), told, script, "unasked" if unasked else ""]
         with theirs, tempfile.TemporaryFile() as log:
             try:
                 self._process = subprocess.Popen(
@@ -128,8 +133,11 @@ class ForkServer:
         if any("\0" in text for text in (*argv, *env, *env.values())):
             raise ValueError("embedded null byte")
         held = lease.fds if lease else ()
-        own = {name: text for name, text in {**env, **self._changed}.items() if name not in self._removed}
-        request = {"argv": list(argv), "cwd": str(cwd), "env": own, "lease": held, "chain": CHAIN}
+        own: dict[str, str] = {
+            name: text for name, text in {**env, **self._changed}.items() if name not in self._removed
+        }
+        request: dict[str, Any] = {"argv": list(argv), "cwd": str(cwd), "env": own, "lease": held, "chain": CHAIN}
+        request |= {"program": not self.script, "env": own if self.script else dict(env)}
         body = json.dumps(request).encode()
         head = struct.pack(">I", len(body))
         # no limit of the check's runs yet: a server that was stopped, or hangs in a fork, must not be waited for always
@@ -140,7 +148,7 @@ class ForkServer:
         answer = self.answer()
         self._control.settimeout(None)
         if "error" in answer:
-            raise OSError(answer["error"])
+            raise OSError(*filter(None, (answer.get("errno"), answer["error"])))
         if "pid" not in answer:
             raise self.ended()
         return ForkedCheck(self, int(answer["pid"]))
@@ -229,6 +237,49 @@ class ForkServer:
                 raise ConnectionResetError
             data += chunk
         return data
+
+
+class Starters:
+    """Servers without modules, which start the commands that are not forked. Safe for threads; none but on Linux."""
+
+    def __init__(self, guardian: Guardian) -> None:
+        self._guardian = guardian
+        self._lock = threading.Lock()
+        self._idle: list[ForkServer] = []
+        self._ended = sys.platform != "linux"
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[ForkServer | None]:
+        """Lend one for a command; None: it has to be started otherwise."""
+        with self._lock:
+            server = self._idle.pop() if self._idle else None
+        if server is None and not self._ended:
+            with contextlib.suppress(UsageError, OSError):
+                server = ForkServer(
+                    sys.executable,
+                    "",
+                    (),
+                    cwd=Path("/"),
+                    env=os.environ,
+                    guardian=self._guardian,
+                    patience=FORK_SECONDS,
+                )
+        try:
+            yield server
+        finally:
+            with self._lock:
+                kept = server is not None and server.alive and not self._ended
+                if server and kept:
+                    self._idle.append(server)
+            if server and not kept:
+                server.close()
+
+    def close(self) -> None:
+        """End them; there are none any more."""
+        with self._lock:
+            self._ended, idle, self._idle = True, self._idle, []
+        for server in idle:
+            server.close()
 
 
 class ForkedCheck:

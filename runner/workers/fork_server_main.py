@@ -136,6 +136,7 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             request, fds = _receive(control)
         except (EOFError, OSError):
             os._exit(0)  # destructors of native libraries may hang or crash: nothing here needs them
+        refused, refuses = os.pipe()
         try:
             os.chdir(request["cwd"])
             pid = _fork_leader()
@@ -144,9 +145,17 @@ def serve(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
             answer: dict[str, Any] = {"error": f"cannot fork a check: {error}"}
         if pid == 0:
             control.close()
+            os.close(refused)
+            if request["program"]:
+                _start_program(request, fds, refuses)
+            os.close(refuses)
             return request, fds
-        for fd in fds:
+        for fd in (*fds, refuses):
             os.close(fd)
+        if why := os.read(refused, 16):  # empty once it is another program
+            os.waitpid(pid, 0)
+            pid, answer = -1, {"error": os.strerror(int(why)), "errno": int(why)}
+        os.close(refused)
         if pid < 0:
             _send(control, answer)
             continue
@@ -184,12 +193,25 @@ def _fork_leader() -> int:
     return pid
 
 
-def become(request: dict[str, Any], fds: list[int]) -> types.CodeType:
-    """Make this process what it would be if the interpreter had just been started with the script; return its code."""
+def _start_program(request: dict[str, Any], fds: list[int], refuses: int) -> None:
+    """Become the program that was asked for, as `subprocess.Popen` starts one; write to ``refuses`` why not."""
+    try:
+        environment = _take_over(request, fds)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+            signal.signal(number, signal.SIG_DFL)
+        os.execvpe(request["argv"][0], request["argv"], environment)  # noqa: S606 - as the user wrote it
+    except OSError as error:
+        os.write(refuses, str(error.errno).encode())
+    finally:
+        os._exit(127)
+
+
+def _take_over(request: dict[str, Any], fds: list[int]) -> dict[str, str]:
+    """Print to the log, hold the lease, and return the environment, in which that is said."""
     for standard in (1, 2):
         os.dup2(fds[0], standard)
     os.close(fds[0])
-    environment = request["env"]
+    environment: dict[str, str] = request["env"]
     # a lease says by which descriptor it is held: that has another number here
     numbers = {str(there): str(here) for there, here in zip(request["lease"], fds[1:])}  # noqa: B905 - Python 3.8
     for fd in fds[1:]:
@@ -198,6 +220,12 @@ def become(request: dict[str, Any], fds: list[int]) -> types.CodeType:
         held = [mark.rpartition(":") for mark in environment[request["chain"]].split(",")]
         renumbered = [mark + colon + numbers.get(number, number) for mark, colon, number in held]
         environment[request["chain"]] = ",".join(renumbered)
+    return environment
+
+
+def become(request: dict[str, Any], fds: list[int]) -> types.CodeType:
+    """Make this process what it would be if the interpreter had just been started with the script; return its code."""
+    environment = _take_over(request, fds)
     os.environ.clear()
     os.environ.update(environment)
     if "numpy.random" in sys.modules:

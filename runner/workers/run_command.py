@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 from runner.workers.fork_server import ForkedCheck, ForkServer
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.leases import Lease
-from runner.workers.process_tree import BoundedLog, ProcessTree, TimeLimit, death_of, now
+from runner.workers.process_tree import BoundedLog, ProcessTree, Telling, TimeLimit, death_of, now
 from runner.workers.reply import KILLED
 
 
@@ -22,7 +23,7 @@ class CommandEnd:
 
     ``returncode``: its exit code, negative if it died by a signal; None if it was stopped or did not start. ``death``:
     as in ``Reply``: a signal, ``timeout``, ``memory`` or `OUT_OF_MEMORY`. ``cannot_start``: one line that says why it
-    did not start.
+    did not start. ``unread``: bytes of its output that came faster than they could be read.
     """
 
     returncode: int | None
@@ -30,6 +31,7 @@ class CommandEnd:
     cannot_start: str | None
     seconds: float
     peak_rss_mb: float
+    unread: int = 0
 
 
 def run_command(  # noqa: PLR0913 - one command's own limits
@@ -43,6 +45,7 @@ def run_command(  # noqa: PLR0913 - one command's own limits
     guardian: Guardian,
     lease: Lease | None = None,
     server: ForkServer | None = None,
+    telling: Telling | None = None,
 ) -> CommandEnd:
     """Run ``argv`` (no shell) in ``cwd`` with the whole environment ``env`` and wait for its end.
 
@@ -50,8 +53,9 @@ def run_command(  # noqa: PLR0913 - one command's own limits
     ``memory_mb``: resident MiB of the command and its descendants together; None: a share of what the machine has
     (`machine.share_mb`), and then the death is `OUT_OF_MEMORY`. What it has started and left behind is killed when it
     ends, wherever that has gone. ``lease``: goes over to the command and to all that it starts. ``server``: forks the
-    process, in place of a start of the interpreter that ``argv`` names. Raises OSError only if ``log`` cannot be
-    written, CannotJudge where the server ends.
+    process, in place of a start of the interpreter that ``argv`` names. ``telling``: finds what stays of the log's
+    middle. Raises OSError only if ``log`` cannot be written, CannotJudge where the server ends, and what ``telling``
+    raises.
     """
     start = now()
     fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -80,7 +84,9 @@ def run_command(  # noqa: PLR0913 - one command's own limits
         if lease:
             lease.hand_over(process.pid)
         try:
-            return _supervise(process, TimeLimit(start, timeout), memory_mb, BoundedLog(fd), guardian, marked[MARK])
+            log_file = BoundedLog(fd, telling)
+            end = _supervise(process, TimeLimit(start, timeout), memory_mb, log_file, guardian, marked[MARK])
+            return dataclasses.replace(end, unread=log_file.unread)
         finally:
             if lease:
                 lease.settle()

@@ -102,8 +102,8 @@ def test_checks_have_one_parent_but_for_those_that_are_to_share_nothing(
     parents = [int(said(tools, check, candidate())) for _ in range(3)]
     assert len(set(parents)) == 1 and parents[0] != os.getpid()
     assert psutil.Process(parents[0]).ppid() == os.getpid()
-    assert int(said(tools, check, candidate(fresh=True))) == os.getpid()
-    assert int(said(tools, preloaded(flaky=Flaky.always), candidate())) == os.getpid()
+    assert int(said(tools, check, candidate(fresh=True))) not in parents
+    assert int(said(tools, preloaded(flaky=Flaky.always), candidate())) not in parents
     tools.ending.close()
     assert not psutil.pid_exists(parents[0])
 
@@ -161,7 +161,7 @@ def test_a_run_forks_what_is_searched_and_trusts_processes_of_their_own(tmp_path
         "import os, sys\nimport onnx\n"
         "kinds = {node.op_type for node in onnx.load(sys.argv[1]).graph.node}\n"
         "with open('asked.txt', 'a') as file:\n"
-        "    forked = open(f'/proc/{os.getppid()}/cmdline').read().find('fork_server_main') >= 0\n"
+        "    forked = open(f'/proc/{os.getppid()}/cmdline').read().find('[\"onnx\"]') >= 0\n"
         "    print(forked, os.getppid(), sys.argv[2], file=file)\n"
         "sys.exit(1 if 'Tanh' in kinds else 0)\n"
     )
@@ -196,7 +196,7 @@ def test_iterations_that_are_counted_share_nothing(tmp_path: Path) -> None:
     (tmp_path / "check.py").write_text(
         "import os\n"
         "with open('asked.txt', 'a') as file:\n"
-        "    print('fork_server_main' in open(f'/proc/{os.getppid()}/cmdline').read(), file=file)\n"
+        "    print('[\"json\"]' in open(f'/proc/{os.getppid()}/cmdline').read(), file=file)\n"
     )
     words = ["strategy=repeat", "strategy.until=3", "checker=command", "checker.preload=[json]"]
     command = f"checker.command={json.dumps([sys.executable, 'check.py'])}"

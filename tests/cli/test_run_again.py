@@ -77,7 +77,7 @@ def test_a_run_that_was_killed_goes_on_from_anywhere(home: Path, tmp_path: Path)
     assert not (run / "result.json").exists() and run_folder.read(run) == Marker(
         True, frozenset({".hydra", "winnow.log"})
     )
-    done = winnow(tmp_path / "other", os.path.relpath(run, tmp_path / "other"), "result.find_min_good=false")
+    done = winnow(tmp_path / "other", "resume", os.path.relpath(run, tmp_path / "other"), "result.find_min_good=false")
     told = result(run)
     assert done.returncode == 0 and told["culprits"] == ["n7"], done.stdout + done.stderr
     assert told["checks"]["reused"] >= 3 and told["min_good"] is None
@@ -184,11 +184,9 @@ def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for name in ("run", "reduce"):
         folder_of(tmp_path / name, config={})
     (tmp_path / "empty").mkdir()
-    found = meant(["run", "checker.timeout=3"])
+    found = meant(["resume", "run", "checker.timeout=3"])
     assert found and (found.folder, found.changes, found.sweep) == (tmp_path / "run", ("checker.timeout=3",), False)
-    assert meant(["./reduce"]) and meant(["resume", "reduce"]), (
-        "a strategy's name is none with a slash, or behind resume"
-    )
+    assert meant(["resume", "reduce"]), "a strategy's name is none behind resume"
     for words in (["reduce", "net.onnx"], ["empty"], ["net.onnx"], ["model=run"], ["--help"], []):
         assert meant(words) is None
     for words, said in (
@@ -196,6 +194,8 @@ def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (["resume", "empty"], "no folder of a run"),
         (["resume", "gone"], "no such folder"),
         (["run", "net.onnx"], "changes of its settings"),
+        (["run"], "a run without a result is not started by its name"),
+        (["./reduce", "checker.timeout=3"], "a run with other settings is not started by its name"),
     ):
         with pytest.raises(UsageError, match=said):
             meant(words)

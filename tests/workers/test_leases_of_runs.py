@@ -87,7 +87,7 @@ def waits(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("strategy", "code", "words"),
     [
-        (("strategy=repeat", "strategy.until=4"), 0, "(budget reached)"),
+        (("strategy=repeat", "strategy.until=4"), 3, "(budget reached)"),
         (("strategy=reduce", f"model={ROOT / 'examples' / 'overflow.onnx'}"), 3, "budget.seconds is over, after"),
     ],
 )

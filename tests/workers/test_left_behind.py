@@ -15,6 +15,8 @@ import pytest
 
 from runner.workers import Guardian, Pool
 from runner.workers import guardian as guardians
+from runner.workers.fork_server import Starters
+from runner.workers.run_command import run_command
 from tests.workers.house import ended_late, soon
 from tests.workers.test_command import Runner, guardian, run
 from tests.workers.test_pool import gone
@@ -198,3 +200,40 @@ def test_an_interpreter_behind_a_script(tmp_path: Path, ask: Callable[..., Any])
     reply = ended_late(lambda seconds: ask("hangs", str(pids), timeout=seconds, python=python), pids)
     assert reply.death == "timeout"
     assert all(gone(int(pid)) for pid in pids.read_text().split())
+
+
+def test_what_clears_its_environment_is_found_below_what_starts_commands(tmp_path: Path, guardian: Guardian) -> None:
+    """It bears no mark, and has left the group and the parent of the command."""
+    starters = Starters(guardian)
+    log = tmp_path / "log"
+    more: dict[str, Any] = {"cwd": tmp_path, "env": dict(os.environ), "timeout": 60, "memory_mb": None}
+    more |= {"log": log, "guardian": guardian}
+    with starters.lent() as server:
+        orphans = "import os\nos.fork() and os._exit(0)\nos.setsid()\nos.fork() and os._exit(0)\n"
+        orphans += "print(os.getpid(), flush=True)\nos.execve('/bin/sleep', ['sleep', '60'], {})\n"
+        source = (
+            f"import os, subprocess, sys\nfor _ in range(9): subprocess.run([sys.executable, '-ISc', {orphans!r}])\n"
+        )
+        source += "while len(open(sys.argv[1]).read().split()) < 9: pass\nsys.exit(3)\n"
+        end = run_command([sys.executable, "-ISc", source, str(log)], server=server, **more)
+        pids = [int(line) for line in log.read_text().split()]
+        assert end.returncode == 3
+        assert len(pids) == 9
+        assert all(gone(pid) for pid in pids)
+        missing = run_command(["no-such-program"], server=server, **more)
+        assert missing.cannot_start
+        assert missing.cannot_start.startswith("no such program")
+        quiet = run_command(
+            ["sh", "-c", "yes | head -n 1; env"], server=server, **{**more, "env": {"PATH": os.environ["PATH"]}}
+        )
+        assert quiet.returncode == 0
+        assert "Broken" not in log.read_text()
+        assert {"PATH", "PWD"} <= {line.partition("=")[0] for line in log.read_text().splitlines()}
+        assert "HOME=" not in log.read_text()
+        killed = run_command(["sh", "-c", "kill -9 $$"], server=server, **more)
+        assert killed.death == "death KILL"
+    with starters.lent() as again:
+        assert again is server
+    starters.close()
+    with starters.lent() as none:
+        assert none is None

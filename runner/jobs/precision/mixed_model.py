@@ -18,7 +18,7 @@ from runner.candidate import Phase
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import ANSWER, UNSURE, ContradictionError
 from runner.engine.session import Session
-from runner.engine.session_question import NOTHING, Ending, Question, Standing
+from runner.engine.session_question import NOTHING, NOTHING_SHOWN, Ending, Question, Standing
 from runner.errors import CannotJudge
 from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.low_share import arithmetic
@@ -449,6 +449,8 @@ class Mixing:
         done = session.search()
         if session.inquiry.stopped and done.trial in (None, session.whole) and reliability.rates is None:
             done = self.question.margin.nearest(session.judge, done)
+        if session.inquiry.stopped and done.trial in (None, session.whole):
+            raise CannotJudge(NOTHING_SHOWN.replace("fail", "pass"))
         return done, session.whole if done.trial is None else done.trial
 
     def loadable(self, trial: Trial) -> Trial:

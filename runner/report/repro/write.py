@@ -12,8 +12,9 @@ from __future__ import annotations
 import ast
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ from runner.schema.checker import (
     Tolerance,
 )
 from runner.schema.root import Settings
+from runner.text import untaken
 
 # What a script holds of the checker: which template shows the failure, and the values and source that this needs.
 
@@ -339,6 +341,8 @@ REPRO_NAME = "repro.py"
 # failures after which a process is not there to tell of them
 _ENDS_THE_PROCESS = ("death", "timeout", "memory", "exit")
 _MOST_NODES = 20
+# a literal with what was taken from the environment
+_TAKEN = re.compile(r"'[^'\n]*\$\{oc\.env:\w+\}[^'\n]*'|\"[^\"\n]*\$\{oc\.env:\w+\}[^\"\n]*\"")
 _MISSED, _MISSED_LOW = 0.001, 0.01
 """How often the script of a flaky failure may end without having seen it: by the rate that was measured, and by one
 that is a standard deviation lower."""
@@ -381,6 +385,9 @@ def write_repro(
 ) -> Repro:
     """Write ``repro.py`` into ``folder``: see `repro`. Raises OSError."""
     made = repro(folder, summary, settings, cwd, beside or Beside(), printed)
+    # whoever runs it has that variable, or the word stays as it is
+    source = _TAKEN.sub(lambda found: f"__import__('os').path.expandvars({found[0]})", untaken(made.source))
+    made = replace(made, source=source.replace("${oc.env:", "${"))
     write_text(folder / REPRO_NAME, made.source)
     return made
 

@@ -223,7 +223,9 @@ def test_a_budget_hands_over_the_smallest_that_passed(tmp_path: Path) -> None:
     passed = 18  # with these it takes 0.3 of the tolerance
     plainly = asked(tmp_path / "all", rule, Flaky.never, Margin(0.31, measured=True))
     assert len(plainly.ending.trial or ()) == passed
-    for checks in (1, 2, 4):
+    with pytest.raises(CannotJudge, match="before a smaller set than the whole was shown to pass"):
+        asked(tmp_path / "one", rule, Flaky.never, Margin(0.31, measured=True), budget=Budget(checks=1))
+    for checks in (4, 5):
         budget = Budget(checks=checks)
         found = asked(tmp_path / str(checks), rule, Flaky.never, Margin(0.31, measured=True), budget=budget)
         sizes = [len(one.trial) for one in found.session.judge.journal.entries() if one.verdict.metrics[MEASURE] < 0.31]
