@@ -90,7 +90,7 @@ def _apart(inside: Sequence[Mapping[str, TensorFile]]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Side:
+class BackendRunner:
     """``key``: `target` or `reference`, as in the configuration.
 
     ``timeout`` (seconds) and ``memory_mb`` (MiB) hold for each run. ``keep``: not None where models are only built, not
@@ -217,7 +217,7 @@ class Side:
 
 
 @dataclass
-class Case:
+class CandidateRuns:
     """A candidate and its runs.
 
     ``work``: an empty folder for values, which goes away after the check. ``may_run_reference``: false where the
@@ -228,8 +228,8 @@ class Case:
 
     candidate: Candidate
     model: Path
-    target_side: Side
-    reference_side: Side
+    target_side: BackendRunner
+    reference_side: BackendRunner
     work: Path
     may_run_reference: bool = True
     reference_model: Path | None = None
@@ -262,7 +262,7 @@ class Case:
         """Whether the reference has been run."""
         return "reference" in self._ran
 
-    def alone(self) -> Iterator[Case]:
+    def alone(self) -> Iterator[CandidateRuns]:
         """Yield each of several samples as a case of its own, where a run of all of them has failed."""
         if len(self.samples) > 1 and any(ran.signature or ran.invalid for ran in self.runs):
             for number, sample in enumerate(self.samples):

@@ -88,7 +88,7 @@ class Tools:
 # A check around another one.
 
 
-class Around:
+class DelegatingChecker:
     """What it does not say for itself, the check that it stands around says. The model is run in any case."""
 
     checker: Checker
@@ -122,7 +122,7 @@ class Around:
 
 def inner(checker: Checker) -> Checker:
     """Return the check that another one stands around; itself where none does."""
-    return checker.checker if isinstance(checker, Around) else checker
+    return checker.checker if isinstance(checker, DelegatingChecker) else checker
 
 
 # From the settings of a checker to the check. A configuration chooses among settings; it names no code to import.

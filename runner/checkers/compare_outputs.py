@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.candidate import Phase
 from runner.checkers import auto_tolerance, metrics
-from runner.checkers.candidate_runs import BackendRun, Case
+from runner.checkers.candidate_runs import BackendRun, CandidateRuns
 from runner.checkers.compare_values import CONSTANT, agreement, blank, compare, said, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
 from runner.checkers.tolerances import Rules
@@ -58,7 +58,7 @@ Judge = Callable[[int, str, TensorFile, TensorFile], Sequence[Compared]]
 """Judges a tensor of a sample, by each metric: number of the sample, name, the target's value, the good one."""
 
 
-def table(case: Case, judge: Judge) -> list[dict[str, Any]]:
+def table(case: CandidateRuns, judge: Judge) -> list[dict[str, Any]]:
     """Return a row for each tensor that is known, of the sample and by the metric in which it is worst."""
     theirs = case.reference.outputs if case.has_reference and not case.candidate.marked else ()
     expected = [{**one.expected, **(theirs[at] if theirs else {})} for at, one in enumerate(case.samples)]
@@ -143,7 +143,7 @@ class Comparison:
         self._failing = None
         return self._settings.tolerance is Tolerance.auto
 
-    def judge(self, case: Case) -> Verdict:
+    def judge(self, case: CandidateRuns) -> Verdict:
         """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""
         names = self._names(case)
         if not names:
@@ -175,7 +175,7 @@ class Comparison:
             told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
         return self._with_evidence(told, case, names, expected) if case.candidate.phase == Phase.PREFLIGHT else told
 
-    def measured(self, case: Case) -> Verdict:
+    def measured(self, case: CandidateRuns) -> Verdict:
         """Return what each tensor that a candidate hands out is like; FAIL if one of the model's own is wrong.
 
         All are held against what was recorded: a reference that hands out as many would need as much memory again.
@@ -189,13 +189,13 @@ class Comparison:
         reason = f"{worst['tensor']}: {worst['kind']}, {worst['of_limit']:.3g} times what is allowed"
         return Verdict(Outcome.FAIL, Signature("compare", worst["kind"]), reason, found)
 
-    def with_table(self, verdict: Verdict, case: Case) -> Verdict:
+    def with_table(self, verdict: Verdict, case: CandidateRuns) -> Verdict:
         """Note, of what is looked at before a search, what each of the model's outputs is like."""
         if case.candidate.phase != Phase.PREFLIGHT or not case.target.outputs:
             return verdict
         return replace(verdict, metrics={**verdict.metrics, TABLE: self._table(case)})
 
-    def _table(self, case: Case) -> list[dict[str, Any]]:
+    def _table(self, case: CandidateRuns) -> list[dict[str, Any]]:
         return table(
             case,
             lambda number, name, mine, good: [
@@ -204,7 +204,7 @@ class Comparison:
         )
 
     def _with_evidence(
-        self, told: Verdict, case: Case, names: list[str], expected: list[Mapping[str, TensorFile]]
+        self, told: Verdict, case: CandidateRuns, names: list[str], expected: list[Mapping[str, TensorFile]]
     ) -> Verdict:
         """Note which outputs show nothing. A pass that rests on nothing else is none, where the run would end by it."""
         found = blank(names, expected, case.samples)
@@ -242,7 +242,7 @@ class Comparison:
         )
         return Verdict(Outcome.FAIL, Signature("compare", kind), reason, found)
 
-    def _names(self, case: Case) -> list[str]:
+    def _names(self, case: CandidateRuns) -> list[str]:
         """The outputs to compare: all of the candidate's, but not those of the whole model that the user leaves out."""
         present = [name for name in case.target.outputs[0] if name not in self._left_out]
         held = {name for sample in case.samples for name in sample.expected} if self._given else ()
@@ -256,7 +256,7 @@ class Comparison:
             )
         return [name for name in present if name in (wanted or held) and name in (held or wanted)]
 
-    def _lacks_values(self, case: Case, names: list[str]) -> bool:
+    def _lacks_values(self, case: CandidateRuns, names: list[str]) -> bool:
         """Whether the reference has to tell what is right, which was not recorded."""
         if self._settings.golden is Golden.ahead:
             return not all(name in sample.expected for sample in case.samples for name in names)
@@ -264,7 +264,7 @@ class Comparison:
         return not case.candidate.inside
 
     def _expected(
-        self, case: Case, names: list[str], reference: BackendRun | None
+        self, case: CandidateRuns, names: list[str], reference: BackendRun | None
     ) -> list[Mapping[str, TensorFile]] | str:
         """For each sample the values to compare with; or why there are none. ``reference``: None: it was not run."""
         recorded = [sample.expected for sample in case.samples]
@@ -284,7 +284,7 @@ class Comparison:
         return [{**ran, **golden} for ran, golden in zip(reference.outputs, recorded, strict=True)]
 
     def _one(
-        self, case: Case, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
+        self, case: CandidateRuns, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
     ) -> Compared:
         name, rule = by
         difference = compare(mine, theirs, rule)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate, Phase
-from runner.checkers.candidate_runs import BackendRun, Case, Side, built
+from runner.checkers.candidate_runs import BackendRun, BackendRunner, CandidateRuns, built
 from runner.checkers.checker import Tools
 from runner.checkers.compare_outputs import Comparison, looked_inside
 from runner.checkers.compare_values import WORDS, Bad, failed_by, non_finite
@@ -62,9 +62,11 @@ class RuntimeCheck:
         self._stages = _STAGES[checker.name]
         self._own_model = _own_model(settings, tools)
         limits = checker.timeout, checker.memory_mb
-        self._target = Side("target", settings.target, tools, *limits, built("target", settings.target, checker))
+        self._target = BackendRunner(
+            "target", settings.target, tools, *limits, built("target", settings.target, checker)
+        )
         too = () if isinstance(checker, BuildsChecker) and settings.reference.builds_engines else None  # any other runs
-        self._reference = Side("reference", settings.reference, tools, *limits, too)
+        self._reference = BackendRunner("reference", settings.reference, tools, *limits, too)
         finite = checker if isinstance(checker, FiniteChecker) else FiniteChecker()
         self._nan, self._inf = finite.nan.value == "fail", finite.inf.value == "fail"
         rules = rules_of(checker)
@@ -98,7 +100,7 @@ class RuntimeCheck:
             may_run = self._consult and self._known != "failed"
             own = None if candidate.control else self._reference_model
             seeded = self._checker.flaky is not Flaky.always
-            case = Case(candidate, model, self._target, self._reference, work, may_run, own, seeded)
+            case = CandidateRuns(candidate, model, self._target, self._reference, work, may_run, own, seeded)
             verdict = self._judge(case)
             if verdict.outcome is Outcome.UNRESOLVED:
                 verdict = self._of_one_sample(case) or verdict
@@ -144,7 +146,7 @@ class RuntimeCheck:
         """The checker and both sides."""
         return f"checker={self.name}: {self._target} against {self._reference}"
 
-    def _judge(self, case: Case) -> Verdict:
+    def _judge(self, case: CandidateRuns) -> Verdict:
         target = case.run("target")
         if target.invalid:
             return Verdict(Outcome.UNRESOLVED, reason=target.invalid)
@@ -160,7 +162,7 @@ class RuntimeCheck:
             return found
         return self._comparison.judge(case) if "compare" in self._stages else Verdict(Outcome.PASS)
 
-    def _of_one_sample(self, case: Case) -> Verdict | None:
+    def _of_one_sample(self, case: CandidateRuns) -> Verdict | None:
         """Return the failure that one of several samples shows by itself: what is not known of another hides none."""
         for number, one in enumerate(case.alone()):
             verdict = self._judge(one)
@@ -168,7 +170,7 @@ class RuntimeCheck:
                 return dataclasses.replace(verdict, metrics={**verdict.metrics, "sample": number})
         return None
 
-    def _shapes(self, case: Case, checker: RuntimeSettings) -> Verdict:
+    def _shapes(self, case: CandidateRuns, checker: RuntimeSettings) -> Verdict:
         """FAIL if an output of the engine has another shape than was recorded; what is dynamic is right."""
         metrics: dict[str, Any] = {"layers": len(case.target.layers), **case.target.seconds}
         if case.candidate.phase in TOLD_PHASES:
@@ -211,7 +213,7 @@ class RuntimeCheck:
             return _noted(failed, "failed")
         return _noted(Verdict(Outcome.UNRESOLVED, reason=f"the reference cannot run it either: {why}"), "failed")
 
-    def _finite(self, case: Case) -> Verdict | None:
+    def _finite(self, case: CandidateRuns) -> Verdict | None:
         """FAIL for a NaN or Inf that the reference has not; None if there is none."""
         bad = [one for one in self._non_finite(case.target) if one[1] not in (self._harmless or ())]
         # what a reference with a model of its own has recorded, or files hold
@@ -243,14 +245,14 @@ class RuntimeCheck:
         each = ((number, non_finite(held, nan=self._nan, inf=self._inf)) for number, held in enumerate(ran.outputs))
         return [(number, name, kind) for number, found in each for name, kind in found]
 
-    def _failed_by(self, case: Case, bad: list[Bad]) -> Verdict:
+    def _failed_by(self, case: CandidateRuns, bad: list[Bad]) -> Verdict:
         return failed_by(bad, case.target.outputs, told=case.candidate.phase in TOLD_PHASES)
 
     def _counts_anyway(self, bad: list[Bad]) -> bool:
         """Whether the whole model fails though the reference is not finite either: auto lets Inf on both sides pass."""
         return self.name == "finite" or any(kind == "nan" for _, _, kind in bad)
 
-    def _write_log(self, case: Case, verdict: Verdict) -> str | None:
+    def _write_log(self, case: CandidateRuns, verdict: Verdict) -> str | None:
         parts = [str(verdict.signature or ""), verdict.reason]
         for ran in case.runs:
             parts += [ran.invalid, ran.message]
@@ -264,7 +266,7 @@ class RuntimeCheck:
         return self._tools.relative(path)
 
 
-def _expected_too(case: Case, number: int, name: str, kind: str, *, given: bool) -> bool:
+def _expected_too(case: CandidateRuns, number: int, name: str, kind: str, *, given: bool) -> bool:
     """Whether the recorded value, which alone counts where the reference cannot be asked, is not finite either.
 
     ``given``: files say what is right.
@@ -275,7 +277,7 @@ def _expected_too(case: Case, number: int, name: str, kind: str, *, given: bool)
     return expected is not None and not expected.finite and expected.nan == (kind == "nan")
 
 
-def _said(case: Case) -> dict[str, str]:
+def _said(case: CandidateRuns) -> dict[str, str]:
     """Return what the target said of the whole model, at length: it may name a node."""
     asked = case.candidate.phase == Phase.PREFLIGHT or case.candidate.inside
     return {SAID: one_line(case.target.message, LONGEST_SAID)} if asked else {}

@@ -16,7 +16,7 @@ from strategies.trial import Trial
 
 
 @dataclass(frozen=True)
-class Tested:
+class AnswerExperiments:
     """An answer and its experiments.
 
     ``instances``: all places of its pattern, where good outputs for all of them heal the model and for it alone do not.
@@ -120,7 +120,7 @@ class Cause:
 
     status: CauseStatus
     whole: Experiment
-    answers: tuple[Tested, ...]
+    answers: tuple[AnswerExperiments, ...]
     causes: tuple[int, ...] = ()
     main: int = 0
     reason: str = ""

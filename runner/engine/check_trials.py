@@ -49,7 +49,7 @@ _NUMBER = re.compile("[0-9]{1,9}")
 
 
 @dataclass
-class Studied:
+class FailureUnderStudy:
     """The failure under study, which all judges of a run share.
 
     ``signature``: None until the whole model failed. ``message``: what the whole model's check said. ``rule``: which
@@ -81,7 +81,7 @@ class Judge:
     artifacts: Artifacts
     folder: Path
     report: Report
-    studied: Studied = field(default_factory=Studied)
+    studied: FailureUnderStudy = field(default_factory=FailureUnderStudy)
     tally: Tally = field(default_factory=Tally)
     estimate: Callable[[Trial, Verdict], Ask | Done | int] | None = None
     journals: Journals | None = None
@@ -336,7 +336,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Means:
+class CheckLimits:
     """What checks may cost, and how many run at once. ``kill_checks`` ends the processes of those under way."""
 
     workers: int = 1

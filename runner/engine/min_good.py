@@ -17,7 +17,7 @@ from runner.checkers.file_integrity import Tampered
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.engine.repeated_checks import HANDED_OVER, Count
-from runner.engine.search_run import Inquiry
+from runner.engine.search_run import SearchRun
 from runner.engine.subject import Subject, cutting
 from runner.errors import UsageError
 from runner.model.files.candidate_store import Store
@@ -125,7 +125,7 @@ class Recheck:
         trial: Trial,
         name: str,
         times: int = 1,
-        passing: tuple[Inquiry, Sequence[Trial]] | None = None,
+        passing: tuple[SearchRun, Sequence[Trial]] | None = None,
     ) -> Ruling:
         """Write the files that are handed over, and check those: ``times`` at most, or until a flaky check is sure.
 
@@ -164,7 +164,7 @@ class Recheck:
         name: str,
         path: Path,
         times: int,
-        passing: tuple[Inquiry, Sequence[Trial]] | None,
+        passing: tuple[SearchRun, Sequence[Trial]] | None,
     ) -> None:
         """Check at once what is going to be checked in any case, as long as no verdict differs from what is expected.
 
@@ -227,7 +227,7 @@ class Recheck:
         made = (name, attempt + 1) in self._ahead
         return made or self.reliability.second.afforded(judge, trial, self.reliability.means.workers) > 0
 
-    def min_good(self, inquiry: Inquiry, passing: Sequence[Trial], rest: Trial) -> Trial | None:
+    def min_good(self, inquiry: SearchRun, passing: Sequence[Trial], rest: Trial) -> Trial | None:
         """Hand over the first of these trials that passes again; where a search met none, what the answer leaves."""
         if not passing:
             self.withdraw(MIN_GOOD)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.candidate import Phase, Purpose
-from runner.engine.check_trials import Expected, Judge, Means
+from runner.engine.check_trials import CheckLimits, Expected, Judge
 from runner.engine.repeated_checks import HANDED_OVER, Count, Rates, power
 from runner.engine.session_question import NOTHING, Question, study
 from runner.errors import CannotJudge
@@ -185,7 +185,7 @@ class Reliability:
         self.spent: Callable[[], bool] = lambda: False
         self.unsure = False
         self.second = SecondVerdicts()
-        self.means = Means()
+        self.means = CheckLimits()
         self._lock = threading.Lock()
 
     def renewed(self, question: Question) -> Reliability:

@@ -13,7 +13,7 @@ from functools import partial
 
 from runner.candidate import Phase, Purpose
 from runner.checkers.interactive import Undo
-from runner.engine.check_trials import Judge, Means, ParallelChecks
+from runner.engine.check_trials import CheckLimits, Judge, ParallelChecks
 from runner.engine.reliability import Reliability, Ruling, refused_removals
 from runner.verdict import Verdict
 from runner.workers.leases import OutOfTime
@@ -33,7 +33,7 @@ Start = Callable[[dict[Trial, Answer]], Search]
 
 
 @dataclass(eq=False)
-class Inquiry:
+class SearchRun:
     """Asks, checks and tells until a search is done.
 
     ``purpose``: what its checks are counted as. ``most``: questions that may be answered at most.
@@ -42,7 +42,7 @@ class Inquiry:
     judge: Judge
     reliability: Reliability
     start: Start
-    means: Means
+    means: CheckLimits
     purpose: Purpose = Purpose.SEARCH
     most: float = math.inf
     stopped: bool = False

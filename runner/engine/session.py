@@ -14,7 +14,7 @@ from pathlib import Path
 from runner.candidate import Phase, Purpose
 from runner.checkers.checker import inner
 from runner.engine.cause import Inside
-from runner.engine.check_trials import Judge, Means
+from runner.engine.check_trials import CheckLimits, Judge
 from runner.engine.min_good import HandOver, Recheck
 from runner.engine.reliability import (
     HEALTHY,
@@ -25,8 +25,8 @@ from runner.engine.reliability import (
     Ruling,
 )
 from runner.engine.repeated_checks import kept_for_the_check
-from runner.engine.search_run import Inquiry
-from runner.engine.session_question import NOTHING, Ending, Question, Standing
+from runner.engine.search_run import SearchRun
+from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult
 from runner.errors import CannotJudge
 from runner.judgment import ERROR, TOLERANCES, Scale, Status, measured
 from runner.run_folder import MIN_GOOD
@@ -61,7 +61,7 @@ class Stage:
     purpose: Purpose = Purpose.SEARCH
     known: bool = False
     without: Judge | None = None
-    prove: Callable[[Inquiry, Done], tuple[Inquiry, Done, Inside] | None] | None = None
+    prove: Callable[[SearchRun, Done], tuple[SearchRun, Done, Inside] | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Refined:
     """
 
     done: Done
-    standing: Standing
-    inquiry: Inquiry | None
+    standing: CurrentAnswer
+    inquiry: SearchRun | None
     measures: tuple[float, float] | None = None
 
     @property
@@ -91,9 +91,9 @@ class HandedOver:
     """
 
     done: Done
-    standing: Standing
+    standing: CurrentAnswer
     main: Trial
-    searched: tuple[Inquiry, ...]
+    searched: tuple[SearchRun, ...]
     again: Ruling
     measures: tuple[float, float] | None
 
@@ -128,7 +128,7 @@ def scale_of(judge: Judge, good: Iterable[float] = ()) -> Scale:
     return Scale(max(good, default=max(harmless, default=None)), higher_is_better=True)
 
 
-def harms(judge: Judge, smaller: Trial, before: Standing, scale: Scale) -> tuple[float, float] | None:
+def harms(judge: Judge, smaller: Trial, before: CurrentAnswer, scale: Scale) -> tuple[float, float] | None:
     """Return how bad a failure was, and how bad that of a smaller answer is; None where that is not measured."""
     if scale.good is None:
         return None
@@ -157,7 +157,7 @@ class Session:
     step: Callable[[Space], Step]
     _: KW_ONLY
     question: Question = field(default_factory=Question)
-    means: Means = field(default_factory=Means)
+    means: CheckLimits = field(default_factory=CheckLimits)
     reliability: Reliability = field(default_factory=lambda: Reliability(Flaky.never, 0.01))
     find_min_good: bool = True
     hand_over: InitVar[HandOver | None] = None
@@ -174,11 +174,11 @@ class Session:
 
     # ---- both ends
 
-    def preflight(self) -> Ending | None:
+    def preflight(self) -> SessionResult | None:
         """Check the ends; return an ending if there is nothing to search. Raises CannotJudge."""
         return self.begin(self.examine())
 
-    def begin(self, verdict: Verdict) -> Ending | None:
+    def begin(self, verdict: Verdict) -> SessionResult | None:
         """Begin the search with the verdict of the whole; return an ending if there is nothing to search."""
         question, reliability = self.question, self.reliability
         if verdict.outcome is not question.wanted and reliability.rates is None:
@@ -199,7 +199,7 @@ class Session:
         self.inquiry = self.inquire()
         self.inquiry.note(self.whole, Answer.YES)
 
-    def adopt(self, judge: Judge, inquiry: Inquiry | None = None) -> None:
+    def adopt(self, judge: Judge, inquiry: SearchRun | None = None) -> None:
         """Go on with other candidates: those that the check can judge, and that fail as the user's file does.
 
         ``inquiry``: the search that goes on, None: a new one.
@@ -321,26 +321,28 @@ class Session:
         """All that is searched."""
         return self.space.whole
 
-    def planned(self) -> Ending:
+    def planned(self) -> SessionResult:
         """Return how it ends where only the pre-flight is asked for."""
-        return Ending(Status.planned, "stopped after the pre-flight, as asked", remaining=self.inquiry.search.remaining)
+        return SessionResult(
+            Status.planned, "stopped after the pre-flight, as asked", remaining=self.inquiry.search.remaining
+        )
 
-    def repeat(self) -> Ending:
+    def repeat(self) -> SessionResult:
         """Go on until the search says enough. Where no iteration had an answer, nothing is known."""
         done, outcomes = self.inquiry.run(), self.judge.tally.outcomes
         known = [name for name in outcomes if name != Outcome.UNRESOLVED.value]
         status = Status.found if known else Status.could_not_judge
         counted = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "no iterations"
-        return Ending(status, counted + (" (budget reached)" if self.inquiry.stopped else ""), done)
+        return SessionResult(status, counted + (" (budget reached)" if self.inquiry.stopped else ""), done)
 
-    def interrupted(self, exit_code: int) -> Ending:
+    def interrupted(self, exit_code: int) -> SessionResult:
         """How it stands where somebody stops it: the smallest set so far, if it is smaller than the whole."""
         done = self.inquiry.search.stop()
         best = done.trial if done.trial != self.whole else None
-        standing = Standing(self.judge, best) if best is not None else None
+        standing = CurrentAnswer(self.judge, best) if best is not None else None
         shown = f"the best so far ({counted(standing.size, 'node')}) was not checked again" if standing else ""
         failure = self.judge.studied.signature
-        return Ending(Status.interrupted, shown, done, standing, signature=failure, main=best, code=exit_code)
+        return SessionResult(Status.interrupted, shown, done, standing, signature=failure, main=best, code=exit_code)
 
     # ---- parts
 
@@ -350,11 +352,11 @@ class Session:
         purpose: Purpose = Purpose.SEARCH,
         most: float = math.inf,
         step: Callable[[Space], Step] | None = None,
-    ) -> Inquiry:
-        """Return a search for an answer, or among some elements only; see `Inquiry`."""
+    ) -> SearchRun:
+        """Return a search for an answer, or among some elements only; see `SearchRun`."""
         where = self.space if order is None else replace(self.space, order=order)
         first = (step or self.step)(where)
-        return Inquiry(
+        return SearchRun(
             self.judge, self.reliability, lambda known: Search(where, first, known), self.means, purpose, most
         )
 

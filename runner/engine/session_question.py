@@ -16,7 +16,7 @@ from runner.engine.cause import Cause, Inside
 from runner.engine.check_trials import Judge
 from runner.engine.subject import Kept, Subject, kept, nodes_of
 from runner.errors import CannotJudge
-from runner.judgment import BUDGET_REACHED, SHOWN, Status, Whose
+from runner.judgment import BUDGET_REACHED, Status, Whose
 from runner.run_folder import REDUCED
 from runner.text import counted
 from runner.verdict import Signature, Verdict
@@ -28,7 +28,7 @@ from strategies.trial import Trial
 
 
 @dataclass(frozen=True)
-class Standing:
+class CurrentAnswer:
     """An answer as it stands: a trial of ``judge.subject``.
 
     ``origin``: the bodies that it is in, from the outermost on. ``inside``: what was shown of its nodes in the last of
@@ -39,11 +39,6 @@ class Standing:
     trial: Trial
     origin: tuple[str, ...] = ()
     inside: Inside | None = None
-
-    @property
-    def proven_inside(self) -> bool:
-        """Whether the nodes inside its owner are shown to be the cause."""
-        return self.inside is not None and self.inside.cause.status in SHOWN
 
     @property
     def _kept(self) -> Kept | None:
@@ -67,7 +62,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Ending:
+class SessionResult:
     """How a session ended.
 
     ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the passing trial that differs
@@ -80,7 +75,7 @@ class Ending:
     status: Status
     message: str
     done: Done | None = None
-    standing: Standing | None = None
+    standing: CurrentAnswer | None = None
     min_good: Trial | None = None
     signature: Signature | None = None
     remaining: int = 0
@@ -173,11 +168,11 @@ class Question:
         """Say what is searched for, once the whole has the wanted outcome."""
         log.info("%s fails (%s); this is the failure under study", self.whole, judge.studied.signature)
 
-    def no_answer(self, verdict: Verdict) -> Ending:
+    def no_answer(self, verdict: Verdict) -> SessionResult:
         """Return how it ends where the whole has not the wanted outcome."""
         what, so = self.whole_passes
         why = f" ({verdict.reason})" if verdict.reason else ""
-        return Ending(Status.nothing_to_find, f"{what}{why}: {so}")
+        return SessionResult(Status.nothing_to_find, f"{what}{why}: {so}")
 
     def shown(self, subject: Subject, trial: Trial) -> str:
         """Return how the label of a check calls a trial."""

@@ -11,12 +11,12 @@ from pathlib import Path
 from runner.candidate import Phase
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
-from runner.engine.session_question import Ending, Standing, study
+from runner.engine.session_question import CurrentAnswer, SessionResult, study
 from runner.engine.subject import nodes_of
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
-from runner.jobs.reduce.preflight import FILE_STAGE, UserFile, spare_harmless
+from runner.jobs.reduce.preflight import FILE_STAGE, UserFile, ignore_harmless_nonfinite
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.summary import answered, files_of
 from runner.jobs.summary import described
@@ -108,17 +108,17 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 class _Nothing:
     """What there is to say where somebody stops an extraction."""
 
-    def interrupted(self, exit_code: int) -> Ending:
+    def interrupted(self, exit_code: int) -> SessionResult:
         """Return that it was."""
-        return Ending(Status.interrupted, "", code=exit_code)
+        return SessionResult(Status.interrupted, "", code=exit_code)
 
 
-def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Ending:
+def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> SessionResult:
     subject = judge.subject
     size = counted(len(nodes_of(subject, wanted)), "node")
     if job.settings.plan:
         said = f"{size} of {len(loaded.graph.nodes)} would be extracted; nothing was cut or checked, as asked"
-        return Ending(Status.planned, said)
+        return SessionResult(Status.planned, said)
     try:
         HandOver(job.settings.result, job.folder, job.tools.at, loaded.store).write(subject, wanted, REDUCED)
     except CutError as error:
@@ -127,7 +127,7 @@ def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Ending:
     verdict = judge.sure(wanted, Phase.PREFLIGHT, f"the part of {size}")
     said = f"{size} of {len(loaded.graph.nodes)} extracted; alone the check says {verdict.said}{whole}"
     signature = verdict.signature if verdict.outcome is Outcome.FAIL else None
-    return Ending(Status.found, said, standing=Standing(judge, wanted), signature=signature, main=wanted)
+    return SessionResult(Status.found, said, standing=CurrentAnswer(judge, wanted), signature=signature, main=wanted)
 
 
 def _whole(job: Job, loaded: Loaded, judge: Judge) -> str:
@@ -138,5 +138,5 @@ def _whole(job: Job, loaded: Loaded, judge: Judge) -> str:
     if verdict.outcome is not Outcome.FAIL or not verdict.signature:
         return f"; of {THE_FILE}: {verdict.said}"
     study(judge, verdict, THE_FILE)
-    spare_harmless(job, loaded, judge)
+    ignore_harmless_nonfinite(job, loaded, judge)
     return ""

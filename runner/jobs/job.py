@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from runner import run_folder
 from runner.candidate import Sample
-from runner.checkers.candidate_runs import Side
+from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.checker import build as build_checker
 from runner.disk_space import FULL, Room
 from runner.engine import verdict_cache as contexts
-from runner.engine.check_trials import Budget, Judge, Means, Studied
+from runner.engine.check_trials import Budget, CheckLimits, FailureUnderStudy, Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
-from runner.engine.session_question import Ending
+from runner.engine.session_question import SessionResult
 from runner.engine.subject import Subject
 from runner.engine.verdict_cache import Journals, drifted, versions
 from runner.errors import UsageError, WinnowError
@@ -55,7 +55,7 @@ from runner.judgment import ANSWERED, Status
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded, clean_up
 from runner.report.observer import getting_ready, observer
-from runner.report.page.data import Run, RunMaterial
+from runner.report.page.data import PageData, Run
 from runner.report.progress import Checked, CheckEvent, LogObserver, Outline, listener
 from runner.report.summary import MistakeError, Seconds, Summary, sum_of
 from runner.schema.checker import BuildsChecker, Flaky
@@ -73,13 +73,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-E = TypeVar("E", bound="Ending | None")
+E = TypeVar("E", bound="SessionResult | None")
 
 
 class Interruptible(Protocol):
     """A session, or several."""
 
-    def interrupted(self, exit_code: int) -> Ending:
+    def interrupted(self, exit_code: int) -> SessionResult:
         """Return how it stands where somebody stops it."""
         ...
 
@@ -131,11 +131,11 @@ class Job:
         return self.tools.pool
 
     @property
-    def means(self) -> Means:
+    def means(self) -> CheckLimits:
         """What checks may cost, and how many run at once."""
         settings = self.settings
         budget = Budget(settings.budget.checks, settings.budget.seconds, self.started)
-        return Means(self._at_once, budget, self.tools.guardian.kill)
+        return CheckLimits(self._at_once, budget, self.tools.guardian.kill)
 
     @property
     def _at_once(self) -> int:
@@ -207,7 +207,7 @@ class Job:
                 threads[-1].start()
 
         first, threads = threading.Lock(), list[threading.Thread]()
-        studied = Studied(settings.checker.same_failure)
+        studied = FailureUnderStudy(settings.checker.same_failure)
         place = self.folder / "checks"
         judge = Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
         self.judges.append((judge, loaded, noun))
@@ -218,7 +218,7 @@ class Job:
             for thread in threads:
                 thread.join()  # it may write into the run's folder
 
-    def ended(self, session: Interruptible, question: Callable[[], E]) -> E | Ending:
+    def ended(self, session: Interruptible, question: Callable[[], E]) -> E | SessionResult:
         """Turn what stops a session into an ending of it, so that what was found is still reported."""
         try:
             return question()
@@ -228,16 +228,16 @@ class Job:
             said = f"{error}\n{best.message}" if best.standing else str(error)
             return replace(best, status=error.status, message=said)
         except WinnowError as error:
-            return Ending(error.status, str(error))
+            return SessionResult(error.status, str(error))
         except OSError as error:
             if error.errno not in FULL:
                 raise
             full = Room(self.folder).none(f"{error.strerror}: {error.filename or self.folder}")
-            return Ending(full.status, str(full))
+            return SessionResult(full.status, str(full))
         except KeyboardInterrupt as error:  # a termination says its own exit code
             return session.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
 
-    def stopped(self, ending: Ending, hand_over: HandOver, name: str) -> Ending:
+    def stopped(self, ending: SessionResult, hand_over: HandOver, name: str) -> SessionResult:
         """Hand over the best so far of an ending that somebody, or a mistake, brought about.
 
         How a run goes on that a mistake in its settings ended is said with it; the others' screen has a command.
@@ -251,7 +251,7 @@ class Job:
         return replace(ending, message=f"{ending.message}; go on with resume={self.folder}")
 
     def summary(
-        self, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None
+        self, judge: Judge, ending: SessionResult, loaded: Loaded | None, reliability: Reliability | None = None
     ) -> Summary:
         """Return what is reported of an ending; say how well a check was tested that did not contradict itself."""
         if reliability and reliability.rates is None:
@@ -325,15 +325,15 @@ MOST_NAMED = 500
 _NOUNS = {"raised": "candidate nodes", "nodes": "iterations"}
 
 
-def material_of(job: Job, summary: Summary) -> RunMaterial:
+def material_of(job: Job, summary: Summary) -> PageData:
     """Return what a page cannot find in the folder of the run."""
     index = place_of(job.settings.artifacts, job.folder, job.tools.cwd) / INDEX_NAME
     if not job.judges:
-        return RunMaterial(index=index)
+        return PageData(index=index)
     judge, loaded, noun = job.judges[-1]
     asked = dict(_contexts(job.folder))
     cuts = noun == "nodes" and hasattr(judge.subject, "kept")
-    return RunMaterial(
+    return PageData(
         graph=loaded.graph if loaded else None,
         recorded=loaded.recorded.values[0] if loaded and loaded.recorded.values else {},
         types=loaded.types if loaded else {},
@@ -416,7 +416,9 @@ def run_of(settings: Settings, tools: Tools, summary: Summary) -> Run | None:
 
     def outputs(key: str, model: Path, sample: Sample, folder: Path) -> Mapping[str, TensorFile]:
         backend = settings.target if key == "target" else settings.reference
-        side = Side(key, backend, tools, min(settings.checker.timeout or LONGEST, LONGEST), settings.checker.memory_mb)
+        side = BackendRunner(
+            key, backend, tools, min(settings.checker.timeout or LONGEST, LONGEST), settings.checker.memory_mb
+        )
         try:
             ran = side.run(model, [sample.feeds], folder)
         except KeyboardInterrupt:  # the answer is there; a page without these values is no reason to lose it

@@ -2,7 +2,7 @@
 
 Load, pre-flight, search, refine, prove, hand over, report. A kind of run (`runner.jobs.reduce.run`, say) loads what it
 is about, makes a `Pipeline` for it and reports its ending; what stands between is spelled out here. The engine below is
-a set of things that are called and that call nobody back: one check (`Judge.verdict`), one search (`Inquiry.settle`),
+a set of things that are called and that call nobody back: one check (`Judge.verdict`), one search (`SearchRun.settle`),
 one test of how reliable a check is (`Reliability`), one re-check of what is handed over (`Recheck`).
 """
 
@@ -18,9 +18,9 @@ from runner.engine.cause import Cause, how_it_fails
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import ANSWER, HEALTHY, MEASURED, ContradictionError
-from runner.engine.search_run import Inquiry
+from runner.engine.search_run import SearchRun
 from runner.engine.session import HandedOver, Refined, Session, Stage, harms, scale_of
-from runner.engine.session_question import NOTHING, NOTHING_SHOWN, Ending, Standing
+from runner.engine.session_question import NOTHING, NOTHING_SHOWN, CurrentAnswer, SessionResult
 from runner.judgment import Status, Whose, milder
 from runner.reference.models import check_map
 from runner.report.summary import Summary
@@ -64,7 +64,7 @@ class Pipeline(Session):
 
     # ---- the order
 
-    def answer(self, *, plan: bool = False) -> Ending:
+    def answer(self, *, plan: bool = False) -> SessionResult:
         """Return how a run ends that has its model: it is asked for, or found, or there is nothing to find.
 
         ``plan``: stop after the pre-flight. Raises CannotJudge.
@@ -76,13 +76,13 @@ class Pipeline(Session):
         self.ready()
         return self.reduce()
 
-    def reduce(self) -> Ending:
+    def reduce(self) -> SessionResult:
         """Search, refine, hand over and prove; again where the check proves to be flaky. Raises CannotJudge."""
         while True:
             try:
                 done = self.search()
                 if self.inquiry.stopped and self.question.wants_failure and done.trial in (None, self.whole):
-                    return Ending(Status.could_not_judge, NOTHING_SHOWN, done)
+                    return SessionResult(Status.could_not_judge, NOTHING_SHOWN, done)
                 self.confirm(done.trial)
                 answer, cause = self.finish(self.inquiry, done), None
                 if not self.inquiry.stopped:
@@ -91,13 +91,13 @@ class Pipeline(Session):
             except ContradictionError as surprise:  # noqa: PERF203 - it happens once
                 self.begin_again(surprise)
 
-    def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
+    def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> SessionResult | None:
         """Find another answer without these elements, which good values replace; None if the rest passes."""
         return self.reduce() if self.leave_out(excluded, hand_over) else None
 
     # ---- what a kind of run adds
 
-    def begins(self) -> Ending | None:
+    def begins(self) -> SessionResult | None:
         """The pre-flight: return how the run ends where there is nothing to search. Raises CannotJudge."""
         return self.preflight()
 
@@ -109,7 +109,7 @@ class Pipeline(Session):
         if not self.inquiry.passed:
             self.confirm_nothing(unjudged=self.reliability.rates is not None)
 
-    def refine(self, standing: Standing) -> Stage | None:
+    def refine(self, standing: CurrentAnswer) -> Stage | None:
         """Return the next stage to try on an answer; None: it is as small as it gets."""
         return None
 
@@ -124,13 +124,13 @@ class Pipeline(Session):
     # verdicts that contradict each other in a stage may also mean that the check itself is flaky: the answer before it
     # and the control are repeated to tell these apart.
 
-    def finish(self, inquiry: Inquiry, done: Done) -> HandedOver:
+    def finish(self, inquiry: SearchRun, done: Done) -> HandedOver:
         """Refine what a search found as far as its failure is reliable, hand the last answer over and check it again.
 
         Raises ContradictionError where that shows the check to be flaky.
         """
         main = self.whole if done.trial is None else done.trial
-        answers, refused = [Refined(done, Standing(self.judge, main), inquiry)], set[tuple[Path, Trial]]()
+        answers, refused = [Refined(done, CurrentAnswer(self.judge, main), inquiry)], set[tuple[Path, Trial]]()
         name = self.question.name
         while True:
             self._refine(answers, refused)
@@ -178,7 +178,7 @@ class Pipeline(Session):
         if not stage.known and self._asked(stage, stage.judge, stage.whole, stage.label) is not Answer.YES:
             return None
         reliability = self.reliability
-        inquiry = Inquiry(stage.judge, reliability, stage.start, self.means, stage.purpose)
+        inquiry = SearchRun(stage.judge, reliability, stage.start, self.means, stage.purpose)
         inquiry.note(stage.whole, Answer.YES)
         searched = stage.purpose is Purpose.SEARCH
         # of any other stage nothing is claimed that what it was refused would prove
@@ -201,7 +201,7 @@ class Pipeline(Session):
             return None
         if without is Answer.UNKNOWN and len(smallest) == 1 and found.claim is Claim.ONE_MINIMAL:
             found = replace(found, claim=Claim.UNPROVEN)
-        standing = Standing(stage.judge, smallest, stage.origin, inside)
+        standing = CurrentAnswer(stage.judge, smallest, stage.origin, inside)
         reliability.second.follow(before.standing.trial, smallest)
         if measures and before.measures:
             measures = before.measures[0], measures[1]
@@ -238,10 +238,10 @@ class Pipeline(Session):
 
     # ---- the end
 
-    def concluded(self, answer: HandedOver, cause: Cause | None) -> Ending:
+    def concluded(self, answer: HandedOver, cause: Cause | None) -> SessionResult:
         """Return how it ends with an answer that was handed over, and hand min_good over beside it."""
         studied, signature = self.judge.studied, self.judge.studied.signature
-        ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
+        ending = SessionResult(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
         if doubtful := answer.doubtful:
             self.recheck.withdraw(MIN_GOOD)
             contradicts = not answer.fails and answer.again.verdict.outcome is not Outcome.UNRESOLVED
@@ -257,7 +257,7 @@ class Pipeline(Session):
         told = replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
         return replace(told, measures=answer.measures, status=cause.ending if cause else Status.found)
 
-    def passing(self, searched: Sequence[Inquiry]) -> tuple[Inquiry, list[Trial]]:
+    def passing(self, searched: Sequence[SearchRun]) -> tuple[SearchRun, list[Trial]]:
         """Return a search, and what it asked (not only looked at ahead) that passed: for min_good, the best first."""
         inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
         told = {inquiry.search.space.whole: Answer.YES, **dict(inquiry.search.asked)} if self.find_min_good else {}

@@ -15,7 +15,7 @@ from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import Reliability
 from runner.engine.repeated_checks import HANDED_OVER, WRONG, Tally, wilson
-from runner.engine.session_question import Ending
+from runner.engine.session_question import SessionResult
 from runner.judgment import CauseStatus, Experiment
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.tensor_bytes import range_of
@@ -78,7 +78,7 @@ def memory_limit(given: int | None) -> str:
     )
 
 
-def evidence(ending: Ending) -> Mapping[str, Any]:
+def evidence(ending: SessionResult) -> Mapping[str, Any]:
     """Return what the check measured and said when it saw the answer fail, as handed over or else before.
 
     ``log``: where its output lies, relative to the run's folder.
@@ -113,7 +113,7 @@ def seen(metrics: Mapping[str, Any]) -> str:
     return f"{' and '.join(words)} among the {counted(numbers['elements'], 'element')} of {name} ({dtype}{most}){where}"
 
 
-def cause_of(ending: Ending, judge: Judge) -> told.Cause | None:
+def cause_of(ending: SessionResult, judge: Judge) -> told.Cause | None:
     """Return what is known about the cause, by the names of nodes; None: it was not asked."""
     if ending.cause is None:
         return None
@@ -157,7 +157,7 @@ def described(signature: Signature | None) -> told.KnownFailure | None:
     return told.KnownFailure(signature.stage, signature.kind, signature.detail, raised)
 
 
-def fused(ending: Ending, judge: Judge) -> told.Fused | None:
+def fused(ending: SessionResult, judge: Judge) -> told.Fused | None:
     """Return the engine layers of the answer, as built alone or else in the whole model; None: nothing was built."""
     if ending.main is None:
         return None
@@ -185,7 +185,7 @@ def shown_nothing(judge: Judge) -> tuple[str, ...]:
     return (said(names),) if names else ()
 
 
-def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
+def drift_of_message(ending: SessionResult, judge: Judge) -> tuple[str, ...]:
     """Say where the answer fails with another message than the whole model did, or with Inf where that had NaN."""
     before, after = judge.studied.signature, ending.signature
     if not ending.drift and before and after and before.kind != after.kind:
@@ -196,7 +196,7 @@ def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
     return (ending.drift,) if ending.drift else ()
 
 
-def another_failure(ending: Ending, judge: Judge, settings: Settings) -> tuple[str, ...]:
+def another_failure(ending: SessionResult, judge: Judge, settings: Settings) -> tuple[str, ...]:
     """Say that an answer may be another failure than the original's, where the check of the user's own said otherwise.
 
     A tolerance that is meant for a model's outputs may be too tight for tensors inside it. Where the cause is proven
@@ -227,7 +227,7 @@ def measured(reliability: Reliability) -> told.CheckReliability:
     return told.CheckReliability(max_wrong=reliability.max_wrong, whole_model=whole, control=control, repeats=repeats)
 
 
-def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None) -> told.Plan:
+def plan(ending: SessionResult, judge: Judge, settings: Settings, loaded: Loaded | None) -> told.Plan:
     """Predict checks, time and disk from what the pre-flight cost.
 
     ``disk_mb``: what the folder of the run takes at most while it is at work; ``disk_left_mb``: what it leaves at most.

@@ -70,7 +70,7 @@ class Level:
 
 
 @dataclass(frozen=True, eq=False)
-class Descent:
+class HoistedBody:
     """One level below ``above``: the same model, in which the nodes of ``body`` have taken their owner's place.
 
     ``hoisted.inside``: the elements of ``level.graph`` that were the body's. ``hoisted.names``: what the body's
@@ -164,7 +164,7 @@ def in_place(level: Level, body: Body) -> bool:
 
 def descend(
     level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0, inherit: Inherit | None = None
-) -> Descent:
+) -> HoistedBody:
     """Hoist a body and record what its nodes hold, for every sample.
 
     ``folder``: for the values; it is made. The branch of an If that a sample does not take is run all the same, and
@@ -193,7 +193,7 @@ def descend(
         recorded = replace(ran, values=held, unfit=unfit)
     model = _typed(hoisted.model, recorded_types(recorded.values), level.graph.outputs)
     below = Level(Graph.of(model), level.store, recorded, level.types)
-    return Descent(level, body, iteration, replace(hoisted, model=model), below)
+    return HoistedBody(level, body, iteration, replace(hoisted, model=model), below)
 
 
 def _typed(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], kept: Sequence[str]) -> onnx.ModelProto:

@@ -35,7 +35,7 @@ from runner.report import check_files
 from runner.report.document import Document
 from runner.report.failure_section import tensor_type
 from runner.report.markdown import REPORT_NAME, Shown, document_of, present, write_report
-from runner.report.page.data import RunMaterial
+from runner.report.page.data import PageData
 from runner.report.repro.compose import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, NotAlone, Repro, repro, write_repro
 from runner.report.result_parts import Precision
@@ -262,7 +262,7 @@ def write_bundle(
     command: Sequence[str],
     answer: ReducedModel | None,
     pool: Pool | None = None,
-    material: Callable[[], RunMaterial] = RunMaterial,
+    material: Callable[[], PageData] = PageData,
 ) -> None:
     """Write result.json, and what the answer allows: data sets, repro.py, REPORT.md, its page, a replay, bundle.zip.
 
@@ -313,7 +313,7 @@ def write_bundle(
         written = beside.submit(
             attempt, REPLAY_NAME, lambda: write_replay(replay, *configuration(settings, cwd), recorded)
         )
-        told = attempt("details for the page", material) or RunMaterial()
+        told = attempt("details for the page", material) or PageData()
         made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
         shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
         document = attempt(REPORT_NAME, lambda: document_of(_near_summary(summary, cwd), command, shown))
@@ -329,7 +329,7 @@ def write_bundle(
         write_result(replace(summary, seconds=seconds, warnings=(*summary.warnings, *lost)), folder)
 
 
-def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: RunMaterial) -> Reduced | None:
+def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: PageData) -> Reduced | None:
     """Return the reduced model with good and wrong values."""
     from runner.report.page.run_page import reduced_model  # noqa: PLC0415 - see the caller
 
@@ -337,7 +337,7 @@ def _valued(folder: Path, summary: Summary, answer: ReducedModel | None, told: R
     return reduced_model(folder, summary, model, samples, told)
 
 
-def _types(answer: ReducedModel, told: RunMaterial, made: Reduced | None) -> dict[str, str]:
+def _types(answer: ReducedModel, told: PageData, made: Reduced | None) -> dict[str, str]:
     """Return the types of tensors in ONNX's words: as recorded of the whole model, if it had the same inputs; as seen.
 
     A reduced model may be fed smaller values.
@@ -361,7 +361,7 @@ def _write_page(
     command: Sequence[str],
     document: Document | None,
     reduced: Reduced | None,
-    material: RunMaterial,
+    material: PageData,
 ) -> None:
     """Write the page of the run."""
     from runner.report.page.html import write_page  # noqa: PLC0415

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
-from runner.checkers.candidate_runs import NOT_READY, Side
+from runner.checkers.candidate_runs import NOT_READY, BackendRunner
 from runner.checkers.checker import Checker, Tools, build
 from runner.checkers.runtime import RuntimeCheck
 from runner.errors import NotTried, UsageError
@@ -99,7 +99,7 @@ def test_a_rebuilt_library_makes_another_context(tools: Tools, tmp_path: Path, o
     library = tmp_path / "lib.so"
     library.write_text("one")
     named: Any = {"Provider": str(library)} if option == "provider_libraries" else [str(library)]
-    side = Side("target", dataclasses.replace(OnnxRuntimeBackend(), **{option: named}), tools, None, None)
+    side = BackendRunner("target", dataclasses.replace(OnnxRuntimeBackend(), **{option: named}), tools, None, None)
     before = side.identity()
     library.write_text("two")
     assert side.identity() != before

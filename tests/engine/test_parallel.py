@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from runner.engine import check_trials
-from runner.engine.check_trials import Means, ParallelChecks
+from runner.engine.check_trials import CheckLimits, ParallelChecks
 from strategies.search import Ask, Claim, Done
 from strategies.trial import Trial
 
@@ -50,7 +50,7 @@ def test_what_is_asked_for_together_is_made_at_once_and_answered_in_order(worker
         return number
 
     calls = [lambda event, number=number: call(number, event) for number in range(5)]
-    assert Means(workers).together(calls) == [0, 1, 2, 3, 4]
+    assert CheckLimits(workers).together(calls) == [0, 1, 2, 3, 4]
     assert most[0] == workers
 
 
@@ -67,7 +67,7 @@ def test_an_error_gives_the_others_up() -> None:
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
-        Means(2, kill_checks=killed.set).together([waits, fails])
+        CheckLimits(2, kill_checks=killed.set).together([waits, fails])
     assert killed.is_set()
 
 

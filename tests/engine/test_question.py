@@ -7,7 +7,7 @@ import pytest
 from runner.engine.reliability import Reliability
 from runner.engine.repeated_checks import Count
 from runner.engine.session_question import NOTHING, Question
-from runner.jobs.precision.mixed_model import Margin, Raising
+from runner.jobs.precision.mixed_model import Margin, PrecisionQuestion
 from runner.jobs.tactics.run import question_about
 from runner.schema.checker import Flaky
 from runner.verdict import Verdict
@@ -15,7 +15,7 @@ from strategies.outcome import Answer, Outcome
 from strategies.trial import Trial
 
 WHOLE = Trial.of(range(3))
-REDUCING, RAISING = Question(), Raising.of("float16", "float32", Margin())
+REDUCING, RAISING = Question(), PrecisionQuestion.of("float16", "float32", Margin())
 YES, NO, UNKNOWN = Answer.YES, Answer.NO, Answer.UNKNOWN
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from runner.candidate import Candidate, Phase
 from runner.checkers.interactive import Undo
-from runner.engine.check_trials import Budget, Judge, Means
+from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import Reliability
 from runner.engine.repeated_checks import HANDED_OVER, Rates, Tally
@@ -111,7 +111,7 @@ def session(
     made = Pipeline(
         judge,
         search,
-        means=Means(**means),
+        means=CheckLimits(**means),
         reliability=reliability or Reliability(Flaky.never, 0.01),
         hand_over=Hands(folder),
     )

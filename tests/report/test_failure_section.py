@@ -22,7 +22,7 @@ from runner.report import bundle
 from runner.report.failure_section import MOST_LINES, failure_section, model_text, relevant, versions_section
 from runner.report.markdown import Shown, heart
 from runner.report.markup import sections_text
-from runner.report.page.data import PageTensor, RunMaterial
+from runner.report.page.data import PageData, PageTensor
 from runner.report.repro.write import Repro
 from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, KnownFailure
 from runner.report.summary import Summary
@@ -201,7 +201,7 @@ def test_types_are_told_of_what_the_answer_names_alone() -> None:
     """Of a long graph those of all other tensors would be a text for each of them."""
     kept = ("t1", "t2", "elsewhere")
     recorded = {name: TensorFile(name, Path("t.pb"), TensorProto.FLOAT16, (1, 7)) for name in kept}
-    told = bundle._types(bundle.ReducedModel(small("Mul", "Exp"), ()), RunMaterial(recorded=recorded), None)
+    told = bundle._types(bundle.ReducedModel(small("Mul", "Exp"), ()), PageData(recorded=recorded), None)
     assert told == dict.fromkeys(kept[:2], "float16[1, 7]")
 
 

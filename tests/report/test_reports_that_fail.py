@@ -17,7 +17,7 @@ from runner.model.graph.graph_index import Graph
 from runner.report import bundle
 from runner.report.bundle import ReducedModel, write_bundle
 from runner.report.markdown import Shown
-from runner.report.page.data import RunMaterial
+from runner.report.page.data import PageData
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import RunsChecker
@@ -75,10 +75,10 @@ def test_what_a_page_cannot_show_costs_nothing_else(lost: str, tmp_path: Path) -
     settings = Settings(target=OnnxRuntimeBackend(), reference=OnnxRuntimeBackend(), checker=RunsChecker())  # type: ignore[call-arg]
     told = Summary("found", 0, "reduce", culprits=("n7",), model="reduced.onnx", nodes_after=1)
 
-    def material() -> RunMaterial:
+    def material() -> PageData:
         if lost == "details for the page":
             raise ValueError("lost")
-        return RunMaterial(graph=Graph.of(model), elements="nodes")
+        return PageData(graph=Graph.of(model), elements="nodes")
 
     answer = ReducedModel(model, (Sample({} if lost == "details for the page" else {"x": None}),))  # type: ignore[dict-item]
     write_bundle(settings, tmp_path, told, tmp_path, (), answer, material=material)

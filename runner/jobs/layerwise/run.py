@@ -14,7 +14,7 @@ from typing import Any
 
 from runner.candidate import Phase
 from runner.engine.check_trials import Judge
-from runner.engine.session_question import NOTHING, Ending, study
+from runner.engine.session_question import NOTHING, SessionResult, study
 from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
 from runner.jobs.layerwise import findings
@@ -96,11 +96,11 @@ class _Layerwise:
     judge: Judge
     look: Look
 
-    def interrupted(self, exit_code: int) -> Ending:
+    def interrupted(self, exit_code: int) -> SessionResult:
         """Return that somebody stopped it: what was measured is in the journal."""
-        return Ending(Status.interrupted, "", code=exit_code)
+        return SessionResult(Status.interrupted, "", code=exit_code)
 
-    def ending(self) -> Ending:
+    def ending(self) -> SessionResult:
         """Look at all tensors. Raises CannotJudge where the target gives nothing to look at."""
         look, plain = self.look, self.judge.sure(NOTHING, Phase.PREFLIGHT, WHOLE)
         settings = self.job.settings
@@ -117,14 +117,14 @@ class _Layerwise:
             runs = len(look.marked) + len(look.apart)
             tensors = {*look.rows, *(name for window in (*look.marked, *look.apart) for name in window)}
             said = f"{counted(len(tensors), 'tensor')} would be compared in {counted(runs, 'run')}"
-            return Ending(Status.planned, f"{said}; stopped after the pre-flight, as asked", remaining=runs)
+            return SessionResult(Status.planned, f"{said}; stopped after the pre-flight, as asked", remaining=runs)
         look.look()
         if look.findings.first_bad:
             self._refuse_broken_reference()
-            return Ending(Status.found, self._said(plain), signature=self.judge.studied.signature)
+            return SessionResult(Status.found, self._said(plain), signature=self.judge.studied.signature)
         return self._nothing(plain)
 
-    def _nothing(self, plain: Verdict) -> Ending:
+    def _nothing(self, plain: Verdict) -> SessionResult:
         """Return how it ends where no tensor is wrong that is made of right ones."""
         look = self.look
         if any(row["bad"] for row in look.rows.values()):
@@ -137,8 +137,8 @@ class _Layerwise:
             )
         seen = counted(len(look.rows), "tensor")
         if look.stopped or look.unanswered or (look.silent and look.not_asked):
-            return Ending(Status.could_not_judge, f"{seen} seen, none of them wrong by this check{self._left}")
-        return Ending(Status.nothing_to_find, f"all of {seen} are right by this check{self._left}")
+            return SessionResult(Status.could_not_judge, f"{seen} seen, none of them wrong by this check{self._left}")
+        return SessionResult(Status.nothing_to_find, f"all of {seen} are right by this check{self._left}")
 
     def _refuse_broken_reference(self) -> None:
         """Raise CannotJudge where the reference ends in NaN or Inf, and the target is finite where that begins."""
@@ -188,7 +188,7 @@ class _Layerwise:
         if most is not None and self.look.peak_mb > most:
             yield f"strategy.memory_mb={most} was not kept: a worker took {self.look.peak_mb:.0f} MiB"
 
-    def told(self, ending: Ending) -> Summary:
+    def told(self, ending: SessionResult) -> Summary:
         """Return what is reported, and write the rows of all tensors beside it."""
         look = self.look
         found = look.findings if ending.status is Status.found else Findings(self.loaded.graph, {}, {})

@@ -10,7 +10,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 from runner.errors import UsageError
 from runner.jobs.precision.layers import is_quantization, pairs_of
 from runner.jobs.precision.prepare_model import FloatNode, float_nodes
-from runner.jobs.precision.setup import Casting
+from runner.jobs.precision.setup import PrecisionModel
 from runner.model.graph.scopes import graphs_below
 from runner.model.values import tensor_bytes
 from runner.reference.load import Loaded
@@ -23,14 +23,14 @@ _CONVOLUTIONS = ("Conv", "FusedConv", "NhwcFusedConv")
 _ATTENTIONS = ("Attention", "MultiHeadAttention", "GroupQueryAttention")
 
 
-def nodes_of(casting: Casting) -> tuple[FloatNode, ...]:
+def nodes_of(casting: PrecisionModel) -> tuple[FloatNode, ...]:
     """Return the float nodes that count: all; where only Q/DQ pairs make the difference, those that read one."""
     mixer = casting.mixer
     found = float_nodes(mixer.model, mixer.types, mixer.pair, mixer.layers, mixer.contrib)
     return tuple(one for one in found if one.index is not None or not casting.quantized)
 
 
-def low_share(casting: Casting, loaded: Loaded, raised: frozenset[int]) -> dict[str, float]:
+def low_share(casting: PrecisionModel, loaded: Loaded, raised: frozenset[int]) -> dict[str, float]:
     """Return the shares that are low in the model in which the layers of ``raised`` are high, between 0 and 1.
 
     ``nodes``; ``flops``: of the top-level ones, estimated from the shapes that were recorded; ``weights``: of the
@@ -47,7 +47,7 @@ def low_share(casting: Casting, loaded: Loaded, raised: frozenset[int]) -> dict[
     return {"nodes": _share(*counts), "flops": _share(*work), "weights": _share(*stored)}
 
 
-def arithmetic(casting: Casting, loaded: Loaded) -> dict[int, float]:
+def arithmetic(casting: PrecisionModel, loaded: Loaded) -> dict[int, float]:
     """Estimate the floating-point operations of each top-level layer from the shapes that were recorded."""
     shapes = _shapes(casting, loaded)
     nodes = casting.mixer.model.graph.node
@@ -57,7 +57,7 @@ def arithmetic(casting: Casting, loaded: Loaded) -> dict[int, float]:
     }
 
 
-def costs_of(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> dict[int, float]:
+def costs_of(strategy: PrecisionSettings, casting: PrecisionModel, loaded: Loaded) -> dict[int, float]:
     """Return what each layer costs in high precision: the user's table, else its arithmetic.
 
     Raises UsageError for names that are none, and for costs that are no costs.
@@ -77,7 +77,7 @@ def costs_of(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> d
     return {index: float(strategy.costs.get(layer.path, 0.0)) for index, layer in enumerate(casting.layers)}
 
 
-def _shapes(casting: Casting, loaded: Loaded) -> Shapes:
+def _shapes(casting: PrecisionModel, loaded: Loaded) -> Shapes:
     shapes: dict[str, tuple[int, ...]] = {}
     for sample in loaded.recorded.values[:1]:
         shapes = {name: tensor.shape for name, tensor in sample.items()}
@@ -111,7 +111,7 @@ def _attention(node: NodeProto, first: tuple[int, ...], second: tuple[int, ...])
     return 4.0 * batch * length * (second[1] if len(second) == 3 else length) * width
 
 
-def _stored(casting: Casting, model: ModelProto) -> tuple[int, int]:
+def _stored(casting: PrecisionModel, model: ModelProto) -> tuple[int, int]:
     """Return how many numbers of float initializers are in the low type, and in the high one."""
     counts = {casting.pair.low: 0, casting.pair.high: 0}
     for tensor in _floats(model):

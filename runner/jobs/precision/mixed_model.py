@@ -18,12 +18,12 @@ from runner.candidate import Phase
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import ANSWER, UNSURE, ContradictionError
 from runner.engine.session import Session
-from runner.engine.session_question import NOTHING, NOTHING_SHOWN, Ending, Question, Standing
+from runner.engine.session_question import NOTHING, NOTHING_SHOWN, CurrentAnswer, Question, SessionResult
 from runner.errors import CannotJudge
 from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.low_share import arithmetic
-from runner.jobs.precision.prepare_search import Material
-from runner.jobs.precision.setup import Casting
+from runner.jobs.precision.prepare_search import PrecisionSetup
+from runner.jobs.precision.setup import PrecisionModel
 from runner.judgment import Status, measured
 from runner.model.graph.cut import CutError
 from runner.model.graph.scopes import graphs_below, initializers
@@ -94,7 +94,7 @@ class Margin:
 
 
 @dataclass(frozen=True)
-class Raising(Question):
+class PrecisionQuestion(Question):
     """Which nodes have to be in the type ``high``, and not in ``low``, for the check to pass with the margin?
 
     ``emulation``: how low precision comes about, where that matters. ``stays_high``, ``stays_low``: how many nodes are
@@ -109,10 +109,10 @@ class Raising(Question):
     stays_low: int = 0
 
     @staticmethod
-    def of(low: str, high: str, margin: Margin) -> Raising:
+    def of(low: str, high: str, margin: Margin) -> PrecisionQuestion:
         """Return the question about these two types."""
         ends = f"everything in {high}", f"everything in {low}"
-        return Raising(Outcome.PASS, *ends, name=MIXED, low=low, high=high, margin=margin)
+        return PrecisionQuestion(Outcome.PASS, *ends, name=MIXED, low=low, high=high, margin=margin)
 
     def enough(self, verdict: Verdict) -> bool:
         """Whether a verdict passes with the margin."""
@@ -137,11 +137,11 @@ class Raising(Question):
         """Aim at a margin that can be reached."""
         self.margin.reach(whole, self.whole)
 
-    def no_answer(self, verdict: Verdict) -> Ending:
+    def no_answer(self, verdict: Verdict) -> SessionResult:
         """Return how it ends where everything in high precision fails."""
         but = f" but {counted(self.stays_low, 'node')} of strategy.include" if self.stays_low else ""
         message = f"even with {self.whole}{but} the check fails ({verdict.signature}): {verdict.reason}"
-        return Ending(Status.no_set_suffices, message, signature=verdict.signature)
+        return SessionResult(Status.no_set_suffices, message, signature=verdict.signature)
 
 
 # The result of loading a mixed model in a plain ONNX Runtime, and its warnings and fields in result.json.
@@ -193,7 +193,7 @@ class Loads:
             return f"{said}; it loads with InferenceSession(..., disabled_optimizers={list(self.disabled)})"
         return said
 
-    def with_loads(self, precision: result_parts.Precision, casting: Casting) -> result_parts.Precision:
+    def with_loads(self, precision: result_parts.Precision, casting: PrecisionModel) -> result_parts.Precision:
         """Return what was found, with this in it."""
         added = {casting.layers[index].path for index in self.added}
         selected = (replace(one, reason=_REASON) if one.node in added else one for one in precision.selected)
@@ -228,7 +228,7 @@ _WORD = re.compile(r"[A-Z]\w*(?:Fusion|Elimination|Transformer)")
 class Loading:
     """Loads the mixed models of a run in a plain ONNX Runtime."""
 
-    def __init__(self, material: Material) -> None:
+    def __init__(self, material: PrecisionSetup) -> None:
         self._settings = material.settings
         self._casting = material.casting
         self._loaded = material.loaded
@@ -427,7 +427,7 @@ def _least(names: Sequence[str], loads: Callable[[Sequence[str]], bool]) -> list
 
 
 @dataclass
-class Mixing:
+class PrecisionAnswer:
     """A search for what has to be raised, and the model that comes of it.
 
     ``loading``: says how models load in ONNX Runtime, None: nobody asks. ``loads``: how the one that is handed over
@@ -435,7 +435,7 @@ class Mixing:
     """
 
     session: Session
-    question: Raising
+    question: PrecisionQuestion
     loading: Loading | None = None
     loads: Loads | None = None
 
@@ -468,7 +468,7 @@ class Mixing:
         self.loads = self.loading.asked(trial)
         return trial
 
-    def hand_over(self, done: Done | None, trial: Trial, said: str = "") -> Ending | None:
+    def hand_over(self, done: Done | None, trial: Trial, said: str = "") -> SessionResult | None:
         """Write the model of an answer and check that; None: the check has proved to be flaky by it.
 
         ``done``: None where nothing has to be raised, but what it takes to load. ``said``: what else there is to say.
@@ -481,19 +481,19 @@ class Mixing:
             session.begin_again(surprise)
             return None
         passes, why = ruling.answer is Answer.YES, ruling.verdict.reason
-        standing = Standing(session.judge, trial)
+        standing = CurrentAnswer(session.judge, trial)
         added = len(self.loads.added) if self.loads else 0
         loads = f"; {counted(added, 'node')} raised so that ONNX Runtime loads the model" if added else ""
         said = f"; {said}" if said else ""
         if done is None:
             if passes:
                 message = f"{self._lowest}{loads}; the model is {MIXED}.onnx{said}"
-                return Ending(Status.nothing_to_find, message, standing=standing)
+                return SessionResult(Status.nothing_to_find, message, standing=standing)
             session.recheck.withdraw(MIXED)
             raise CannotJudge(f"{question.nothing} passed once and did not when checked as handed over: {why}")
         count = counted(standing.size, "node")
         signature = session.nothing.signature if session.nothing else None
-        ending = Ending(Status.found, "", done, standing, signature=signature)
+        ending = SessionResult(Status.found, "", done, standing, signature=signature)
         if not passes:
             message = f"the answer ({count}) passed once and did not when checked again ({why})"
             return replace(ending, status=Status.could_not_judge, message=message)

@@ -13,12 +13,12 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from runner.candidate import Candidate, Sample
-from runner.checkers.checker import Around, Checker, Tools
+from runner.checkers.checker import Checker, DelegatingChecker, Tools
 from runner.jobs.job import Job
 from runner.jobs.precision.layers import is_plumbing, levels, node_label
-from runner.jobs.precision.prepare_search import Material
+from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.ranking import Measurements
-from runner.jobs.precision.setup import Casting
+from runner.jobs.precision.setup import PrecisionModel
 from runner.jobs.precision.weights import convert
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
@@ -48,7 +48,7 @@ PATIENCE = 600.0
 
 
 @dataclass(eq=False)
-class OverflowCheck(Around):
+class OverflowCheck(DelegatingChecker):
     """Judges as ``checker`` does, and fails what passes with an overflow that does harm.
 
     ``everything``: how many nodes can be raised: with all of them nothing is low; ``high``: that model. ``low``: what
@@ -143,7 +143,7 @@ NEAR = 2.0
 _MOST = 3
 
 
-def with_overflow_check(job: Job, material: Material) -> Job:
+def with_overflow_check(job: Job, material: PrecisionSetup) -> Job:
     """Return the job with a checker that fails harmful overflows, unless these are allowed."""
     if material.strategy.allow_overflow or material.casting.quantized:
         return job
@@ -153,14 +153,14 @@ def with_overflow_check(job: Job, material: Material) -> Job:
     return replace(job, checker=OverflowCheck(job.checker, job.settings, job.tools, everything, high, low))
 
 
-def _high(job: Job, material: Material) -> Path:
+def _high(job: Job, material: PrecisionSetup) -> Path:
     """Write the model with nothing low, which tells what tensors should be."""
     casting, place = material.casting, job.folder / "values" / "high"
     return material.loaded.store.write(casting.mixer.mixed(frozenset(range(len(casting.layers)))), place, "high")
 
 
 def with_infinities(
-    job: Job, material: Material, raised: frozenset[int], told: PrecisionFound
+    job: Job, material: PrecisionSetup, raised: frozenset[int], told: PrecisionFound
 ) -> tuple[PrecisionFound, tuple[str, ...]]:
     """Return ``told`` (``precision`` in result.json) with what happens inside the model handed over, and warnings.
 
@@ -209,7 +209,7 @@ def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low
         yield f"weights that become zero as a whole in {low}: {listed(zeroed, _MOST)}"
 
 
-def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iterator[str]:
+def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int]) -> Iterator[str]:
     """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
     largest = FLOATS[casting.pair.low].largest
     names = {
@@ -228,7 +228,7 @@ def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iter
         )
 
 
-def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
+def _epsilons(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
     """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
     indices, low = {layer.key: index for index, layer in enumerate(casting.layers)}, casting.pair.low
     known: list[dict[str, float]] = []  # the constants of one number that each graph sees
@@ -272,7 +272,7 @@ def _vanishes(value: float, low: int) -> bool:
     return bool(convert(np.array([value], np.float32), low)[1][1])
 
 
-def _zeroed(casting: Casting, raised: frozenset[int], known: set[str]) -> list[str]:
+def _zeroed(casting: PrecisionModel, raised: frozenset[int], known: set[str]) -> list[str]:
     """Return the weights all of whose values become zero where low precision reads them."""
     reads = {name for index, layer in enumerate(casting.layers) if index not in raised for name in layer.reads}
     found = []

@@ -25,7 +25,7 @@ from runner.jobs.precision.low_share import costs_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
 from runner.jobs.precision.ranking import SENTINEL, Measurements, measure, prior
-from runner.jobs.precision.setup import Casting, cast
+from runner.jobs.precision.setup import PrecisionModel, cast
 from runner.jobs.precision.validation_samples import Division, Samples, Values
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut, CutError
@@ -66,7 +66,7 @@ class Fixed:
         return index not in self.high and index not in self.low
 
 
-def fixed_layers(strategy: PrecisionSettings, casting: Casting, known: Measurements) -> Fixed:
+def fixed_layers(strategy: PrecisionSettings, casting: PrecisionModel, known: Measurements) -> Fixed:
     """Return what the settings and the measurements say. Raises UsageError for patterns and rules that are none."""
     layers = casting.layers
     kept = _matching("exclude", strategy.exclude, layers)
@@ -200,7 +200,7 @@ class Units:
         return {unit: sum(of_layers.get(layer, 0.0) for layer in self.members[unit]) for unit in self.searched}
 
 
-def units(unit: Unit, casting: Casting, fixed: Fixed) -> Units:
+def units(unit: Unit, casting: PrecisionModel, fixed: Fixed) -> Units:
     """Return each layer as a unit, or the blocks; a layer that is not searched is part of none."""
     count = len(casting.layers)
     if unit is Unit.node:
@@ -327,7 +327,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Material:
+class PrecisionSetup:
     """``known``: what was measured on the samples that are searched first. ``kept``: layers that are not searched.
 
     ``parents``: of layers. ``costs``: of layers, empty where few are wanted and not cheap ones.
@@ -337,7 +337,7 @@ class Material:
     strategy: PrecisionSettings
     pool: Pool
     loaded: Loaded
-    casting: Casting
+    casting: PrecisionModel
     samples: Samples
     division: Division
     known: Measurements
@@ -370,7 +370,7 @@ class Material:
         return SEARCHES[self.strategy.search].begin(self.subject.space, options)
 
 
-def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> Material:
+def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> PrecisionSetup:
     """Read the model and measure it. Raises WinnowError where the question cannot be put at all."""
     if strategy.costs and strategy.goal is Goal.smallest:
         raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
@@ -396,7 +396,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
         log.warning("%s", warning)
     loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
     found = (settings, strategy, pool, loaded, casting, samples, division, known, kept, searched, parents, costs)
-    return Material(*found, subject)
+    return PrecisionSetup(*found, subject)
 
 
 def _measurements(strategy: PrecisionSettings, samples: Samples, values: tuple[Values, ...]) -> Measurements:
@@ -407,7 +407,7 @@ def _measurements(strategy: PrecisionSettings, samples: Samples, values: tuple[V
     return measure(samples, values)
 
 
-def _out_of_range(casting: Casting) -> tuple[str, ...]:
+def _out_of_range(casting: PrecisionModel) -> tuple[str, ...]:
     found = []
     for counts, what in (
         (casting.clamped, "beyond the range; the largest value it has is taken"),
@@ -430,7 +430,7 @@ def _scopeless(strategy: PrecisionSettings, searched: Units) -> Iterator[str]:
         )
 
 
-def _left_alone(casting: Casting, kept: Fixed, division: Division, *, drawn: bool) -> Iterator[str]:
+def _left_alone(casting: PrecisionModel, kept: Fixed, division: Division, *, drawn: bool) -> Iterator[str]:
     """Say what was not looked at, and what that means."""
     pair, mixer = casting.pair, casting.mixer
     every = float_nodes(mixer.model, mixer.types, pair, casting.layers, mixer.contrib)

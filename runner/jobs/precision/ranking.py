@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from onnx import GraphProto, ModelProto, NodeProto
 
 from runner.jobs.precision.layers import Layer, is_quantization, pairs_of
-from runner.jobs.precision.setup import Casting
+from runner.jobs.precision.setup import PrecisionModel
 from runner.jobs.precision.validation_samples import Samples, Values
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
@@ -198,7 +198,7 @@ def measure(samples: Samples, values: Sequence[Values]) -> Measurements:
     return Measurements(errors, ranges, untaken)
 
 
-def prior(casting: Casting, known: Measurements, parents: Sequence[tuple[int, ...]]) -> Prior:
+def prior(casting: PrecisionModel, known: Measurements, parents: Sequence[tuple[int, ...]]) -> Prior:
     """Return what ranges and introduced errors say.
 
     A tensor beyond the range has to be high where it is made and where it is read.

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from runner.engine.session_question import Ending
+from runner.engine.session_question import SessionResult
 from runner.errors import WinnowError
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.low_share import low_share, nodes_of
-from runner.jobs.precision.prepare_search import Material, blocks
+from runner.jobs.precision.prepare_search import PrecisionSetup, blocks
 from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.jobs.precision.sample_rounds import Rounds
-from runner.jobs.precision.setup import Casting
+from runner.jobs.precision.setup import PrecisionModel
 from runner.journal.journal import Entry
 from runner.judgment import Status
 from runner.model.graph.graph_index import Graph, initializers_of
@@ -47,13 +47,13 @@ from strategies.trial import Trial
 _LONGEST_NAME = 60
 
 
-def reason(material: Material, index: int) -> str:
+def reason(material: PrecisionSetup, index: int) -> str:
     """Say what was measured of a layer: a range that the low type has not, and the error that it introduces alone."""
     alone, cause = _alone(material, index), next(_causes(material, material.casting.layers[index]), "")
     return "; ".join(part for part in (cause, alone) if part) or "the check fails without it"
 
 
-def unmeasured(material: Material, index: int) -> str:
+def unmeasured(material: PrecisionSetup, index: int) -> str:
     """Say why the error that a layer introduces is no number; nothing where it is one."""
     casting, known = material.casting, material.known
     error, layer = known.errors.get(index), casting.layers[index]
@@ -72,7 +72,7 @@ def unmeasured(material: Material, index: int) -> str:
     return "not measured: nothing that it makes is fp32"
 
 
-def _causes(material: Material, layer: Layer) -> Iterator[str]:
+def _causes(material: PrecisionSetup, layer: Layer) -> Iterator[str]:
     """Yield what the values of a layer have that the low type has not, what explains most first."""
     casting, known, low = material.casting, material.known, material.strategy.low.value
     largest = FLOATS[casting.pair.low].largest
@@ -98,7 +98,7 @@ def _causes(material: Material, layer: Layer) -> Iterator[str]:
             yield f"reads {_short(name)}, which is cut off at {largest:.3g}"
 
 
-def _alone(material: Material, index: int) -> str:
+def _alone(material: PrecisionSetup, index: int) -> str:
     casting, known = material.casting, material.known
     error = known.errors.get(index)
     if casting.quantized:
@@ -144,7 +144,7 @@ def _short(name: str) -> str:
 # The section ``precision`` of result.json: which layers are high and why, what is low, and what that costs.
 
 
-def precision_section(material: Material, raised: frozenset[int]) -> PrecisionFound:
+def precision_section(material: PrecisionSetup, raised: frozenset[int]) -> PrecisionFound:
     """Return what is raised, and what stays low. ``raised``: all layers that are high, kept so or found."""
     strategy, casting, kept = material.strategy, material.casting, material.kept
     layers, every = casting.layers, nodes_of(casting)
@@ -173,7 +173,7 @@ def precision_section(material: Material, raised: frozenset[int]) -> PrecisionFo
     )
 
 
-def _groups(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iterator[RaisedBlock]:
+def _groups(casting: PrecisionModel, known: Measurements, raised: frozenset[int]) -> Iterator[RaisedBlock]:
     """Yield the blocks of several nodes of which something is raised.
 
     ``worst``: the raised node that introduces most error.
@@ -194,7 +194,7 @@ Row = Mapping[str, Any]
 Feeds = Sequence[Mapping[str, TensorFile]]
 
 
-def layer_errors(material: Material, raised: frozenset[int], folder: Path) -> list[Row]:
+def layer_errors(material: PrecisionSetup, raised: frozenset[int], folder: Path) -> list[Row]:
     """Return a row for each layer, in the model's order, from one run of the target on each model.
 
     ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
@@ -313,7 +313,7 @@ def curve(entries: Iterable[Entry], raised: Callable[[Trial], int] = len) -> Cur
 LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
 
 
-def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summary: Summary) -> Summary:
+def answered(job: Job, material: PrecisionSetup, rounds: Rounds, ending: SessionResult, summary: Summary) -> Summary:
     """Return a summary with what was found, and what it is worth."""
     summary = replace(summary, nodes_before=len(material.casting.layers))
     if ending.trial is None:

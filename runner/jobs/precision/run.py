@@ -11,11 +11,11 @@ from typing import Any
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.session import Session
-from runner.engine.session_question import Ending
+from runner.engine.session_question import SessionResult
 from runner.errors import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
-from runner.jobs.precision.mixed_model import Loading, Margin, Mixing, Raising
+from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import prepare
 from runner.jobs.precision.report import answered
 from runner.jobs.precision.sample_rounds import Rounds
@@ -77,7 +77,7 @@ def _raise(job: Job) -> Summary:
     reliability, steady = job.reliability(), _is_steady(job, loaded)
     low = _QUANTIZED if material.casting.quantized else strategy.low.value
     question = replace(
-        Raising.of(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
+        PrecisionQuestion.of(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
         emulation=_emulated(settings),
         stays_high=len(material.kept.high),
         stays_low=len(material.kept.low),
@@ -85,7 +85,7 @@ def _raise(job: Job) -> Summary:
     looking = overflow_report.with_overflow_check(job, material)
     loading = Loading(material)
 
-    def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Mixing:
+    def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> PrecisionAnswer:
         step = material.step(base, values)
         session = Session(
             judge,
@@ -97,7 +97,7 @@ def _raise(job: Job) -> Summary:
             steady=steady,
             nothing=fails_low,
         )
-        return Mixing(session, question, loading)
+        return PrecisionAnswer(session, question, loading)
 
     def size(trial: Trial) -> int:  # an element may be several nodes
         return len(material.subject.names(trial))
@@ -106,7 +106,7 @@ def _raise(job: Job) -> Summary:
         job.drop_stale_results()
         rounds = Rounds(judge, ask, material.division, material.samples, material.likely)
 
-        def answer() -> Ending:
+        def answer() -> SessionResult:
             ending = rounds.answer(plan=settings.plan)
             if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from runner.candidate import Phase, Sample
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import IndistinctError
-from runner.engine.session_question import NOTHING, Ending
+from runner.engine.session_question import NOTHING, SessionResult
 from runner.errors import CannotJudge
-from runner.jobs.precision.mixed_model import Mixing
+from runner.jobs.precision.mixed_model import PrecisionAnswer
 from runner.jobs.precision.prepare_search import Precision
 from runner.jobs.precision.validation_samples import GIVEN, Division, Samples, Values
 from runner.journal.journal import Entry
@@ -90,7 +90,7 @@ MOST_ALONE = 32
 """Nodes that are lowered alone at most, to see whether the answer leaves out what fails by itself; and no more than the
 search asked questions: a journal that knows their answers changes nothing."""
 
-Ask = Callable[[Judge, "Trial | None", tuple[Values, ...], "Verdict | None"], Mixing]
+Ask = Callable[[Judge, "Trial | None", tuple[Values, ...], "Verdict | None"], PrecisionAnswer]
 """Makes the search over a judge's subject: what has to be raised, or what besides an answer that does not suffice.
 
 The values are those of the samples that are searched; the verdict says why nothing raised fails, if that is known.
@@ -105,7 +105,7 @@ class Found:
     out, None: it passes, or none was.
     """
 
-    mixing: Mixing
+    mixing: PrecisionAnswer
     done: Done | None
     trial: Trial
     held: tuple[Sample, ...]
@@ -124,13 +124,13 @@ class Rounds:
     division: Division
     samples: Samples
     suspects: Sequence[int]
-    mixing: Mixing | None = None
-    _before: Mixing | None = None
+    mixing: PrecisionAnswer | None = None
+    _before: PrecisionAnswer | None = None
 
     def __post_init__(self) -> None:
         self.confidence = Confidence(self.division)
 
-    def answer(self, *, plan: bool = False) -> Ending:
+    def answer(self, *, plan: bool = False) -> SessionResult:
         """Return how it ends. Raises CannotJudge."""
         judge, values = self.judge, self.division
         held = self.samples.of(values.held)
@@ -144,7 +144,7 @@ class Rounds:
             except CannotJudge as error:
                 if found is None or isinstance(error, IndistinctError):
                     raise
-                impossible = Ending(error.status, str(error))
+                impossible = SessionResult(error.status, str(error))
             if impossible and found is None:
                 return impossible
             if plan:
@@ -168,7 +168,7 @@ class Rounds:
         assert found
         return self._concluded(found)
 
-    def _round(self, number: int, mixing: Mixing, values: Division, held: tuple[Sample, ...]) -> Found | None:
+    def _round(self, number: int, mixing: PrecisionAnswer, values: Division, held: tuple[Sample, ...]) -> Found | None:
         """Search on some samples and check what is found on others; None: a later round found nothing in its budget."""
         done, trial = mixing.search()
         if done and number > 1 and mixing.session.inquiry.stopped and trial == mixing.session.whole:
@@ -180,7 +180,7 @@ class Rounds:
         self.confidence.rounds, self.confidence.samples = number, values
         return Found(mixing, done, trial, held, self._fails(mixing, held, trial))
 
-    def _concluded(self, found: Found) -> Ending:
+    def _concluded(self, found: Found) -> SessionResult:
         """Hand over what was found; where that shows that the check is flaky, it is searched for again."""
         while True:
             if found.failed is not None:
@@ -199,10 +199,10 @@ class Rounds:
         """What was checked on the samples of the last round."""
         return self.mixing.session.judge.journal.entries() if self.mixing else ()
 
-    def interrupted(self, exit_code: int) -> Ending:
+    def interrupted(self, exit_code: int) -> SessionResult:
         """How it stands where somebody stops it."""
         if self.mixing is None:
-            return Ending(Status.interrupted, "", code=exit_code)
+            return SessionResult(Status.interrupted, "", code=exit_code)
         ending, before = self.mixing.session.interrupted(exit_code), self._before
         if ending.standing is None and before and (earlier := before.session.interrupted(exit_code)).standing:
             ending = replace(earlier, message=f"{earlier.message}, and fails on samples that were held out")
@@ -210,7 +210,9 @@ class Rounds:
 
     # ---- one round
 
-    def _stable(self, mixing: Mixing, values: Division, done: Done, trial: Trial) -> tuple[Mixing, Done, Trial]:
+    def _stable(
+        self, mixing: PrecisionAnswer, values: Division, done: Done, trial: Trial
+    ) -> tuple[PrecisionAnswer, Done, Trial]:
         """Raise what fails when it alone is low as well: an answer that leaves it out passes by luck."""
         alone = tuple(self._failing_alone(mixing, trial))
         self.confidence.alone = alone
@@ -234,7 +236,7 @@ class Rounds:
     def _named(names: Sequence[str]) -> str:
         return f"{counted(len(names), 'node')} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
 
-    def _failing_alone(self, mixing: Mixing, trial: Trial) -> list[int]:
+    def _failing_alone(self, mixing: PrecisionAnswer, trial: Trial) -> list[int]:
         """Return the units that an answer leaves out and that fail when they alone are low."""
         session, whole, found = mixing.session, mixing.session.whole, []
         out = [unit for unit in self.suspects if unit in whole.elements and unit not in trial.elements]
@@ -250,7 +252,7 @@ class Rounds:
                 found.append(unit)
         return found
 
-    def _fails(self, mixing: Mixing, held: tuple[Sample, ...], trial: Trial) -> Verdict | None:
+    def _fails(self, mixing: PrecisionAnswer, held: tuple[Sample, ...], trial: Trial) -> Verdict | None:
         """Return the verdict by which an answer fails on samples that were held out; None: it passes."""
         reliability = mixing.session.reliability
         self._error("searched", mixing, mixing.session.judge, trial)
@@ -269,7 +271,7 @@ class Rounds:
         self._error("held_out", mixing, judge, trial)
         return None if passes else ruling.verdict
 
-    def _error(self, samples: str, mixing: Mixing, judge: Judge, trial: Trial) -> None:
+    def _error(self, samples: str, mixing: PrecisionAnswer, judge: Judge, trial: Trial) -> None:
         """Note the error of nothing raised, and of an answer, in units of the tolerance; nothing where none is told."""
         if not mixing.question.margin.measured:
             return

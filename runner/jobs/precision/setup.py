@@ -225,7 +225,7 @@ DTYPES = {
 
 
 @dataclass(frozen=True)
-class Casting:
+class PrecisionModel:
     """``clamped`` / ``flushed``: initializers with values that the low type does not reach, and how many.
 
     ``lifted``: single numbers that were too small, which become the least that the type has.
@@ -269,7 +269,7 @@ def pair_of(strategy: PrecisionSettings) -> Pair:
     return Pair(DTYPES[high if low is FloatType.quantized else low], DTYPES[high])
 
 
-def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: Pool) -> Casting:
+def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: Pool) -> PrecisionModel:
     """Find the layers, and make the weights in the other type. Raises NotApplicable for a model without any."""
     pair, store = pair_of(strategy), loaded.store
     typed = store.folder / "typed.onnx"
@@ -294,7 +294,7 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     warnings += [*_overridden(model, pair)]
     clamped = {**lost["clamped"], **_filled(model, pair)}
     warned = (*warnings, *restored.warnings)
-    return Casting(mixer, pair, clamped, lost["flushed"], warned, quantized, reply["inlined"], lost["lifted"])
+    return PrecisionModel(mixer, pair, clamped, lost["flushed"], warned, quantized, reply["inlined"], lost["lifted"])
 
 
 def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:
@@ -366,7 +366,7 @@ def _weights(worked: Worked, typed: Path, pair: Pair, restored: Restored) -> tup
 
 
 def samples_of(
-    casting: Casting, loaded: Loaded, values: Sequence[Mapping[str, TensorFile]], folder: Path
+    casting: PrecisionModel, loaded: Loaded, values: Sequence[Mapping[str, TensorFile]], folder: Path
 ) -> tuple[Sample, ...]:
     """Return what the mixed models are fed, and what their outputs should be, in the types that they have then.
 

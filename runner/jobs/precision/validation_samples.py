@@ -12,7 +12,7 @@ from onnx import ModelProto
 
 from runner.candidate import Sample
 from runner.errors import UsageError
-from runner.jobs.precision.setup import Casting, samples_of
+from runner.jobs.precision.setup import PrecisionModel, samples_of
 from runner.model.graph.edits import copy_of
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
@@ -109,7 +109,7 @@ class Samples:
     """
 
     settings: Settings
-    casting: Casting
+    casting: PrecisionModel
     loaded: Loaded
     pool: Pool
     folder: Path

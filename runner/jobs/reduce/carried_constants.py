@@ -17,7 +17,7 @@ from runner.candidate import Candidate, Invalid, Phase, Purpose
 from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
 from runner.engine.session import HandedOver, Session, Stage
-from runner.engine.session_question import Standing
+from runner.engine.session_question import CurrentAnswer
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.prove_cause import Causes
 from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, SameNodes, Subgraph
@@ -121,7 +121,7 @@ def as_elements(judge: Judge, subject: Subgraph, freed: Collection[int]) -> Judg
 # ---- an answer
 
 
-def freezings(standing: Standing) -> Iterator[Stage]:
+def freezings(standing: CurrentAnswer) -> Iterator[Stage]:
     """Yield the stages that freeze what an answer carries: what no longer fails without a node is named with it.
 
     First what takes up to LARGEST_CONSTANT bytes. What takes more stays a node, unless the failure needs it.
@@ -141,7 +141,7 @@ def freezings(standing: Standing) -> Iterator[Stage]:
         yield _freezing(standing, subject, large, Done(None, Claim.ONE_MINIMAL))
 
 
-def _freezing(standing: Standing, subject: Subgraph, chosen: Collection[int], frozen: Done) -> Stage:
+def _freezing(standing: CurrentAnswer, subject: Subgraph, chosen: Collection[int], frozen: Done) -> Stage:
     """Return the stage that freezes those ``chosen``. ``frozen``: its end where the failure needs none of them."""
     trial = standing.trial
     whole = Trial(trial.elements.union(chosen))
@@ -172,7 +172,7 @@ def _freezing(standing: Standing, subject: Subgraph, chosen: Collection[int], fr
     )
 
 
-def named(standing: Standing, subject: Subgraph) -> frozenset[int]:
+def named(standing: CurrentAnswer, subject: Subgraph) -> frozenset[int]:
     """Return what of an answer computes constants, and is needed."""
     nodes = standing.top_level(subject)
     return nodes.elements & subject.graph.constants if nodes else frozenset()

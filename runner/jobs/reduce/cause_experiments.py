@@ -17,9 +17,9 @@ from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.checkers.checker import inner
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
-from runner.engine.cause import Cause, Tested
+from runner.engine.cause import AnswerExperiments, Cause
 from runner.engine.check_trials import Expected, Judge
-from runner.engine.search_run import Inquiry
+from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING
 from runner.jobs.reduce.spliced_subject import Spliced
@@ -53,7 +53,7 @@ class Experiments:
     def __post_init__(self) -> None:
         self._failure = self.model.whole  # what is left of it once faults are healed
 
-    def heal(self, fault: Tested) -> None:
+    def heal(self, fault: AnswerExperiments) -> None:
         """Give good values to what a fault gives from now on; what fails then is the failure under study."""
         self.healed |= fault.answer.elements
         assert fault.good_outputs
@@ -307,7 +307,7 @@ class SessionModel:
     session: Session
     search: Callable[[Space], Step]
     among: Trial | None = None
-    found: dict[Trial, tuple[Inquiry, Done]] = field(default_factory=dict)
+    found: dict[Trial, tuple[SearchRun, Done]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         judge = self.session.judge

@@ -16,7 +16,7 @@ from onnx import ModelProto, TensorProto, TypeProto, helper
 
 from runner.candidate import Sample
 from runner.checkers.auto_tolerance import EPSILON
-from runner.checkers.candidate_runs import Side
+from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
 from runner.checkers.metrics import FLOOR_ULPS
 from runner.checkers.runtime import RuntimeCheck
@@ -58,9 +58,9 @@ class Exact:
     ``target``, ``reference``: run a model as it is.
     """
 
-    sides: tuple[Side, ...]
-    target: Side
-    reference: Side
+    sides: tuple[BackendRunner, ...]
+    target: BackendRunner
+    reference: BackendRunner
     store: Store
     folder: Path
 
@@ -72,8 +72,11 @@ class Exact:
         held = own.python if isinstance(own, OnnxRuntimeBackend | OnnxReferenceBackend) else None
         wide = OnnxRuntimeBackend(optimization=Optimization.none, python=held), OnnxReferenceBackend(python=held)
         limits = job.tools, PATIENCE, memory
-        sides = tuple(Side("reference", one, *limits) for one in wide)
-        runs = (Side("target", settings.target, *limits), Side("reference", replace(own, model=None), *limits))
+        sides = tuple(BackendRunner("reference", one, *limits) for one in wide)
+        runs = (
+            BackendRunner("target", settings.target, *limits),
+            BackendRunner("reference", replace(own, model=None), *limits),
+        )
         return cls(sides, *runs, store, job.folder / "values" / "exact")
 
     def values(
@@ -116,7 +119,7 @@ class Exact:
                 why = why or str(error)
         raise NotKnown(f"no runtime at hand has kernels for it ({why})")
 
-    def plain(self, model: ModelProto, samples: Sequence[Sample], side: Side) -> Sequence[Mapping[str, Array]]:
+    def plain(self, model: ModelProto, samples: Sequence[Sample], side: BackendRunner) -> Sequence[Mapping[str, Array]]:
         """Return the outputs of a model as it is. Raises NotKnown."""
         try:
             path = self.store.write(model, self._free())

@@ -23,9 +23,9 @@ import onnx
 from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.disk_space import FULL, NoRoom
 from runner.engine.cause import Inside
-from runner.engine.search_run import Inquiry
+from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, Stage
-from runner.engine.session_question import Standing
+from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import Kept, Subject, cut_candidate, cutting
 from runner.errors import WinnowError
 from runner.jobs.reduce.cause_experiments import SessionModel
@@ -44,7 +44,7 @@ from runner.model.nested.hoist import COUNT
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import (
-    Descent,
+    HoistedBody,
     Level,
     RecorderOf,
     descend,
@@ -84,7 +84,7 @@ class BodySubject:
     check reads values.
     """
 
-    descent: Descent
+    descent: HoistedBody
     trips: tuple[int | None, ...]
     folder: Path
     closure: Closure = Closure.FREE
@@ -341,7 +341,7 @@ class NestedStages:
     unknown: list[str] = field(default_factory=list)
     _made: int = field(default=0)
 
-    def stages(self, standing: Standing) -> Iterator[Stage]:
+    def stages(self, standing: CurrentAnswer) -> Iterator[Stage]:
         """Yield what can be tried inside the nested graphs of an answer."""
         subject = standing.judge.subject
         if not isinstance(subject, Subgraph):
@@ -366,7 +366,7 @@ class NestedStages:
                         yield from self._of_body(subject, standing, answer, one)
 
     def _in_whole(
-        self, subject: Subgraph, standing: Standing, whole: Level, body: Body, shown: list[bool], *, told: bool
+        self, subject: Subgraph, standing: CurrentAnswer, whole: Level, body: Body, shown: list[bool], *, told: bool
     ) -> Iterator[Stage]:
         """Hoisted in the whole model. ``shown``: gets whether what is found is the cause, once that was asked."""
         inherit = None
@@ -393,7 +393,7 @@ class NestedStages:
         why = "what its tensors should hold is not known, since reference.model tells nothing of them"
         self.unknown.append(f"{body.path} was not looked into: {why}")
 
-    def _prove(self, shown: list[bool], inquiry: Inquiry, done: Done) -> tuple[Inquiry, Done, Inside] | None:
+    def _prove(self, shown: list[bool], inquiry: SearchRun, done: Done) -> tuple[SearchRun, Done, Inside] | None:
         """Show what was found in a body to be the cause, or another set of nodes in there."""
         session = self.session
         before = session.judge, session.inquiry
@@ -414,7 +414,9 @@ class NestedStages:
         inside = Inside(cause, inquiry.judge.subject.names)
         return *model.found.get(cause.answers[cause.main].answer, (inquiry, done)), inside
 
-    def _hoisted(self, subject: Subgraph, standing: Standing, descent: Descent, carried: frozenset[int]) -> Subgraph:
+    def _hoisted(
+        self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody, carried: frozenset[int]
+    ) -> Subgraph:
         """Return what cuts a model with a hoisted body. What is declared, and the file, are about the whole model."""
         inner = descent.level
         return replace(
@@ -430,7 +432,7 @@ class NestedStages:
             given=frozenset(need.name for need in descent.hoisted.needs) | (subject.given or frozenset()),
         )
 
-    def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body) -> Iterator[Stage]:
+    def _of_body(self, subject: Subgraph, standing: CurrentAnswer, level: Level, body: Body) -> Iterator[Stage]:
         """Hoisted, in the first iteration, then in the first that fails; then with the owner kept."""
         count = _tried(body.path, iterations, level, body, self.record, self._folder())
         first = _tried(body.path, descend, level, body, self.record, self._folder()) if count else None
@@ -444,7 +446,7 @@ class NestedStages:
             alone = Iterations(level, body, count, self.record, self._folder(), origin)
             stage = self._stage("iterations", f"{body.path}, {count} iterations", standing, alone, body)
 
-            def noted(_: Inquiry, done: Done) -> None:
+            def noted(_: SearchRun, done: Done) -> None:
                 number.append(len(done.trial or ()))
 
             yield replace(stage, start=alone.search, prove=noted, purpose=Purpose.REFINE)
@@ -458,20 +460,20 @@ class NestedStages:
             stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
             yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
 
-    def _of_iteration(self, subject: Subgraph, standing: Standing, descent: Descent, body: Body) -> Stage:
+    def _of_iteration(self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody, body: Body) -> Stage:
         carried = descent.level.graph.constants - {*descent.hoisted.inside}
         label = f"{body.path} without its owner" + (f", iteration {at}" if (at := descent.iteration) else "")
         return self._stage("hoist", label, standing, self._hoisted(subject, standing, descent, carried), body)
 
     def _stage(
-        self, kind: str, label: str, standing: Standing, subject: Subject, body: Body, among: Space | None = None
+        self, kind: str, label: str, standing: CurrentAnswer, subject: Subject, body: Body, among: Space | None = None
     ) -> Stage:
         space = among or subject.space
         judge = standing.judge.stage(kind, subject)
         origin = (*standing.origin, body.path)
         return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
 
-    def _inside(self, descent: Descent, origin: str, *, fed: bool) -> BodySubject:
+    def _inside(self, descent: HoistedBody, origin: str, *, fed: bool) -> BodySubject:
         trips = trip_counts(descent.above, descent.body, self.record, self._folder())
         found = BodySubject(descent, trips, self._folder(), origin=origin, fed=fed)
         found.cut(found.space.whole)
@@ -479,7 +481,7 @@ class NestedStages:
 
     # ---- values
 
-    def _level(self, subject: Subgraph, standing: Standing) -> Level:
+    def _level(self, subject: Subgraph, standing: CurrentAnswer) -> Level:
         made = subject.cut(standing.trial)
         samples, known = subject.samples(made), subject.judging(made)
         record = (self.record, self._folder())
@@ -491,7 +493,7 @@ class NestedStages:
         return self.folder / str(self._made)
 
 
-def _origin(subject: Subgraph, standing: Standing, descent: Descent) -> str:
+def _origin(subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody) -> str:
     """What an answer and a body of it are: recorded values come from there."""
     return f"{context_digest(subject.identity())} {standing.trial.ranges} {descent.body.path}"
 

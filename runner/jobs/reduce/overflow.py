@@ -17,7 +17,7 @@ from onnx import TensorProto, TypeProto
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.engine.cause import Cause, InWiderType
-from runner.engine.session_question import Standing
+from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import Cutting, cutting
 from runner.jobs.reduce.cause_experiments import REACHED, USED_UP, Experiments, SessionModel
 from runner.jobs.reduce.exact_values import Array, Exact, NotKnown
@@ -76,7 +76,7 @@ class Overflow:
     exact: Exact
     most: int | None = None
 
-    def shown(self, model: SessionModel, cause: Cause, standing: Standing) -> Cause:
+    def shown(self, model: SessionModel, cause: Cause, standing: CurrentAnswer) -> Cause:
         """Return what is known of the cause then. ``standing``: the answer as it is handed over."""
         tested, base = cause.answers[cause.main], model.session.judge.subject
         if cause.status is not CauseStatus.UNTESTED or not tested.unanswered or not isinstance(base, Subgraph):

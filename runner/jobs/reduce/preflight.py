@@ -266,7 +266,7 @@ class Preflight:
         self.warnings.append(warning)
 
 
-def spare_harmless(job: Job, loaded: Loaded, judge: Judge) -> None:
+def ignore_harmless_nonfinite(job: Job, loaded: Loaded, judge: Judge) -> None:
     """Of a failure by NaN or Inf, let the check know which of these do not reach the outputs of the whole model."""
     checker, signature, subject = inner(job.checker), judge.studied.signature, judge.subject
     non_finite = signature is not None and signature.kind in ("nan", "inf")

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 
 from runner.candidate import Purpose
 from runner.checkers.exit_and_output import OTHER_SHAPE
-from runner.engine.cause import Cause, Tested
-from runner.engine.search_run import Inquiry
+from runner.engine.cause import AnswerExperiments, Cause
+from runner.engine.search_run import SearchRun
 from runner.engine.session import HandedOver
-from runner.engine.session_question import Standing
+from runner.engine.session_question import CurrentAnswer
 from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, looks_at_nodes, unless_fed
 from runner.jobs.run import Pipeline
 from runner.journal.kept_files import failure_of
@@ -90,7 +90,7 @@ MOST = 6
 """Experiments on sets that only words speak against."""
 
 
-def smaller_by_experiment(model: SessionModel, answer: Trial) -> tuple[Inquiry, Done] | None:
+def smaller_by_experiment(model: SessionModel, answer: Trial) -> tuple[SearchRun, Done] | None:
     """Return a smaller answer that fails in other words, and is the cause by both experiments; None: there is none."""
     session, asked, found = model.session, model.session.inquiry, None
     studied, free = session.judge.studied, session.judge.subject.space.closure is Closure.FREE
@@ -110,7 +110,7 @@ def smaller_by_experiment(model: SessionModel, answer: Trial) -> tuple[Inquiry, 
     return found
 
 
-def _held(model: SessionModel, made: Experiments, asked: Inquiry, answer: Trial) -> Iterator[tuple[Trial, Signature]]:
+def _held(model: SessionModel, made: Experiments, asked: SearchRun, answer: Trial) -> Iterator[tuple[Trial, Signature]]:
     """Yield the sets inside an answer that fail in other words, and are the cause; the largest first."""
     judge = model.session.judge
     refused = {one for one, told in asked.search.asked if told is not Answer.YES and one}
@@ -157,7 +157,7 @@ class Causes:
     search: Callable[[Space], Step]
     most: int | None = None
     wrong: tuple[tuple[int, ...], ...] = ()
-    overflow: Callable[[SessionModel, Cause, Standing], Cause] | None = None
+    overflow: Callable[[SessionModel, Cause, CurrentAnswer], Cause] | None = None
 
     def prove(self, session: Pipeline, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         """Find out whether the failure arises inside an answer; return the answer that stands then.
@@ -176,8 +176,8 @@ class Causes:
         return session.finish(*other) if other else first, cause
 
     def cause_of(
-        self, model: SessionModel, answer: Trial, standing: Standing | None = None
-    ) -> tuple[Cause, tuple[Inquiry, Done] | None]:
+        self, model: SessionModel, answer: Trial, standing: CurrentAnswer | None = None
+    ) -> tuple[Cause, tuple[SearchRun, Done] | None]:
         """Return what is known about the cause; and of the answer that stands then how it was found, if it is new."""
         cause = Prover(model, model.session.inquiry.answered, self.most, self.wrong).prove(answer)
         cause = self.overflow(model, cause, standing) if self.overflow and standing else cause
@@ -207,7 +207,7 @@ class Prover:
         """Return what is known about the cause, once an answer was found."""
         if self._model.space.closure is Closure.ANCESTORS:
             reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
-            return self._end(CauseStatus.UNTESTED, [Tested(answer)], reason=reason)
+            return self._end(CauseStatus.UNTESTED, [AnswerExperiments(answer)], reason=reason)
         tested = [self._test(answer)]
         if tested[0].unanswered:
             return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
@@ -234,12 +234,12 @@ class Prover:
 
     # ---- one answer
 
-    def _test(self, answer: Trial) -> Tested:
+    def _test(self, answer: Trial) -> AnswerExperiments:
         """Make the experiments on an answer."""
         made = self._made
         made.both(answer)
         outputs = made.without(answer)
-        found = Tested(answer, good_outputs=outputs)
+        found = AnswerExperiments(answer, good_outputs=outputs)
         if found.unanswered:
             return found
         inputs = made.only(answer)
@@ -256,7 +256,7 @@ class Prover:
         below = made.below(answer)
         return replace(found, good_around=below, proven=made.harmless(below, beside=inputs))
 
-    def _exactly(self, fault: Tested) -> Tested | None:
+    def _exactly(self, fault: AnswerExperiments) -> AnswerExperiments | None:
         """Return a fault of several nodes if a fusion explains it, or the one of them that is a fault by itself.
 
         With fences around its nodes a wrong fusion is right. Where it still fails, what one node gives may be wrong by
@@ -278,12 +278,12 @@ class Prover:
         for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
             if alone.outcome is Outcome.UNRESOLVED:
-                return _if_a_pair(fault)
+                return self._undivided(fault)
             if not self._made.exhausted and self._made.as_bad(alone):
                 return self._instead(fault, part)
         return None
 
-    def _fused(self, fault: Tested, parts: list[Trial]) -> Tested | None:
+    def _fused(self, fault: AnswerExperiments, parts: list[Trial]) -> AnswerExperiments | None:
         """Return the nodes of a fault that are in a wrong fusion: its first ones, behind which a fence changes nothing.
 
         What follows them is right, and only shows what they give.
@@ -299,12 +299,28 @@ class Prover:
         rest = Trial(fault.answer.elements.difference(*(one.elements for one in parts[high:])))
         return self._instead(fault, rest) if high < len(parts) else fault
 
-    def _instead(self, fault: Tested, nodes: Trial) -> Tested | None:
+    def _instead(self, fault: AnswerExperiments, nodes: Trial) -> AnswerExperiments | None:
         """Return some nodes of a fault in its place, if they are shown to be the cause; None: they are not."""
         found = self._test(nodes)
-        return found if found.proven else _if_a_pair(fault) if found.unanswered else None
+        return found if found.proven else self._undivided(fault) if found.unanswered else None
 
-    def _following(self, last: Tested) -> Trial | None:
+    def _undivided(self, fault: AnswerExperiments) -> AnswerExperiments | None:
+        """Return a fault between whose nodes no good value can stand; None: that names too much.
+
+        Of a pair one node is named in vain at most. What is beyond the end of its type makes a fault of all nodes that
+        hand it on.
+        """
+        graph, base, nodes = self._model.graph, self._model.base, fault.answer.elements
+        inner = [
+            name
+            for index in nodes
+            for name in graph.nodes[index].outputs
+            if name not in graph.output_set and nodes.issuperset(graph.readers.get(name, ()))
+        ]
+        beyond = all(name in base.recorded.unfit and base.has_reference(name) for name in inner)
+        return fault if len(nodes) == 2 or (inner and beyond) else None
+
+    def _following(self, last: AnswerExperiments) -> Trial | None:
         """Return another answer: from the place that the experiments lead to, the smallest part that fails alone."""
         nodes = last.answer.elements
         downstream = last.good_around is not None and not last.proven
@@ -314,7 +330,7 @@ class Prover:
 
     # ---- several answers
 
-    def _complete(self, tested: list[Tested]) -> Cause:
+    def _complete(self, tested: list[AnswerExperiments]) -> Cause:
         """Return the cause, the last one tested, with the other faults that the model has besides."""
         causes = [len(tested) - 1]
         if repeated := self._repeated(tested[-1]):
@@ -351,7 +367,7 @@ class Prover:
         status = CauseStatus.JOINT if len(causes) > 1 and healed else CauseStatus.PROVEN
         return self._end(status, tested, causes=tuple(causes), main=main, reason="" if healed else left)
 
-    def _wrong_besides(self, tested: list[Tested]) -> tuple[int, ...]:
+    def _wrong_besides(self, tested: list[AnswerExperiments]) -> tuple[int, ...]:
         """Return a place that the first look has found, and that is in no cause yet."""
         known = frozenset[int]().union(*(one.answer.elements for one in tested if one.proven))
         return next((tuple(sorted(place)) for place in self._wrong if place.isdisjoint(known)), ())
@@ -365,7 +381,7 @@ class Prover:
         healed = f"with good values in place of what {names} give, the model passes"
         return f"{healed}; no single one of them is shown to be it"
 
-    def _repeated(self, fault: Tested) -> Tested | None:
+    def _repeated(self, fault: AnswerExperiments) -> AnswerExperiments | None:
         """Return a fault with all places of its pattern, if these share the failure: good values for all heal it."""
         if fault.heals or fault.good_inputs is None or (self._made.exhausted and not self._more):
             return None
@@ -389,7 +405,7 @@ class Prover:
     def _end(
         self,
         status: CauseStatus,
-        tested: list[Tested],
+        tested: list[AnswerExperiments],
         *,
         causes: tuple[int, ...] = (),
         main: int | None = None,
@@ -399,7 +415,7 @@ class Prover:
             main = causes[0] if causes else self._strongest(tested)
         return Cause(status, self._model.whole, tuple(tested), causes, main, reason)
 
-    def _strongest(self, tested: list[Tested]) -> int:
+    def _strongest(self, tested: list[AnswerExperiments]) -> int:
         """Return the answer that does most harm by itself (b); of about equals the one whose good outputs mend most.
 
         The first where nothing is measured. One that passes with good inputs is not it, if there is another. Of one
@@ -415,8 +431,3 @@ class Prover:
             if tested[best].good_inputs or not made or self._model.session.spent():
                 return best
             tested[best] = replace(tested[best], good_inputs=self._made.only(tested[best].answer))
-
-
-def _if_a_pair(fault: Tested) -> Tested | None:
-    """Return a fault of which no good value is known between its nodes, if one of two is named in vain at most."""
-    return fault if len(fault.answer) == 2 else None

@@ -18,7 +18,7 @@ import onnx
 
 from runner.candidate import Candidate, Invalid, Purpose, Sample
 from runner.engine.session import Stage
-from runner.engine.session_question import Standing
+from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import cut_candidate, cutting
 from runner.jobs.reduce.carried_constants import freezings
 from runner.jobs.reduce.nested_graphs import NestedStages
@@ -164,16 +164,16 @@ class Refinements:
     trim: bool = True
     nested: NestedStages | None = None
     shrinking: Shrinking | None = None
-    _at: Standing | None = None
+    _at: CurrentAnswer | None = None
     _left: Iterator[Stage] = field(default_factory=lambda: iter(()))
 
-    def next(self, standing: Standing) -> Stage | None:
+    def next(self, standing: CurrentAnswer) -> Stage | None:
         """Return the next stage to try on an answer; None: it is as small as it gets."""
         if standing is not self._at:
             self._at, self._left = standing, self._stages(standing)
         return next(self._left, None)
 
-    def _stages(self, standing: Standing) -> Iterator[Stage]:
+    def _stages(self, standing: CurrentAnswer) -> Iterator[Stage]:
         if isinstance(standing.judge.subject, InPlace):  # all others make models with other inputs and outputs
             yield from self._without_fence(standing, standing.judge.subject)
             return
@@ -185,7 +185,7 @@ class Refinements:
         if self.shrinking:
             yield from self.shrinking.stages(standing)
 
-    def _sinks(self, standing: Standing) -> Iterator[Stage]:
+    def _sinks(self, standing: CurrentAnswer) -> Iterator[Stage]:
         """Nodes that may be needed only because without them a tensor becomes an output, which stops a fusion."""
         subject = standing.judge.subject
         if not isinstance(subject, Subgraph) or subject.outputs is not OutputPolicy.frontier:
@@ -206,14 +206,14 @@ class Refinements:
             purpose=Purpose.REFINE,
         )
 
-    def _without_fence(self, standing: Standing, subject: InPlace) -> Iterator[Stage]:
+    def _without_fence(self, standing: CurrentAnswer, subject: InPlace) -> Iterator[Stage]:
         if subject.fences:
             judge = standing.judge.stage("no fence", replace(subject, fences=False))
             done, whole = claim(standing.trial, 0), standing.trial
             start = partial(Search, subject.space, done)
             yield Stage("no fence", "without a fence", judge, start, standing.origin, whole, purpose=Purpose.REFINE)
 
-    def _trim(self, standing: Standing) -> Iterator[Stage]:
+    def _trim(self, standing: CurrentAnswer) -> Iterator[Stage]:
         subject = standing.judge.subject
         if not self.trim or isinstance(subject, Trimming | Shrunk):
             return

@@ -16,19 +16,19 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING
 
-from runner.checkers.candidate_runs import Side
+from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
 from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
 from runner.engine.session import HandedOver, Stage
-from runner.engine.session_question import Ending, Standing
+from runner.engine.session_question import CurrentAnswer, SessionResult
 from runner.jobs.good_outputs import load_recorded
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
 from runner.jobs.reduce.first_look import FirstLook
-from runner.jobs.reduce.preflight import Preflight, confirm_expected, spare_harmless
+from runner.jobs.reduce.preflight import Preflight, confirm_expected, ignore_harmless_nonfinite
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.reduce.summary import Rest, answered, begins, files_of, with_rest
 from runner.jobs.run import Pipeline
@@ -177,7 +177,7 @@ class Reduction(Pipeline):
         self.opening = Preflight(Controls.of(self.job.checker, self.job.settings))
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
-    def begins(self) -> Ending | None:
+    def begins(self) -> SessionResult | None:
         """Check the file, the controls and the whole model."""
         job, loaded = self.job, self.loaded
         if ending := self.begin(self.opening.examine(self)):
@@ -185,7 +185,7 @@ class Reduction(Pipeline):
             meant = isinstance(job.settings.checker, AutoChecker) and not all(value.finite for value in held)
             return replace(ending, message=ending.message + NON_FINITE) if meant else ending
         confirm_expected(job, loaded, self.judge)
-        spare_harmless(job, loaded, self.judge)  # its subject is as the pre-flight left it
+        ignore_harmless_nonfinite(job, loaded, self.judge)  # its subject is as the pre-flight left it
         return None
 
     def ready(self) -> None:
@@ -206,7 +206,7 @@ class Reduction(Pipeline):
     def _refinements(self) -> Refinements:
         return refinements(self.job, self.loaded, self.subject, self, self.unknown)
 
-    def refine(self, standing: Standing) -> Stage | None:
+    def refine(self, standing: CurrentAnswer) -> Stage | None:
         """Return what makes an answer smaller in other ways."""
         return self._refinements.next(standing)
 
@@ -228,7 +228,7 @@ class Reduction(Pipeline):
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
         return handed, unless_flipped(self.judge, cause and who.judged(self, cause), handed.main)
 
-    def others(self, first: Ending, judge: Judge, handed: HandOver) -> Rest:
+    def others(self, first: SessionResult, judge: Judge, handed: HandOver) -> Rest:
         """Find the answers after the first, until the rest passes; good values replace the nodes of those before."""
         from runner.jobs.reduce.carried_constants import as_elements, named
 
@@ -264,7 +264,7 @@ class Reduction(Pipeline):
     # ---- the report
 
     def told(
-        self, ending: Ending, judge: Judge, reliability: Reliability | None = None, folder: Path | None = None
+        self, ending: SessionResult, judge: Judge, reliability: Reliability | None = None, folder: Path | None = None
     ) -> Summary:
         """Return what is reported of an ending. ``judge``: of the run; ``folder``: of an answer, None: the run's."""
         from runner.jobs.reduce.exact_values import flipped
@@ -279,7 +279,7 @@ class Reduction(Pipeline):
         warnings = (*summary.warnings, *self.look.above(cause, self.subject), *more)
         return replace(summary, first_look=self.look.said, warnings=warnings)
 
-    def conclude(self, judge: Judge, ending: Ending, folder: Path) -> Summary:
+    def conclude(self, judge: Judge, ending: SessionResult, folder: Path) -> Summary:
         """Write everything about a further answer into its folder; the first look was of the whole model."""
         summary = replace(self.told(ending, judge, folder=folder), first_look="")
         self.job.bundle(summary, files_of(ending), folder)
@@ -328,7 +328,7 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
     from runner.jobs.reduce.shrink import MOST_QUESTIONS, Shrinking
 
     seconds = min(settings.inputs.timeout, PATIENCE)
-    side = Side("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)
+    side = BackendRunner("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)
     most = chosen(settings.strategy, ReduceSettings).shrink_checks
     return Shrinking(
         side,

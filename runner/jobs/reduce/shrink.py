@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from runner.candidate import Phase, Purpose
-from runner.checkers.candidate_runs import Side
-from runner.engine.check_trials import Expected, Judge, Means
+from runner.checkers.candidate_runs import BackendRunner
+from runner.engine.check_trials import CheckLimits, Expected, Judge
 from runner.engine.search_run import SEARCHING
 from runner.engine.session import Stage
-from runner.engine.session_question import NOTHING, Standing
+from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.subject import Subject, cutting
 from runner.jobs.reduce.shrunk_subject import Shrunk, Simpler, Whole
 from runner.jobs.reduce.simpler_values import DefaultAttributes, PlainFloats, ShorterNames, SimplerValues
@@ -79,10 +79,10 @@ class Shrinking:
     ``fed``: it asks for values of the inputs.
     """
 
-    reference: Side
+    reference: BackendRunner
     folder: Path
     most: int
-    means: Means
+    means: CheckLimits
     model: Subgraph
     own: bool = False
     fed: bool = True
@@ -90,7 +90,7 @@ class Shrinking:
     _made: dict[tuple[str, Trial, int], Pass | None] = field(default_factory=dict)
     _folders: int = 0
 
-    def stages(self, standing: Standing) -> Iterator[Stage]:
+    def stages(self, standing: CurrentAnswer) -> Iterator[Stage]:
         """Yield the passes that an answer has not been through.
 
         What was made for them is dropped with the last one, as each keeps a model: where a stage is refused after all,
@@ -99,7 +99,7 @@ class Shrinking:
         yield from self._left(standing)
         self._made.clear()
 
-    def _left(self, standing: Standing) -> Iterator[Stage]:
+    def _left(self, standing: CurrentAnswer) -> Iterator[Stage]:
         judge, trial = standing.judge, standing.trial
         subject = cutting(judge.subject)
         if self._is_short(judge) or not self.most:

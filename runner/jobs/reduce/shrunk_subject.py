@@ -17,7 +17,7 @@ from typing import Protocol
 from onnx import ModelProto, TypeProto
 
 from runner.candidate import Candidate, Invalid, Phase, Sample
-from runner.checkers.candidate_runs import Side
+from runner.checkers.candidate_runs import BackendRunner
 from runner.engine.subject import Cutting, Kept, cut_candidate
 from runner.errors import NotTried
 from runner.journal.journal import context_digest
@@ -227,7 +227,7 @@ class Shrunk(SameAnswer):
     whole: Whole
     simpler: Simpler
     number: int
-    reference: Side
+    reference: BackendRunner
     folder: Path
     _made: dict[Trial, Ran] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)

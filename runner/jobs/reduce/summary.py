@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.candidate import fewer
-from runner.engine.session_question import Ending, Standing
+from runner.engine.session_question import CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.judgment import milder
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from runner.report.bundle import ReducedModel
 
 
-def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) -> Summary:
+def answered(summary: Summary, ending: SessionResult, subject: Subgraph, folder: Path) -> Summary:
     """Return the summary with what was found."""
     if not ending.standing:
         return summary
@@ -53,7 +53,7 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
     )
 
 
-def exactly(ending: Ending) -> Trial:
+def exactly(ending: SessionResult) -> Trial:
     """Return what is named: the answer, or what of it was shown to be the cause; the rest makes that show."""
     assert ending.main
     cause = ending.cause
@@ -61,7 +61,7 @@ def exactly(ending: Ending) -> Trial:
     return shown if shown.elements < ending.main.elements else ending.main
 
 
-def begins(ending: Ending, subject: Subject) -> tuple[str, ...]:
+def begins(ending: SessionResult, subject: Subject) -> tuple[str, ...]:
     """Say where a failure begins in an answer that holds all that follows, as the check needs the model's outputs."""
     answer, minimal = ending.main, ending.done is not None and ending.done.claim is Claim.ONE_MINIMAL
     if not answer or not minimal or subject.space.closure is not Closure.DESCENDANTS:
@@ -79,7 +79,7 @@ def begins(ending: Ending, subject: Subject) -> tuple[str, ...]:
     return (said,)
 
 
-def _fewer(standing: Standing, subject: Subgraph) -> tuple[str, ...]:
+def _fewer(standing: CurrentAnswer, subject: Subgraph) -> tuple[str, ...]:
     """Say how many samples do not judge the answer: what is fed of theirs would itself explain a failure."""
     if (every := len(subject.recorded.values)) < 2:
         return ()
@@ -105,7 +105,7 @@ def told_once(passes: Sequence[str]) -> str:
     return " and ".join(dict.fromkeys(name.removesuffix(" in these") for name in passes))
 
 
-def files_of(ending: Ending) -> ReducedModel | None:
+def files_of(ending: SessionResult) -> ReducedModel | None:
     """Return what the bundle shows of an answer."""
     if not ending.standing:
         return None
@@ -122,7 +122,7 @@ class Rest:
 
     answers: tuple[Summary, ...]
     said: str
-    broken: Ending | None = None
+    broken: SessionResult | None = None
 
 
 def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate, Sample
-from runner.checkers.candidate_runs import BackendRun, Side
-from runner.engine.check_trials import Judge, Means
+from runner.checkers.candidate_runs import BackendRun, BackendRunner
+from runner.engine.check_trials import CheckLimits, Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
 from runner.engine.session import Session
-from runner.engine.session_question import Ending, Question
+from runner.engine.session_question import Question, SessionResult
 from runner.engine.subject import Subject
 from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
 from runner.jobs.good_outputs import load_whole
@@ -127,7 +127,7 @@ class Bench:
     job: Job
     building: Job
     loaded: Loaded
-    side: Side
+    side: BackendRunner
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -135,7 +135,7 @@ class Bench:
         return tuple(Sample(sample) for sample in self.loaded.recorded.values)
 
     @property
-    def means(self) -> Means:
+    def means(self) -> CheckLimits:
         """One build at a time: what runs beside it changes what is timed."""
         return replace(self.job.means, workers=1)
 
@@ -164,7 +164,7 @@ class Bench:
             finder = Session(judge, lambda space: both(most), means=self.means)
             made: list[Tactics] = []
 
-            def question() -> Ending:
+            def question() -> SessionResult:
                 builds = pair or self._made(finder, judge)
                 made.append(Tactics(self.loaded.path, *builds, self._caches(builds), self.samples))
                 return self._isolate(judge, made[0], reliability)
@@ -206,7 +206,7 @@ class Bench:
                 raise CannotJudge(f"no timing cache could be made to pin tactics in: {ran.invalid or ran.message}")
         return (base,)
 
-    def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> Ending:
+    def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> SessionResult:
         many, strategy = len(subject.elements), chosen(self.job.settings.strategy, TacticIsolateSettings)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
         session = Pipeline(
@@ -219,7 +219,7 @@ class Bench:
             hand_over=handed,
         )
 
-        def asked() -> Ending:
+        def asked() -> SessionResult:
             if ending := session.preflight():
                 return ending
             session.confirm_nothing()
@@ -255,7 +255,7 @@ class Bench:
     def _reported(
         self,
         judge: Judge,
-        ending: Ending,
+        ending: SessionResult,
         reliability: Reliability | None,
         found: Sequence[Suspect],
         *,
@@ -389,7 +389,7 @@ def _pair(settings: Settings) -> tuple[Recording, Recording]:
 def _bench(job: Job, loaded: Loaded, library: str) -> Bench:
     settings = job.settings
     limits = chosen(settings.strategy, TacticSettings).timeout, settings.workers.memory_mb
-    side = Side("target", settings.target, job.tools, *limits, keep=("engine", "log"))
+    side = BackendRunner("target", settings.target, job.tools, *limits, keep=("engine", "log"))
 
     def build(candidate: Candidate, request: Mapping[str, Any]) -> BackendRun:
         assert candidate.model, "what is built is a model"

@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.candidate_runs import BackendRun
-from runner.checkers.checker import Around, Checker
+from runner.checkers.checker import Checker, DelegatingChecker
 from runner.jobs.repeat import Command
 from runner.jobs.tactics.recorded_tactics import SUFFIX, Choice, Recording, choices_of, from_log, write
 from runner.verdict import Verdict
@@ -157,7 +157,7 @@ _REFUSED = "error PinRefused"
 
 
 @dataclass(frozen=True)
-class Building(Around):
+class Building(DelegatingChecker):
     """Builds as ``build`` does, then checks as ``checker`` does.
 
     ``settings``: what the verdicts depend on besides the check's own. ``model``: SHA-256, and ``library``: what

@@ -34,7 +34,7 @@ from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import ENDED_WELL, Status
 from runner.reference.input_digests import digests, unchanged
 from runner.report.bundle import write_bundle
-from runner.report.page.data import RunMaterial
+from runner.report.page.data import PageData
 from runner.report.summary import (
     Checks,
     MistakeError,
@@ -244,7 +244,7 @@ def _taken(
     summary = combined(settings, folder, known, time.monotonic() - triage.started, code)
     with processes(settings, folder) as running:
         tools = Tools(running.pool, running.guardian, folder, Path.cwd())
-        told = RunMaterial(run=run_of(settings, tools, summary))
+        told = PageData(run=run_of(settings, tools, summary))
         write_bundle(settings, folder, summary, tools.cwd, command, None, material=lambda: told)
     return summary
 

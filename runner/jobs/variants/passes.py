@@ -18,7 +18,7 @@ from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
 from runner.engine.session import Session
-from runner.engine.session_question import NOTHING, Ending, Question
+from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import Subject
 from runner.errors import UsageError
 from runner.jobs.good_outputs import load_whole
@@ -153,7 +153,7 @@ class _Search:
         job.bundle(summary)
         return summary
 
-    def _asked(self, session: Pipeline, healing: list[Trial], alone: dict[str, str]) -> Ending:
+    def _asked(self, session: Pipeline, healing: list[Trial], alone: dict[str, str]) -> SessionResult:
         if ending := session.preflight():
             return ending
         if ending := self._all_off(session):
@@ -165,19 +165,19 @@ class _Search:
             healing += self._healing(session, ending.trial, alone)
         return ending
 
-    def _all_off(self, session: Session) -> Ending | None:
+    def _all_off(self, session: Session) -> SessionResult | None:
         """Return how it ends where the failure needs none of the switches."""
         verdict = session.judge.sure(NOTHING, Phase.CONTROL, ALL_OFF)
         if verdict.outcome is Outcome.PASS or session.reliability.rates is not None:
             return None
         what = counted(len(self.subject.choices), "switch")
         if verdict.outcome is Outcome.FAIL:
-            return Ending(
+            return SessionResult(
                 Status.nothing_to_find, f"with all of {what} off the whole model fails as well: none of them is needed"
             )
         if verdict.outcome is Outcome.DIFFERENT:
-            return Ending(Status.could_not_judge, self._fails_otherwise(session, verdict, what))
-        return Ending(Status.could_not_judge, f"{ALL_OFF} ({what}) cannot be judged: {verdict.said}")
+            return SessionResult(Status.could_not_judge, self._fails_otherwise(session, verdict, what))
+        return SessionResult(Status.could_not_judge, f"{ALL_OFF} ({what}) cannot be judged: {verdict.said}")
 
     def _fails_otherwise(self, session: Session, verdict: Verdict, what: str) -> str:
         """Say what is known where another failure is met with all switches off, and what can be asked then."""
@@ -275,7 +275,7 @@ QUESTION = PassesQuestion(
 OFF = PassesQuestion(wanted=Outcome.PASS, whole=ALL_OFF, nothing="the whole model", name=MIXED)
 
 
-def _told(subject: Passes, ending: Ending, healing: Sequence[Sequence[str]]) -> str:
+def _told(subject: Passes, ending: SessionResult, healing: Sequence[Sequence[str]]) -> str:
     """Return the answer in a sentence; what was not proven is not said to be needed.
 
     That a switch is needed where all others are off, and that the model passes with it alone off, are two things.

@@ -17,7 +17,7 @@ from runner.candidate import Candidate, Invalid, Phase, Variant
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
 from runner.engine.session import Session
-from runner.engine.session_question import Ending, Question, study
+from runner.engine.session_question import Question, SessionResult, study
 from runner.errors import CannotJudge, UsageError
 from runner.files import read_plain
 from runner.jobs.good_outputs import load_whole
@@ -242,13 +242,13 @@ class _History:
         job.bundle(summary)
         return summary
 
-    def _asked(self, session: Session, reliability: Reliability) -> Ending:
+    def _asked(self, session: Session, reliability: Reliability) -> SessionResult:
         start, name = Trial.of([self.bad]), str(self.subject.choices[self.bad])
         verdict = self.judge.sure(start, Phase.PREFLIGHT, name)
         if verdict.outcome is Outcome.PASS:
             self._sure(reliability, start, name, HEALTHY, failing=False)
             how = "Name a release that fails: strategy.bad=1.2.3, or target.python=old/bin/python"
-            return Ending(Status.nothing_to_find, f"{name} passes the check. {how}")
+            return SessionResult(Status.nothing_to_find, f"{name} passes the check. {how}")
         if verdict.outcome is not Outcome.FAIL:
             raise CannotJudge(f"{name} cannot be judged: {verdict.said}\ncheck: {self.judge.checker.describe()}")
         study(self.judge, verdict, name)
@@ -260,7 +260,7 @@ class _History:
             return replace(planned, message=f"{planned.message}; the releases to ask from: {', '.join(others)}")
         done = session.inquiry.run()
         self._check_neighbors(reliability)
-        return Ending(Status.found, "", done, signature=self.judge.studied.signature)
+        return SessionResult(Status.found, "", done, signature=self.judge.studied.signature)
 
     def _check_neighbors(self, reliability: Reliability) -> None:
         """Check the nearest good releases again, and the broken ones beside them: the answer rests on these.

@@ -14,7 +14,7 @@ from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import WHOLE, ContradictionError
 from runner.engine.session import Session, scale_of
-from runner.engine.session_question import NOTHING, Ending, Question
+from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import values_digest
 from runner.errors import UsageError
 from runner.jobs.good_outputs import load_whole, with_outputs
@@ -219,12 +219,14 @@ class _Trying:
 
     # ---- what is asked
 
-    def _asked(self) -> Ending:
+    def _asked(self) -> SessionResult:
         session, judge = self.session, self.judge
         always = ContradictionError("checker.flaky=always") if self.reliability.mode is Flaky.always else None
         verdict = session.examine(NOTHING, always)
         if verdict.outcome is not Outcome.FAIL and self.reliability.rates is None:
-            return Ending(Status.nothing_to_find, "the whole model passes the check: there is nothing to work around")
+            return SessionResult(
+                Status.nothing_to_find, "the whole model passes the check: there is nothing to work around"
+            )
         log.info("the whole model fails (%s): what keeps that away?", judge.studied.signature)
         remedies = self.subject.remedies
         if self.job.settings.plan:
@@ -368,7 +370,7 @@ class _Trying:
 
     # ---- what is said
 
-    def _ending(self, stopped: str) -> Ending:
+    def _ending(self, stopped: str) -> SessionResult:
         good = [one for one in ranked(self.tried) if one.passes]
         untried, why = [one for one in self.tried if not one.tried], left_out([one.told for one in self.tried])
         flaky, many = self.session.flakiness, counted(len(self.tried) - len(untried), "workaround")
@@ -377,13 +379,13 @@ class _Trying:
             if self.strategy.disabled_optimizers and all(one.remedy.kind == "pass" for one in untried):
                 raise UsageError(f"strategy.disabled_optimizers: {untried[0].why_not}")
             said = f"none of {counted(len(untried), 'workaround')} could be tried: {why}{stopped}{flaky}"
-            return Ending(Status.could_not_judge, said, signature=signature)
+            return SessionResult(Status.could_not_judge, said, signature=signature)
         left = f"; {len(untried)} could not be tried: {why}" if untried else ""
         if not good:
             said = f"none of {many} tried keeps the failure away{left}{stopped}{flaky}"
-            return Ending(Status.nothing_to_find, said, signature=signature)
+            return SessionResult(Status.nothing_to_find, said, signature=signature)
         best = good[0]
         first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first to take"
         said = f"{len(good)} of {many} keep{'s' * (len(good) == 1)} the failure away; {first}: {best.remedy.kind}, "
         said += f"{best.remedy.what} ({shown(best.told)}){left}{stopped}{flaky}"
-        return Ending(Status.found, said, signature=signature)
+        return SessionResult(Status.found, said, signature=signature)

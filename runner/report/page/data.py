@@ -246,7 +246,7 @@ Run = Callable[[str, Path, Sample, Path], Mapping[str, TensorFile]]
 
 
 @dataclass(frozen=True)
-class RunMaterial:
+class PageData:
     """Whatever a run does not have is empty.
 
     ``graph``: of the original, whose nodes are numbered as in the trials. ``recorded``: the reference's values for the

@@ -21,7 +21,7 @@ from runner.model.nested.bodies import is_constant
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import structure_of, structure_text
-from runner.report.page.data import PageBody, PageGraph, RunMaterial
+from runner.report.page.data import PageBody, PageData, PageGraph
 from runner.text import counted
 
 # Types of tensors as text: ``float16[1, 128, 768]``.
@@ -61,7 +61,7 @@ def value_text(value: TensorFile) -> str:
     return structure_text(value.structure) if value.structure else tensor_text(value.dtype, value.shape)
 
 
-def types_of(graph: Graph, material: RunMaterial) -> dict[str, str]:
+def types_of(graph: Graph, material: PageData) -> dict[str, str]:
     """Return what is known of tensors' types: as recorded, or else as declared or inferred."""
     found = {name: type_text(proto) for of in (material.types, graph.value_types) for name, proto in of.items()}
     found |= ((name, value_text(value)) for name, value in material.recorded.items())

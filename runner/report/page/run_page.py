@@ -30,13 +30,13 @@ from runner.report.markup import on_a_line, printed
 from runner.report.page.data import (
     Page,
     PageCommand,
+    PageData,
     PageGraph,
     PageJob,
     PageSection,
     PageTensor,
     PageTrial,
     Row,
-    RunMaterial,
 )
 from runner.report.page.graph_columns import columns, types_of
 from runner.report.page.html import fitted
@@ -178,7 +178,7 @@ _LARGEST = 1e15
 _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 
 
-def trials_of(folder: Path, material: RunMaterial) -> tuple[list[PageTrial], list[str]]:
+def trials_of(folder: Path, material: PageData) -> tuple[list[PageTrial], list[str]]:
     """Return the checks of a run, and what of them is left out as it is too much for a page."""
     told = sorted([*rows(material.index), *material.unlisted] if material.index else material.unlisted, key=_order)
     taken = told if len(told) <= MOST_TRIALS else [*told[: MOST_TRIALS // 2], *told[-MOST_TRIALS // 2 :]]
@@ -301,7 +301,7 @@ def page_of(
     command: Sequence[str],
     document: Document | None,
     reduced: Reduced | None,
-    material: RunMaterial,
+    material: PageData,
 ) -> Page:
     """Return the page of a run. ``document``: its report, None: there is none. ``reduced``: see `reduced_model`."""
     whole = _whole(settings, folder, summary, material)
@@ -341,7 +341,7 @@ def page_of(
     return fitted(page)
 
 
-def _named_sections(material: RunMaterial) -> list[PageSection]:
+def _named_sections(material: PageData) -> list[PageSection]:
     """Return the table of what the numbers in trials stand for."""
     rows = [[str(number), name] for number, name in sorted(material.names.items())]
     head = ["number", "name"]
@@ -398,7 +398,7 @@ def _plain(text: str) -> str:
 
 
 def reduced_model(
-    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: RunMaterial
+    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: PageData
 ) -> Reduced | None:
     """Return the model that was handed over, fed with ``samples``; of a triage the one that a step of it did."""
     if not summary.model or (summary.precision and not summary.triage):  # a mixed model is the original with casts
@@ -419,7 +419,7 @@ def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
     return samples[at] if samples else Sample({})
 
 
-def _whole(settings: Settings, folder: Path, summary: Summary, material: RunMaterial) -> PageGraph | None:
+def _whole(settings: Settings, folder: Path, summary: Summary, material: PageData) -> PageGraph | None:
     index = material.graph
     if index is None and settings.model and summary.strategy in _LOOKS_AT_THE_FILE:
         index = _parsed(Path(settings.model).expanduser())
@@ -431,7 +431,7 @@ def _whole(settings: Settings, folder: Path, summary: Summary, material: RunMate
     return columns(index, types, culprits)
 
 
-def _around(whole: PageGraph, material: RunMaterial) -> list[PageTensor]:
+def _around(whole: PageGraph, material: PageData) -> list[PageTensor]:
     """Return good values of what the first culprits read and make, where there is no model of these alone."""
     numbers = dict.fromkeys(
         one for node in whole["culprits"][:MOST_CULPRITS] for key in SIDES for one in whole[key][node] if one >= 0

@@ -32,6 +32,7 @@ from runner.report.diagnosis_sections import NON_FINITE, NOT_FINITE
 from runner.report.page.data import (
     LayerError,
     Number,
+    PageData,
     PageDifference,
     PageGraph,
     PagePrecision,
@@ -39,7 +40,6 @@ from runner.report.page.data import (
     PageValues,
     Point,
     Run,
-    RunMaterial,
 )
 from runner.report.page.graph_columns import columns, dtype_text, types_of, value_text
 from runner.report.result_parts import Precision
@@ -254,7 +254,7 @@ def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample
         seconds = time.monotonic() - started if run is not None else 0.0
         names = dict.fromkeys((*index.outputs, *index.inputs, *index.producers))
         found, left = tensors(WHERE, [name for name in names if name in good or name in wrong], good, wrong)
-    types = types_of(index, RunMaterial())
+    types = types_of(index, PageData())
     types |= {name: value_text(value) for name, value in {**wrong, **good}.items() if not types.get(name)}
     said = (f"values of {counted(left, 'tensor')} are not shown",) if left else ()
     return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), found, seconds, said)

@@ -21,7 +21,7 @@ import onnx
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from runner.checkers.candidate_runs import Side
+from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Tools
 from runner.errors import UsageError
 from runner.model.values.recorded import TensorFile
@@ -248,7 +248,7 @@ class Bench:
         """Return how a model ends."""
         python = str(self._installed.python) if self._installed else None
         backend = TensorRtBackend(python=python, flavor=self._flavor, **settings)
-        side = Side("target", backend, self._tools, 60, None)
+        side = BackendRunner("target", backend, self._tools, 60, None)
         with tempfile.TemporaryDirectory(dir=self._folder) as out:
             try:
                 ran = side.run(self._folder / f"{name}.onnx", [self._samples[name]], Path(out))

@@ -12,7 +12,7 @@ import pytest
 from runner.engine.check_trials import Budget
 from runner.engine.reliability import IndistinctError, Reliability
 from runner.engine.session import PROVEN_BY, Session
-from runner.engine.session_question import NOTHING, Ending
+from runner.engine.session_question import NOTHING, SessionResult
 from runner.errors import CannotJudge
 from runner.jobs.precision.mixed_model import Margin
 from runner.judgment import MEASURE
@@ -28,7 +28,7 @@ from tests.matrix import sample
 
 @dataclass(frozen=True)
 class Asked:
-    ending: Ending
+    ending: SessionResult
     session: Session
 
     @property

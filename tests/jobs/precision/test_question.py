@@ -10,12 +10,12 @@ import pytest
 
 from runner.candidate import Phase
 from runner.checkers.interactive import Undo
-from runner.engine.check_trials import Means
+from runner.engine.check_trials import CheckLimits
 from runner.engine.reliability import IndistinctError, Reliability
 from runner.engine.session import Session
-from runner.engine.session_question import Ending
+from runner.engine.session_question import SessionResult
 from runner.errors import CannotJudge
-from runner.jobs.precision.mixed_model import Loading, Loads, Margin, Mixing, Raising
+from runner.jobs.precision.mixed_model import Loading, Loads, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.schema.checker import Flaky
 from runner.verdict import Raised, Signature, Verdict
 from strategies.outcome import Outcome
@@ -37,22 +37,22 @@ def mixing_of(
     loading: Loading | None = None,
     steady: bool = False,
     **means: object,
-) -> Mixing:
+) -> PrecisionAnswer:
     """A precision search over 24 elements of which ``rule`` says which raised ones pass."""
-    question = Raising.of("float16", "float32", margin or Margin())
+    question = PrecisionQuestion.of("float16", "float32", margin or Margin())
     searching = Session(
         session(folder, rule, count=COUNT).judge,
         lambda space: precision(space, Prior()),
         question=question,
-        means=Means(**means),
+        means=CheckLimits(**means),
         reliability=reliability,
         hand_over=Hands(folder),
         steady=steady,
     )
-    return Mixing(searching, question, loading)
+    return PrecisionAnswer(searching, question, loading)
 
 
-def answered(mixing: Mixing) -> Ending:
+def answered(mixing: PrecisionAnswer) -> SessionResult:
     """Answer as a job does that holds no samples out."""
     ending = mixing.session.preflight()
     while ending is None:
@@ -61,7 +61,7 @@ def answered(mixing: Mixing) -> Ending:
     return ending
 
 
-def asked(folder: Path, rule: Rule, mode: Flaky = Flaky.auto, loading: Loading | None = None) -> Ending:
+def asked(folder: Path, rule: Rule, mode: Flaky = Flaky.auto, loading: Loading | None = None) -> SessionResult:
     """Answer for 24 elements of which ``rule`` says which raised ones pass."""
     return answered(mixing_of(folder, rule, Reliability(mode, 0.01), loading=loading))
 

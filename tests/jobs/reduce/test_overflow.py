@@ -164,3 +164,19 @@ def test_a_good_value_of_a_parent_that_does_not_fit_is_an_overflow_too(tmp_path:
     cause, whose = run.result["cause"], run.result["whose"]
     assert (run.code, run.result["culprits"], cause["status"], whose) == (0, ["b"], "proven", "conversion"), run.output
     assert (cause["wider"]["tensor"], cause["wider"]["beyond"], cause["wider"]["limit"]) == ("b", 8, 65504)
+
+
+def test_nodes_that_hand_on_what_their_type_cannot_hold_are_one_fault(tmp_path: Path) -> None:
+    """No good value can stand between them: (a) and (b) are asked of all of them, and of none alone."""
+    steps = [("Mul", "x big", "b"), ("Min", "b most", "c"), ("Max", "c least", "d"), ("Mul", "d tiny", "e")]
+    steps += [("Add", "e x", "f"), ("Tanh", "x", "t"), ("Mul", "f t", "z")]
+    wide = {
+        **{name: np.float32(one) for name, one in HALF.items()},
+        "most": np.float32(3e38),
+        "least": np.float32(-3e38),
+    }
+    parent = Path(model(tmp_path, steps, wide, TensorProto.FLOAT)).rename(tmp_path / "parent.onnx")
+    child = model(tmp_path, steps, {**HALF, "most": np.float16(65504), "least": np.float16(-65504)})
+    run = reduced(tmp_path, child, f"reference.model={parent}", "checker=compare", "checker.rtol=0.02")
+    cause = run.result["cause"]
+    assert (run.code, run.result["culprits"], cause["status"]) == (0, ["b", "c", "d", "e"], "proven"), run.output

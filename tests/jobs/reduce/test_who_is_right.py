@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.checkers.candidate_runs import Side
+from runner.checkers.candidate_runs import BackendRunner
 from runner.jobs.reduce.exact_values import Exact, WhoIsRight
 from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend
 from tests.harness import Run, winnow
@@ -160,7 +160,9 @@ def test_the_targets_own_program_is_no_witness_against_another(
 ) -> None:
     """What it computes wrongly it computes wrongly in float64 too: the reference was called wrong for that."""
     tools = cast("Tools", None)
-    sides = tuple(Side("reference", one, tools, None, None) for one in (OnnxRuntimeBackend(), OnnxReferenceBackend()))
-    runs = Side("target", target, tools, None, None), Side("reference", reference, tools, None, None)
+    sides = tuple(
+        BackendRunner("reference", one, tools, None, None) for one in (OnnxRuntimeBackend(), OnnxReferenceBackend())
+    )
+    runs = BackendRunner("target", target, tools, None, None), BackendRunner("reference", reference, tools, None, None)
     exact = Exact(sides, *runs, cast("Store", None), tmp_path)
     assert [type(one.settings) for one in WhoIsRight(exact, apart=False).witnesses.sides] == asked

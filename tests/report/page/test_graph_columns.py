@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.values.recorded import TensorFile
-from runner.report.page.data import Page, PageGraph, RunMaterial
+from runner.report.page.data import Page, PageData, PageGraph
 from runner.report.page.graph_columns import MOST_NESTED, MOST_TEXT, TOP, columns, types_of, without_bodies
 from runner.report.page.html import MOST_BYTES, MOST_ROWS, fitted, page_text, size_of, surroundings
 from runner.report.page.run_page import page_of, trials_of
@@ -43,7 +43,7 @@ def chain(names: Sequence[str], **attributes: object) -> ModelProto:
 def page_from(model: ModelProto, folder: Path) -> Page:
     index = Index.of(model)
     summary = Summary("found", 0, "reduce", culprits=(index.nodes[0].name,))
-    return page_of(SETTINGS, folder, summary, ("winnow",), None, None, RunMaterial(graph=index, elements="nodes"))
+    return page_of(SETTINGS, folder, summary, ("winnow",), None, None, PageData(graph=index, elements="nodes"))
 
 
 def test_blocks_are_scopes_or_else_stretches() -> None:
@@ -63,7 +63,7 @@ def test_a_long_graph_takes_little_more_than_what_its_page_holds() -> None:
     assert index.names
     tracemalloc.start()
     try:
-        types = types_of(index, RunMaterial(recorded=recorded))
+        types = types_of(index, PageData(recorded=recorded))
         of_types = tracemalloc.get_traced_memory()[0]
         made = columns(index, types)
         peak = tracemalloc.get_traced_memory()[1]
@@ -84,7 +84,7 @@ def test_omitted_inputs_captured_tensors_weights_and_attributes() -> None:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "which", "z")]
     weight = helper.make_tensor("high", TensorProto.FLOAT16, [1], [1.0])
     index = Index.of(model_of(nodes, ends[:2], ends[2:], [weight]))
-    graph = columns(index, types_of(index, RunMaterial()), ["own"])
+    graph = columns(index, types_of(index, PageData()), ["own"])
     whole_graph(graph)
     named = [[graph["tensors"][one] if one >= 0 else None for one in row] for row in graph["inputs"]]
     assert named[:3] == [["x", None, "high"], ["which", "c"], ["y"]], "a captured tensor is read as well"
@@ -182,7 +182,7 @@ def test_what_another_run_kept_in_the_same_index_is_not_of_these_nodes(tmp_path:
     index = tmp_path / "index.jsonl"
     index.write_text("".join(f'{{"iteration": {at}, "question": "q", "trial": "0-{at}"}}\n' for at in (1, 7)))
     graph = Index.of(chain(["a", "b", "c"]))
-    material = RunMaterial(graph=graph, elements="nodes", questions=frozenset({"q"}), index=index)
+    material = PageData(graph=graph, elements="nodes", questions=frozenset({"q"}), index=index)
     assert [one["kept"] for one in trials_of(tmp_path, material)[0]] == [[[0, 1]], []]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.report.page import run_page
-from runner.report.page.data import RunMaterial
+from runner.report.page.data import PageData
 from runner.report.page.run_page import LONGEST_LOG, trials_of
 
 ROW = {"iteration": 1, "phase": "p", "label": "l", "outcome": "fail", "seconds": 0.5, "elements": 3, "reason": "r"}
@@ -18,7 +18,7 @@ ROW = {"iteration": 1, "phase": "p", "label": "l", "outcome": "fail", "seconds":
 def read(folder: Path, *rows: Any, unlisted: tuple[dict[str, Any], ...] = ()) -> tuple[list[run_page.Trial], list[str]]:
     index = folder / "index.jsonl"
     index.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
-    return trials_of(folder, RunMaterial(questions=frozenset({"q"}), index=index, unlisted=unlisted))
+    return trials_of(folder, PageData(questions=frozenset({"q"}), index=index, unlisted=unlisted))
 
 
 def test_sets_of_the_main_question_are_stretches_and_others_are_not_of_these_elements(tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ def test_checks_of_a_nested_graph_name_it(tmp_path: Path) -> None:
     index = tmp_path / "index.jsonl"
     rows = [ROW | {"question": "inner", "label": label} for label in ("keep 0..1", "iff.then_branch without its owner")]
     index.write_text("".join(f"{json.dumps(row)}\n" for row in [ROW, *rows]))
-    found, _ = trials_of(tmp_path, RunMaterial(bodies={"inner": "iff.then_branch"}, index=index))
+    found, _ = trials_of(tmp_path, PageData(bodies={"inner": "iff.then_branch"}, index=index))
     labels = ["l", "iff.then_branch: keep 0..1", "iff.then_branch without its owner"]
     assert [one["label"] for one in found] == labels

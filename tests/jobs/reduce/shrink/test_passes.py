@@ -15,10 +15,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from runner import api
-from runner.engine.check_trials import Budget, Judge, Means
+from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.repeated_checks import Tally
 from runner.engine.session import Session, Stage
-from runner.engine.session_question import Standing
+from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import Kept
 from runner.jobs.reduce.shrink import Shrinking
 from runner.model.graph.graph_index import Graph
@@ -102,7 +102,7 @@ def test_values_stay_where_the_check_knows_them_or_the_failure_gets_milder(tmp_p
 def test_the_second_half_of_a_budget_is_for_the_cause(tmp_path: Path) -> None:
     def is_short(budget: Budget) -> bool:
         judge: Any = SimpleNamespace(tally=Tally(Counter(search=4, refine=1, trust=90)))
-        return Shrinking(*[None] * 2, 8, Means(budget=budget), None)._is_short(judge)  # type: ignore[arg-type]
+        return Shrinking(*[None] * 2, 8, CheckLimits(budget=budget), None)._is_short(judge)  # type: ignore[arg-type]
 
     assert not is_short(Budget())
     assert [is_short(Budget(checks=checks)) for checks in (9, 10)] == [True, False]
@@ -131,7 +131,7 @@ def test_no_pass_is_kept_once_its_answer_is_as_small_as_it_gets(
     made, kept = [], []
     begun, leave_out = Shrinking.stages, Session.leave_out
 
-    def stages(self: Shrinking, standing: Standing) -> Iterator[Stage]:
+    def stages(self: Shrinking, standing: CurrentAnswer) -> Iterator[Stage]:
         for stage in begun(self, standing):
             made.append((self, len(self._made)))
             yield stage
