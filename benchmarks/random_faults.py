@@ -445,6 +445,10 @@ class Simulation:
         self.checks["trust"] += 1
         return self._experiment(self._target.splice(kept.elements, [part.elements for part in parts]))
 
+    def overflows(self, tensor: str) -> bool:
+        """Return that each good value fits into its type."""
+        return False
+
     def looks_at_nodes(self, answer: Trial) -> bool:
         """Return that the target is judged by values."""
         return False

@@ -5,7 +5,7 @@ The two experiments on the whole model, judged at its own outputs; see `prove_ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -86,7 +86,7 @@ class Experiments:
     @property
     def used_up(self) -> str:
         """Why no further question may be asked; "" where one may be."""
-        return REACHED if self.model.session.spent() else USED_UP if self.left <= 0 else ""
+        return REACHED if self.model.spent() else USED_UP if self.left <= 0 else ""
 
     @property
     def everything(self) -> frozenset[int]:
@@ -131,9 +131,7 @@ class Experiments:
     def alone(self, kept: Trial) -> bool:
         """Whether a part of the model fails by itself."""
         self.left -= 1
-        session = self.model.session
-        ruling = session.ruled(session.judge, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
-        return ruling is not None and ruling.answer is Answer.YES
+        return self.model.alone(kept)
 
     def following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
@@ -165,8 +163,7 @@ class Experiments:
         if not self._asked(kept):
             return replace(self.model.whole, reason="it is the whole model")
         self.left -= 1
-        model = self.model
-        return model.asked(model.spliced, kept, label) or Experiment(Outcome.UNRESOLVED, reason=REACHED)
+        return self.model.with_only(kept, label) or Experiment(Outcome.UNRESOLVED, reason=REACHED)
 
 
 # Whether a check was fed the good values; of one that feeds values of its own the experiments say nothing.
@@ -329,11 +326,36 @@ class SessionModel:
         """How measures are read: an accuracy is counted from the best that the whole model reached with good values."""
         return scale_of(self.session.judge, self._good)
 
+    def types(self) -> Mapping[str, TypeProto]:
+        """Return the types of its tensors, as far as they are known."""
+        return self.base.types_of_all
+
+    def overflows(self, tensor: str) -> bool:
+        """Whether the good value of a tensor is beyond the end of its type, so that it cannot be put in its place."""
+        return tensor in self.base.recorded.unfit and self.base.has_reference(tensor)
+
+    def looks_at_nodes(self, answer: Trial) -> bool:
+        """Whether its check may look for the nodes of an answer, and not at what they compute."""
+        return looks_at_nodes(self.session, answer)
+
+    def spent(self) -> bool:
+        """Whether the budget of the run is."""
+        return self.session.spent()
+
     def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
         """Make experiments at once, unless their number is limited or each is made several times."""
         session = self.session
         if session.means.budget.checks is None and not session.spent() and not session.reliability.rates:
             session.means.ahead([Expected(self.spliced, kept, Phase.CAUSE, label) for kept, label in asked])
+
+    def alone(self, kept: Trial) -> bool:
+        """Whether a part of it, cut out and fed good values, fails by itself."""
+        ruling = self.session.ruled(self.session.judge, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
+        return ruling is not None and ruling.answer is Answer.YES
+
+    def with_only(self, kept: Trial, label: str) -> Experiment | None:
+        """Check it with good values in place of what all other nodes give; None: the budget is spent."""
+        return self.asked(self.spliced, kept, label)
 
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
         """Make an experiment with fences around some parts, which no fusion crosses; as `asked`."""

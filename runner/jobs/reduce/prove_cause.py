@@ -25,7 +25,7 @@ from runner.engine.cause import AnswerExperiments, Cause
 from runner.engine.search_run import SearchRun
 from runner.engine.session import HandedOver
 from runner.engine.session_question import CurrentAnswer
-from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, looks_at_nodes, unless_fed
+from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, unless_fed
 from runner.jobs.run import Pipeline
 from runner.journal.kept_files import failure_of
 from runner.judgment import SHARE, CauseStatus, Whose
@@ -273,7 +273,7 @@ class Prover:
             return None
         if not self._made.as_bad(apart):
             return self._fused(fault, parts) if len(parts) > 2 else fault
-        if not measured and looks_at_nodes(self._model.session, fault.answer):
+        if not measured and self._model.looks_at_nodes(fault.answer):
             return fault
         for part in parts if measured else ():
             alone = self._made.fenced(part, [part])
@@ -310,15 +310,15 @@ class Prover:
         Of a pair one node is named in vain at most. What is beyond the end of its type makes a fault of all nodes that
         hand it on.
         """
-        graph, base, nodes = self._model.graph, self._model.base, fault.answer.elements
+        graph, nodes = self._model.graph, fault.answer.elements
         inner = [
             name
             for index in nodes
             for name in graph.nodes[index].outputs
             if name not in graph.output_set and nodes.issuperset(graph.readers.get(name, ()))
         ]
-        beyond = all(name in base.recorded.unfit and base.has_reference(name) for name in inner)
-        return fault if len(nodes) == 2 or (inner and beyond) else None
+        overflow = bool(inner) and all(map(self._model.overflows, inner))
+        return fault if len(nodes) == 2 or overflow else None
 
     def _following(self, last: AnswerExperiments) -> Trial | None:
         """Return another answer: from the place that the experiments lead to, the smallest part that fails alone."""
@@ -385,7 +385,7 @@ class Prover:
         """Return a fault with all places of its pattern, if these share the failure: good values for all heal it."""
         if fault.heals or fault.good_inputs is None or (self._made.exhausted and not self._more):
             return None
-        alike = instances(self._model.graph, fault.answer.elements, self._model.base.types_of_all)
+        alike = instances(self._model.graph, fault.answer.elements, self._model.types())
         places = tuple(place for place in alike if place <= self._made.everything)
         wrong = frozenset[int]().union(*self._wrong)
         if wrong and any(map(wrong.isdisjoint, places)):
@@ -428,6 +428,6 @@ class Prover:
             near = [at for at in harms if harms[at] >= (1 - SHARE) * max(harms.values())] or left[:1]
             best = min(near, key=lambda at: (((one := tested[at].good_outputs) and one.level(*known)) or 0.0, at))
             made = any(tested[at].good_inputs for at in left)
-            if tested[best].good_inputs or not made or self._model.session.spent():
+            if tested[best].good_inputs or not made or self._model.spent():
                 return best
             tested[best] = replace(tested[best], good_inputs=self._made.only(tested[best].answer))
