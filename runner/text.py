@@ -135,6 +135,11 @@ def untaken(text: str, *, exact: bool = False) -> str:
     return text
 
 
+def taken_marks() -> tuple[str, ...]:
+    """Return what stands in texts in place of values that settings took from the environment."""
+    return tuple(_TAKEN.values())
+
+
 def digest_of_taken(text: str) -> str:
     """Return a hash of the values that are not in ``untaken(text)``; nothing where there are none."""
     values = [value for value in sorted(_TAKEN) if value in text]

@@ -205,17 +205,19 @@ class Judge:
         if attempt or self.studied.flaky or candidate.draws or not candidate.ours:
             candidate = replace(candidate, fresh=True)
         seal = Seal.of(candidate)
-        raw, untried = None, ""
-        while raw is None:
+        untried = ""
+        while True:
             try:
                 raw = self.checker.check(candidate)
-            except Undo:  # noqa: PERF203 - a person is slower
+                break
+            except Undo:
                 if given_up:
                     raise
                 log.warning("nothing to undo")
             except NotTried as error:
                 untried = str(error)
                 raw = Verdict(Outcome.UNRESOLVED, reason=untried)
+                break
         if given_up and given_up.is_set():
             candidate.discard()
             shutil.rmtree(candidate.folder, ignore_errors=True)

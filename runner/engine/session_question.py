@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from runner.engine.cause import Cause, Inside
 from runner.engine.check_trials import Judge
@@ -101,10 +101,14 @@ log = logging.getLogger(__name__)
 
 NOTHING = Trial.of([])
 """The empty trial. Of a model it is the control: a lone Identity, which no sane check fails."""
-NOTHING_SHOWN = (
-    f"{BUDGET_REACHED} before a smaller set than the whole was shown to fail: a larger one goes on from there "
-    "(budget.checks, budget.seconds)"
-)
+
+
+def nothing_shown(wanted: Literal["fail", "pass"]) -> str:
+    """Say that the budget ended a search before any smaller set did what was wanted of it."""
+    shown = f"before a smaller set than the whole was shown to {wanted}"
+    return f"{BUDGET_REACHED} {shown}: a larger one goes on from there (budget.checks, budget.seconds)"
+
+
 _OPPOSITE = {Answer.YES: Answer.NO, Answer.NO: Answer.YES}
 
 

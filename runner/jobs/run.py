@@ -20,7 +20,7 @@ from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import ANSWER, HEALTHY, MEASURED, ContradictionError
 from runner.engine.search_run import SearchRun
 from runner.engine.session import HandedOver, Refined, Session, Stage, harms, scale_of
-from runner.engine.session_question import NOTHING, NOTHING_SHOWN, CurrentAnswer, SessionResult
+from runner.engine.session_question import NOTHING, CurrentAnswer, SessionResult, nothing_shown
 from runner.judgment import Status, Whose, milder
 from runner.reference.models import check_map
 from runner.report.summary import Summary
@@ -82,7 +82,7 @@ class Pipeline(Session):
             try:
                 done = self.search()
                 if self.inquiry.stopped and self.question.wants_failure and done.trial in (None, self.whole):
-                    return SessionResult(Status.could_not_judge, NOTHING_SHOWN, done)
+                    return SessionResult(Status.could_not_judge, nothing_shown("fail"), done)
                 self.confirm(done.trial)
                 answer, cause = self.finish(self.inquiry, done), None
                 if not self.inquiry.stopped:

@@ -23,7 +23,7 @@ from runner.checkers.preload import BEARS_A_FORK, leading_imports
 from runner.errors import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from runner.workers import Guardian
-from runner.workers.fork_server import ForkServer
+from runner.workers.fork_server import ForkedCheck, ForkServer
 from runner.workers.leases import Stopped
 from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
@@ -34,7 +34,7 @@ __all__ = ["own_guardian"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="works on Linux only")
 
-FORKED = "'fork_server_main' in open(f'/proc/{os.getppid()}/cmdline').read()"
+FORKED = "'fork_server_main' in open('/proc/self/cmdline').read()"
 WHO = f"import os\nimport numpy\nprint({FORKED})\n"
 Make = Callable[..., CommandCheck]
 
@@ -282,8 +282,13 @@ def test_a_death_is_confirmed_once_and_no_more_checks_are_forked(
         verdict = check.check(candidate())
         assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == kind
         assert (tools.cwd / "told").read_text().split() == told
+    assert not servers_of_modules()
+
+
+def servers_of_modules() -> list[psutil.Process]:
+    """What has imported modules and forks checks; what starts programs has none, and no site either."""
     left = psutil.Process().children(recursive=True)
-    assert not [one for one in left if "fork_server_main" in " ".join(one.cmdline())]
+    return [one for one in left if "fork_server_main" in " ".join(one.cmdline()) and "-S" not in one.cmdline()]
 
 
 def test_a_death_that_the_fork_alone_causes_is_no_verdict(
@@ -304,8 +309,12 @@ def test_a_check_that_ends_its_server_is_run_plainly(tools: Tools, automatic: Ma
 def test_a_check_that_cannot_be_forked_is_run_plainly(
     tools: Tools, automatic: Make, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(*_: object, **__: object) -> None:
-        raise OSError("cannot fork a check: no process is left")
+    forks = ForkServer.fork
+
+    def refuses(server: ForkServer, *given: Any, **more: Any) -> ForkedCheck:
+        if server.script:
+            raise OSError("cannot fork a check: no process is left")
+        return forks(server, *given, **more)
 
     check = automatic()
     monkeypatch.setattr(ForkServer, "fork", refuses)
@@ -319,8 +328,7 @@ def test_what_the_first_check_shows_decides(tools: Tools, automatic: Make, candi
         check = automatic(WHO + ending)
         check.check(candidate(fresh=True))
         check.check(candidate())
-        found = psutil.Process().children(recursive=True)
-        servers.append(sum("fork_server_main" in " ".join(one.cmdline()) for one in found))
+        servers.append(len(servers_of_modules()))
         tools.ending.close()
     assert servers == [1, 0]
 

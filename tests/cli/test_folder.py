@@ -82,7 +82,7 @@ def test_a_project_that_looks_like_a_killed_run_is_left_as_it_is(tmp_path: Path,
     done = winnow("model=net.onnx", folder=folder, cwd=tmp_path)
     assert (done.code, done.output.count("\n")) == (2, 1), done.output
     assert "REPORT.md, inputs, repro.py" in done.output
-    resumed = winnow("model=net.onnx", f"resume={tmp_path}", folder=tmp_path / "other")
+    resumed = winnow("model=net.onnx", f"resume={tmp_path}", folder=tmp_path)
     assert (resumed.code, resumed.output.count("\n")) == (2, 1), resumed.output
     assert "is no folder of a run" in resumed.output
     assert content(tmp_path) == before

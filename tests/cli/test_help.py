@@ -44,7 +44,7 @@ def test_the_page_fits_on_a_screen_and_names_all_options(program: str, monkeypat
         (["budget", "model"], ["budget.seconds", "the ONNX model under study"]),
         (["ls"], ["ls: lists the runs so far"]),
         (["resume"], ["resume RUN: goes on", "resume=null\n"]),
-        (["hydra"], ["hydra.run.dir=", "one folder a run"]),
+        (["hydra"], ["hydra.run.dir=", "folder for the results"]),
     ],
 )
 def test_what_is_said_of_a_word(typed: list[str], parts: list[str]) -> None:

@@ -34,7 +34,6 @@ def test_an_interruption_while_a_check_hangs(tmp_path: Path, number: signal.Sign
     assert interrupted(*given, folder=folder, ready=hanging, number=number, pause=0.5) == code
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["exit_code"]) == ("interrupted", code)
-    assert "resume=" in result["message"]
     assert result["checks"]["search"] + result["checks"]["trust"] == sum(result["outcomes"].values())
     if result["model"]:
         assert len(onnx.load(str(folder / result["model"])).graph.node) == result["nodes"]["after"] < 561

@@ -18,7 +18,7 @@ from runner.candidate import Phase
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import ANSWER, UNSURE, ContradictionError
 from runner.engine.session import Session
-from runner.engine.session_question import NOTHING, NOTHING_SHOWN, CurrentAnswer, Question, SessionResult
+from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult, nothing_shown
 from runner.errors import CannotJudge
 from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.low_share import arithmetic
@@ -450,7 +450,7 @@ class PrecisionAnswer:
         if session.inquiry.stopped and done.trial in (None, session.whole) and reliability.rates is None:
             done = self.question.margin.nearest(session.judge, done)
         if session.inquiry.stopped and done.trial in (None, session.whole):
-            raise CannotJudge(NOTHING_SHOWN.replace("fail", "pass"))
+            raise CannotJudge(nothing_shown("pass"))
         return done, session.whole if done.trial is None else done.trial
 
     def loadable(self, trial: Trial) -> Trial:

@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, TypeProto, helper
 
 from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.checkers.checker import inner

@@ -10,9 +10,10 @@ It holds the model where a reader takes this in (see `stand_alone`), else it rea
 from __future__ import annotations
 
 import ast
+import io
 import logging
 import math
-import re
+import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,7 +58,7 @@ from runner.schema.checker import (
     Tolerance,
 )
 from runner.schema.root import Settings
-from runner.text import untaken
+from runner.text import taken_marks, untaken
 
 # What a script holds of the checker: which template shows the failure, and the values and source that this needs.
 
@@ -341,8 +342,6 @@ REPRO_NAME = "repro.py"
 # failures after which a process is not there to tell of them
 _ENDS_THE_PROCESS = ("death", "timeout", "memory", "exit")
 _MOST_NODES = 20
-# a literal with what was taken from the environment
-_TAKEN = re.compile(r"'[^'\n]*\$\{oc\.env:\w+\}[^'\n]*'|\"[^\"\n]*\$\{oc\.env:\w+\}[^\"\n]*\"")
 _MISSED, _MISSED_LOW = 0.001, 0.01
 """How often the script of a flaky failure may end without having seen it: by the rate that was measured, and by one
 that is a standard deviation lower."""
@@ -385,10 +384,35 @@ def write_repro(
 ) -> Repro:
     """Write ``repro.py`` into ``folder``: see `repro`. Raises OSError."""
     made = repro(folder, summary, settings, cwd, beside or Beside(), printed)
-    # whoever runs it has that variable, or the word stays as it is
-    source = _TAKEN.sub(lambda found: f"__import__('os').path.expandvars({found[0]})", untaken(made.source))
-    made = replace(made, source=source.replace("${oc.env:", "${"))
+    made = replace(made, source=_from_the_environment(made.source))
     write_text(folder / REPRO_NAME, made.source)
+    return made
+
+
+def _from_the_environment(source: str) -> str:
+    """Return a script that takes from the environment of whoever runs it what settings took from the user's.
+
+    A word of which no such variable is known there stays as it is.
+    """
+    named = untaken(source)
+    if named == source:
+        return source
+    lines = named.splitlines(keepends=True)
+    literals = [one for one in tokenize.generate_tokens(io.StringIO(named).readline) if one.type == tokenize.STRING]
+    for one in reversed(literals):
+        (row, start), (last, end) = one.start, one.end
+        marks = [mark for mark in taken_marks() if mark in one.string]
+        if marks and row == last:
+            text = one.string
+            for mark in marks:
+                text = text.replace(mark, mark.replace("oc.env:", ""))
+            line = lines[row - 1]
+            lines[row - 1] = f"{line[:start]}__import__('os').path.expandvars({text}){line[end:]}"
+    made = "".join(lines)
+    try:
+        compile(made, REPRO_NAME, "exec")
+    except SyntaxError:  # literals side by side
+        return named
     return made
 
 

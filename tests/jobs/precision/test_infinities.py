@@ -87,8 +87,8 @@ def test_a_command_is_asked_first_and_then_the_model_is_looked_into(tmp_path: Pa
 def test_verdicts_are_not_shared_with_a_search_that_allows_it(tmp_path: Path) -> None:
     first = search(tmp_path, RMS, "strategy.allow_overflow=true", x=LARGE)
     assert first.code == 4, first.output
-    again = search(tmp_path, RMS, f"resume={first.folder}", x=LARGE)
-    assert again.code == 0, again.output
+    again = search(tmp_path, RMS, f"journal.reuse=[{first.folder}]", x=LARGE)
+    assert again.code == 2 and "check.overflow changed" in again.output, again.output
 
 
 EPSILON = model(

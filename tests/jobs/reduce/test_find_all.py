@@ -112,7 +112,6 @@ def test_an_interruption_of_the_search_for_more(tmp_path: Path, number: signal.S
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["exit_code"], result["culprits"]) == ("interrupted", code, ["Cos_4"])
     assert result["answers"] == []
-    assert f"resume={folder}" in result["message"]
     hang.unlink()
     run = winnow(*given, f"resume={folder}", folder=folder)
     assert run.code == 0, run.output

@@ -38,7 +38,15 @@ def target(found: Solved, judging: Judging) -> Target:
 def told(found: Solved) -> tuple[object, ...]:
     """All that is said of a case."""
     answers = [(sorted(one.answer), one.proven, one.instances) for one in found.cause.answers]
-    return found.done, sorted(found.answer), found.cause.said, answers, found.cause.causes, found.checks
+    return (
+        found.done,
+        sorted(found.answer),
+        found.cause.status,
+        found.cause.reason,
+        answers,
+        found.cause.causes,
+        found.checks,
+    )
 
 
 @pytest.mark.slow

@@ -137,11 +137,11 @@ def test_builds_are_sorted_counted_and_compared(tmp_path: Path) -> None:
     bad = sum(drawn(number)[5] == 3 for number in range(20))
     assert 0 < bad < 20
     assert summary.statistics is not None
-    assert (summary.statistics["judged"], summary.statistics["passed"]) == (20, 20 - bad)
-    low, high = summary.statistics["pass_rate_95"]
+    assert (summary.statistics.judged, summary.statistics.passed) == (20, 20 - bad)
+    low, high = summary.statistics.pass_rate_95
     assert low < 1 - bad / 20 < high
     first, *_ = summary.suspects
-    assert (first["layer"], first["tactic"], first["bad_builds"], first["of"]) == ("layer5", "0x3", bad, bad)
+    assert (first.layer, first.tactic, first.bad_builds, first.of) == ("layer5", "0x3", bad, bad)
     places = tmp_path / "run" / "artifacts"
     names = sorted(path.name for side in ("good", "bad") for path in (places / side).glob("*tactics.json"))
     assert [int(name[:5]) for name in names] == list(range(1, 21)), "named by iteration"
@@ -156,7 +156,7 @@ def test_until_bad_stops_at_the_first(tmp_path: Path) -> None:
     with bench(tmp_path, builder, "t[0] == 3", "strategy=tactic_repeat", "strategy.until=bad") as made:
         summary = made.repeat()
     assert (builder.free, summary.outcomes) == (5, {"pass": 4, "fail": 1})
-    assert [one["layer"] for one in summary.suspects] == ["layer0"]
+    assert [one.layer for one in summary.suspects] == ["layer0"]
 
 
 def test_a_build_that_fails_is_a_bad_one(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_smallest_set_of_choices_that_fails(tmp_path: Path, bad: str, layers
     summary = isolated(tmp_path, builder, bad)
     assert builder.free == 3
     assert (summary.status, summary.exit_code, summary.minimality) == ("found", 0, "1-minimal"), summary.message
-    assert {one["layer"] for one in summary.suspects} == layers
+    assert {one.layer for one in summary.suspects} == layers
     assert {name.split(":")[0] for name in summary.culprits} == layers
     handed = read(tmp_path / "run" / "reduced.tactics.json")
     taken = [int(choice.tactic, 16) for choice in handed.choices]
@@ -218,8 +218,8 @@ def test_given_recordings_need_no_build_to_be_compared(tmp_path: Path) -> None:
     builder = Builder(drawn)
     summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
     assert builder.free == 0
-    assert [one["layer"] for one in summary.suspects] == ["d"]
-    assert summary.suspects[0]["good"] == {"kernel1 (0x1)": 1}
+    assert [one.layer for one in summary.suspects] == ["d"]
+    assert summary.suspects[0].good == {"kernel1 (0x1)": 1}
 
 
 def test_bad_choices_that_pass_when_pinned(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_subset_that_is_not_honored_stays_in_the_answer(tmp_path: Path) -> Non
     """The choice of d only holds beside that of b."""
     builder = Builder(drawn, honors=lambda pins: not (pins[key(3)] == "0x2" and pins[key(1)] == "0x1"))
     summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
-    assert {one["layer"] for one in summary.suspects} == {"b", "d"}
+    assert {one.layer for one in summary.suspects} == {"b", "d"}
     assert summary.minimality == "1-minimal except for unanswered removals"
     assert summary.outcomes["unresolved"] > 0
 
@@ -254,14 +254,14 @@ def test_a_subset_that_is_not_honored_stays_in_the_answer(tmp_path: Path) -> Non
 def test_a_miss_of_the_cache_is_no_failure(tmp_path: Path, error: str, words: str) -> None:
     builder = Builder(drawn, fails=lambda taken: words * (taken[3] == 2 and taken[1] == 1), error=error)
     summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
-    assert {one["layer"] for one in summary.suspects} == {"b", "d"}
+    assert {one.layer for one in summary.suspects} == {"b", "d"}
 
 
 def test_another_failure_is_not_followed(tmp_path: Path) -> None:
     """Without the choice of e the build itself fails: that is no failure of the check."""
     builder = Builder(drawn, fails=lambda taken: "out of memory" * (taken[3] == 2 and taken[4] == 1))
     summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
-    assert {one["layer"] for one in summary.suspects} == {"d", "e"}
+    assert {one.layer for one in summary.suspects} == {"d", "e"}
     assert summary.outcomes["different"] > 0
 
 
