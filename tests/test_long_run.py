@@ -44,7 +44,8 @@ def watch(folder: Path, checks: int, step: int, workers: int = 1) -> list[Row]:
                     file.seek(read)
                     new = file.read()
                 read, lines = read + len(new), lines + new.count(b"\n")
-                if lines - 1 >= step * (len(rows) + 1):  # the first line is no verdict
+                # the first line is no verdict; after the last one the run writes its report
+                if step * (len(rows) + 1) <= lines - 1 < checks:
                     rows.append(_look(process.pid, folder, lines - 1))
             time.sleep(_PAUSE)
     finally:
