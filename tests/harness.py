@@ -59,6 +59,14 @@ def without_nvml() -> dict[str, str]:
     return {**rest, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "without_nvml"), str(ROOT)])}
 
 
+def goes_on(folder: Path) -> bool:
+    """Whether the last screen of an interrupted run has the command that goes on with it."""
+    shown = run_forked(
+        [sys.executable, "-m", "runner", str(folder)], cwd=folder.parent, env=None, timeout=120, merged=True
+    )
+    return any(line.lstrip().startswith("next ") and "resume" in line for line in shown.stdout.splitlines())
+
+
 def winnow(
     *overrides: str,
     folder: Path,

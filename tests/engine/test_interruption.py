@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from tests.harness import ROOT, by_command, check_script, interrupted, winnow
+from tests.harness import ROOT, by_command, check_script, goes_on, interrupted, winnow
 from tests.matrix import sample
 
 MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
@@ -34,6 +34,7 @@ def test_an_interruption_while_a_check_hangs(tmp_path: Path, number: signal.Sign
     assert interrupted(*given, folder=folder, ready=hanging, number=number, pause=0.5) == code
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["exit_code"]) == ("interrupted", code)
+    assert goes_on(folder)
     assert result["checks"]["search"] + result["checks"]["trust"] == sum(result["outcomes"].values())
     if result["model"]:
         assert len(onnx.load(str(folder / result["model"])).graph.node) == result["nodes"]["after"] < 561

@@ -89,6 +89,8 @@ def test_verdicts_are_not_shared_with_a_search_that_allows_it(tmp_path: Path) ->
     assert first.code == 4, first.output
     again = search(tmp_path, RMS, f"journal.reuse=[{first.folder}]", x=LARGE)
     assert again.code == 2 and "check.overflow changed" in again.output, again.output
+    alone = search(tmp_path, RMS, x=LARGE)
+    assert alone.code == 0, alone.output
 
 
 EPSILON = model(

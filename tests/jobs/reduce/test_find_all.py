@@ -19,7 +19,7 @@ from strategies.outcome import Outcome
 from strategies.trial import Trial
 from tests.engine.test_reliability import flaky
 from tests.engine.test_session import FAIL, PASS, Hands, session
-from tests.harness import by_command, check_script, interrupted, winnow
+from tests.harness import by_command, check_script, goes_on, interrupted, winnow
 from tests.jobs.reduce.test_hard_failures import QUICK, X, plain, saved
 from tests.model.models import model_of
 
@@ -112,6 +112,7 @@ def test_an_interruption_of_the_search_for_more(tmp_path: Path, number: signal.S
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["exit_code"], result["culprits"]) == ("interrupted", code, ["Cos_4"])
     assert result["answers"] == []
+    assert goes_on(folder)
     hang.unlink()
     run = winnow(*given, f"resume={folder}", folder=folder)
     assert run.code == 0, run.output
