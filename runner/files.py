@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from runner.text import untaken
+from runner.text import hide_environment
 
 MOST_BYTES = 8 << 20
 """Twice what is kept of a check's output."""
@@ -92,7 +92,7 @@ def write_text(path: Path, text: str) -> None:
     cannot be written; then nothing is left behind.
     """
     with written_whole(path) as part, part.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-        file.write(untaken(text))
+        file.write(hide_environment(text))
 
 
 @contextlib.contextmanager

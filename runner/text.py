@@ -106,27 +106,27 @@ def without_values(command: Sequence[str]) -> list[str]:
 
 # What settings take from the environment (`${oc.env:NAME}`): it stays there, whatever is written down or handed over.
 
-_TAKEN: dict[str, str] = {}
+_ENVIRONMENT: dict[str, str] = {}
 _SHORTEST = 6
 # words and numbers as they stand in any text: these are replaced only where they are all of a setting
 _ORDINARY = re.compile(r"[A-Za-z_]{1,11}|[\d.,+-]+")
 
 
-def take(name: str, value: str) -> str:
+def note_environment(name: str, value: str) -> str:
     """Note a value of the environment that settings use, and return it."""
     if value:
-        _TAKEN[value] = f"${{oc.env:{name}}}"
+        _ENVIRONMENT[value] = f"${{oc.env:{name}}}"
     return value
 
 
-def untaken(text: str, *, exact: bool = False) -> str:
+def hide_environment(text: str, *, exact: bool = False) -> str:
     """Return a text with the names of variables in place of their values; short and ordinary ones stay in it.
 
     ``exact``: it is one word of a setting, in which none of them stays that is all of the word.
     """
-    if exact and text in _TAKEN:
-        return _TAKEN[text]
-    for value, name in sorted(_TAKEN.items(), key=lambda one: -len(one[0])):
+    if exact and text in _ENVIRONMENT:
+        return _ENVIRONMENT[text]
+    for value, name in sorted(_ENVIRONMENT.items(), key=lambda one: -len(one[0])):
         if len(value) >= _SHORTEST and not _ORDINARY.fullmatch(value):
             spelled = {value, json.dumps(value)[1:-1], repr(value)[1:-1], ascii(value)[1:-1]}
             spelled |= {html.escape(one, quote=quote) for one in spelled for quote in (False, True)}
@@ -135,12 +135,12 @@ def untaken(text: str, *, exact: bool = False) -> str:
     return text
 
 
-def taken_marks() -> tuple[str, ...]:
+def environment_marks() -> tuple[str, ...]:
     """Return what stands in texts in place of values that settings took from the environment."""
-    return tuple(_TAKEN.values())
+    return tuple(_ENVIRONMENT.values())
 
 
-def digest_of_taken(text: str) -> str:
-    """Return a hash of the values that are not in ``untaken(text)``; nothing where there are none."""
-    values = [value for value in sorted(_TAKEN) if value in text]
+def digest_of_environment(text: str) -> str:
+    """Return a hash of the values that are not in ``hide_environment(text)``; nothing where there are none."""
+    values = [value for value in sorted(_ENVIRONMENT) if value in text]
     return hashlib.sha256("\0".join(values).encode("utf-8", "surrogateescape")).hexdigest() if values else ""

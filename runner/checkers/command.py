@@ -29,7 +29,7 @@ from runner.judgment import MEASURE, Scale, measured
 from runner.model.values.recorded import write_npz, write_test_data_set
 from runner.schema.checker import CommandChecker, Flaky, ShowOutput
 from runner.schema.settings import context_of
-from runner.text import digest_of_taken, untaken
+from runner.text import digest_of_environment, hide_environment
 from runner.verdict import CHECK_OUTPUT, Verdict
 from runner.workers.fork_server import Starters
 from runner.workers.process_tree import Kills, Telling
@@ -208,13 +208,13 @@ class CommandCheck(Checker):
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
         rules = context_of(self._settings)
-        env = {name: untaken(value, exact=True) for name, value in self._settings.env.items()}
-        taken = digest_of_taken("\0".join((*self._template.words, json.dumps(rules))))
+        env = {name: hide_environment(value, exact=True) for name, value in self._settings.env.items()}
+        taken = digest_of_environment("\0".join((*self._template.words, json.dumps(rules))))
         files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
         return {
             "checker": self.name,
-            "command": json.dumps([untaken(word, exact=True) for word in self._template.words]),
-            "rules": untaken(json.dumps({**rules, "env": env}, sort_keys=True)),
+            "command": json.dumps([hide_environment(word, exact=True) for word in self._template.words]),
+            "rules": hide_environment(json.dumps({**rules, "env": env}, sort_keys=True)),
             **({"environment": taken} if taken else {}),
             "exceptions": BY_LINE,
             **files,
@@ -264,7 +264,7 @@ class CommandCheck(Checker):
         end = self._runs.run(self._template.fill(given), own, path, fresh=candidate.fresh)
         output = _read(path)
         verdict = self._rules.judge(end, output, self.describe())
-        if (handed := untaken(output)) != output:
+        if (handed := hide_environment(output)) != output:
             path.write_text(handed, encoding="utf-8")
             told = self._rules.judge(end, handed, self.describe())
             verdict = told if told.outcome is verdict.outcome else verdict

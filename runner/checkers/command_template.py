@@ -15,7 +15,7 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.files import read_plain, sha256_of
-from runner.text import untaken
+from runner.text import hide_environment
 
 # The modules that a check imports: what is neither the interpreter's nor an installed package's.
 #
@@ -223,7 +223,7 @@ class Template:
         return ""
 
     def __str__(self) -> str:
-        return shlex.join(untaken(word, exact=True) for word in self.words)
+        return shlex.join(hide_environment(word, exact=True) for word in self.words)
 
 
 def digest(path: Path) -> str:

@@ -32,7 +32,7 @@ from runner.files import write_text
 from runner.schema.installed_choices import CONF, SCHEMAS, added
 from runner.schema.option_files import config_of
 from runner.schema.root import Settings
-from runner.text import take
+from runner.text import note_environment
 
 
 def to_settings(config: DictConfig) -> Settings:
@@ -481,7 +481,7 @@ def _of_the_environment(key: str, *default: str | None) -> str | None:
     if _strange.get():
         return f"${{oc.env:{key}}}"
     value: str | None = oc.env(key, *default)
-    return take(key, value) if key in os.environ and value is not None else value
+    return note_environment(key, value) if key in os.environ and value is not None else value
 
 
 def _create(value: Any, _parent_: Any) -> Any:

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.cli.terminal import printable
 from runner.errors import UsageError
 from runner.schema.root import LogSettings
-from runner.text import untaken
+from runner.text import hide_environment
 
 _LEVELS = {
     "debug": logging.DEBUG,
@@ -96,7 +96,7 @@ class _Printable(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         text = self._inner.format(record) if self._inner else super().format(record)
-        return printable(untaken(text)).replace("\n", "\n  ")
+        return printable(hide_environment(text)).replace("\n", "\n  ")
 
 
 class _Shown(logging.Filter):

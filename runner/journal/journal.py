@@ -30,7 +30,7 @@ from runner.disk_space import FULL, Room
 from runner.errors import OtherConditionsError, UsageError
 from runner.files import sync_folder
 from runner.journal.replay import drift
-from runner.text import untaken
+from runner.text import hide_environment
 from runner.verdict import CAUGHT, Verdict
 from strategies.trial import Trial, size_of
 
@@ -487,7 +487,7 @@ def _journals_in(path: Path) -> list[Path]:
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    return untaken(json.dumps(record, default=_plain)).encode() + b"\n"
+    return hide_environment(json.dumps(record, default=_plain)).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:

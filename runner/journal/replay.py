@@ -15,7 +15,7 @@ import yaml
 
 from runner.files import write_text
 from runner.schema.root import Settings
-from runner.text import program_name, untaken
+from runner.text import hide_environment, program_name
 
 REPLAY_NAME = "replay.yaml"
 GROUPS = ("strategy", "checker", "target", "reference", "inputs")
@@ -113,7 +113,7 @@ def escaped(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
     # these are the user's own interpolations, which resolve where the user runs it again
-    return untaken(_escape(str(value)), exact=True)
+    return hide_environment(_escape(str(value)), exact=True)
 
 
 def _escape(text: str) -> str:

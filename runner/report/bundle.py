@@ -45,7 +45,7 @@ from runner.schema.checker import CheckerSettings, CommandChecker
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, map_paths
 from runner.schema.strategy import PrecisionSettings
-from runner.text import SCRIPTS, untaken
+from runner.text import SCRIPTS, hide_environment
 from runner.workers.pool import Pool
 from runner.workers.worker import PREPARE_SECONDS
 
@@ -153,7 +153,7 @@ def write_zip(folder: Path, held: Contents, texts: Mapping[str, str]) -> None:
             entry.external_attr = (0o100755 if runs else 0o100644) << 16
             entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
             if name in said:
-                archive.writestr(entry, untaken(said[name]).encode("utf-8", "backslashreplace"))
+                archive.writestr(entry, hide_environment(said[name]).encode("utf-8", "backslashreplace"))
                 continue
             with held.files[name].open("rb") as source, archive.open(entry, "w", force_zip64=False) as target:
                 shutil.copyfileobj(source, target, MOST_BYTES)

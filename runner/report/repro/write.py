@@ -58,7 +58,7 @@ from runner.schema.checker import (
     Tolerance,
 )
 from runner.schema.root import Settings
-from runner.text import taken_marks, untaken
+from runner.text import environment_marks, hide_environment
 
 # What a script holds of the checker: which template shows the failure, and the values and source that this needs.
 
@@ -394,14 +394,14 @@ def _from_the_environment(source: str) -> str:
 
     A word of which no such variable is known there stays as it is.
     """
-    named = untaken(source)
+    named = hide_environment(source)
     if named == source:
         return source
     lines = named.splitlines(keepends=True)
     literals = [one for one in tokenize.generate_tokens(io.StringIO(named).readline) if one.type == tokenize.STRING]
     for one in reversed(literals):
         (row, start), (last, end) = one.start, one.end
-        marks = [mark for mark in taken_marks() if mark in one.string]
+        marks = [mark for mark in environment_marks() if mark in one.string]
         if marks and row == last:
             text = one.string
             for mark in marks:
