@@ -26,7 +26,7 @@ from runner.engine.session import Session
 from runner.errors import WinnowError
 from runner.jobs.job import Job
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.judgment import SHARE, CauseStatus, Whose
+from runner.judgment import SHARE, SHOWN, CauseStatus, Whose
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited
@@ -152,7 +152,6 @@ TIMES = 10
 CHEAP = 256 << 20
 """Bytes of weights that the whole model may have where that is evaluated too: in float64 they take twice as much."""
 _FLOAT64 = (LOW | {TensorProto.FLOAT}, TensorProto.DOUBLE)
-_SHOWN = (CauseStatus.PROVEN, CauseStatus.JOINT)
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ class WhoIsRight:
         asked: list[tuple[str, Trial | None]] = []
         if cheap and not self.exact.target.settings.builds_engines:
             asked = [("the whole model", None)]
-        if cause.status in _SHOWN:  # of an answer that is not the cause its values say nothing
+        if cause.status in SHOWN:  # of an answer that is not the cause its values say nothing
             asked += [("the answer", cause.answers[cause.main].answer)]
         why = ""
         for of, trial in asked:
