@@ -155,14 +155,15 @@ class Region:
     """Nodes of the quantized model, and the parent's that do the same.
 
     ``makes``: what it makes, each tensor with the parent's. ``place``: of the last node of the quantized model.
-    ``layer``: it as an element of a search. ``parent``: indices of the parent's nodes. ``weights``: how many numbers
-    the parent's weights in it have.
+    ``layer``: it as an element of a search. ``parent``: indices of the parent's nodes, ``main``: of that with most
+    weights. ``weights``: how many numbers the parent's weights in it have.
     """
 
     makes: Mapping[str, str]
     place: int
     layer: Layer
     parent: frozenset[int]
+    main: int
     weights: int
 
 
@@ -344,7 +345,7 @@ class Regions:
         reads = tuple(sorted(ends - makes.keys(), key=lambda name: self._places.get(name, -1)))
         writes = tuple(name for name in makes if name in self.shared)
         layer = Layer(main.name, (0, kind[0]), main.op_type, reads, writes, False)
-        return Region(makes, max(nodes), layer, frozenset(above), weights)
+        return Region(makes, max(nodes), layer, frozenset(above), main.index, weights)
 
     def _main(self, nodes: Collection[int]) -> tuple[Node, int]:
         """Return the parent's node with most weights, the last where none has any; and how many numbers all have."""

@@ -302,6 +302,8 @@ def test_the_layer_that_must_not_be_quantized(tmp_path: Path, form: str) -> None
     run = asked(tmp_path, low, samples, f"reference.model={model}", f"checker.rtol={limit}")
     assert run.code == 0, run.output
     assert run.result["culprits"] == [COARSE]
+    (told,) = run.result["precision"]["selected"]
+    assert "its weight" in told["reason"] and "times its median, in channel 0 of axis" in told["reason"]
     mixed = run.model("mixed.onnx")
     onnx.checker.check_model(mixed)
     weights = {tensor.name for tensor in onnx.load(str(model)).graph.initializer}
