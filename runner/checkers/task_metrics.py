@@ -1,0 +1,348 @@
+"""Metrics people judge a model by: agreement, accuracy, mIoU, detections, perplexity, KL, SQNR, over all samples.
+
+Each takes pairs of arrays, one pair a sample: what the target gives, and what is right (the reference's value, or the
+labels), and returns one number. Shares are larger for a better model; of divergences the smaller is better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runner.checkers.failure_text import finite
+from runner.checkers.metrics import BLOCK, Array, Difference, real
+from runner.errors import UsageError
+from runner.samples.files import members, read_member
+from runner.schema.checker import CompareChecker, Metric
+
+Pairs = Sequence[tuple[Array, Array]]
+Detected = tuple[Array, Array, Array]
+"""Detections of one image: corners ``[n, 4]`` (x1, y1, x2, y2), scores ``[n]``, classes ``[n]``."""
+
+
+TOP = 5
+"""So many of the largest values of each row are compared, besides the largest."""
+
+
+def agreement(target: Array, reference: Array) -> dict[str, float]:
+    """Return in which part of the rows (along the last axis) the largest value stands in the same place.
+
+    ``top5``: which part of the five largest is the same; only where a row has more than five. A row that holds a NaN
+    never agrees. Of what is no table of real numbers nothing is returned.
+    """
+    if target.shape != reference.shape or not target.ndim or target.shape[-1] < 2 or not target.size:
+        return {}
+    if {target.dtype.kind, reference.dtype.kind} & set("OSUbc"):
+        return {}
+    width = target.shape[-1]
+    tables = [one.reshape(-1, width) for one in (target, reference)]
+    rows, step = tables[0].shape[0], max(1, BLOCK // width)
+    first = several = 0.0
+    for start in range(0, rows, step):
+        pair = [real(one[start : start + step]) for one in tables]
+        told = ~(np.isnan(pair[0]) | np.isnan(pair[1])).any(1)
+        a, b = (np.nan_to_num(one[told]) for one in pair)
+        first += float((a.argmax(1) == b.argmax(1)).sum())
+        if width > TOP:
+            best = [np.argpartition(one, -TOP, axis=1)[:, -TOP:] for one in (a, b)]
+            several += float((best[0][:, :, None] == best[1][:, None, :]).sum()) / TOP
+    return {"top1": first / rows, **({"top5": several / rows} if width > TOP else {})}
+
+
+def top(k: int, pairs: Pairs) -> float:
+    """Return the share of rows (along the last axis) whose k largest values stand where the reference's do."""
+    rows = [math.prod(right.shape[:-1]) for _, right in pairs]
+    found = (
+        agreement(mine, right).get(f"top{k}", 0.0) * count for (mine, right), count in zip(pairs, rows, strict=True)
+    )
+    return float(sum(found) / max(sum(rows), 1))
+
+
+def accuracy(pairs: Pairs) -> float:
+    """Return the share of the labels that are given; negative labels are not counted."""
+    told = [(mine[kept] == right[kept]) for mine, right in map(_classes, pairs) if (kept := right >= 0).any()]
+    return float(np.concatenate(told).mean()) if told else math.nan
+
+
+def mean_iou(pairs: Pairs) -> float:
+    """Return the intersection over union of each class, as a mean over the classes; negative labels are not counted."""
+    both = [(mine[kept], right[kept]) for mine, right in map(_classes, pairs) if (kept := right >= 0).any()]
+    if not both:
+        return math.nan
+    mine, right = (np.concatenate(each) for each in zip(*both, strict=True))
+    ious = [((mine == one) & (right == one)).sum() / ((mine == one) | (right == one)).sum() for one in np.unique(right)]
+    return float(np.mean(ious))
+
+
+def perplexity(pairs: Pairs) -> float:
+    """Return exp of the mean of -log p(label), for logits ``[.., tokens]``; negative labels are not counted."""
+    total, count = 0.0, 0
+    for logits, labels in pairs:
+        if logits.shape[:-1] != labels.shape:
+            raise UsageError(_misfit(logits, labels))
+        kept = labels >= 0
+        logs = _log_softmax(logits[kept])
+        total -= float(np.take_along_axis(logs, labels[kept][:, None].astype(np.int64), -1).sum())
+        count += int(kept.sum())
+    return float(np.exp(total / count)) if count else math.nan
+
+
+def divergence(pairs: Pairs) -> float:
+    """Return the mean Kullback-Leibler divergence, in nats, of softmax(target) from softmax(reference), over rows."""
+    total, count = 0.0, 0
+    for mine, right in pairs:
+        p, q = _log_softmax(right), _log_softmax(mine)
+        total += float((np.exp(p) * (p - q)).sum())
+        count += math.prod(p.shape[:-1])
+    return max(0.0, total / count) if count else math.nan  # rounding makes it a little less
+
+
+def sqnr(pairs: Pairs) -> float:
+    """Return the signal to quantization noise ratio of all samples together, in dB."""
+    signal = sum(float(np.square(right.astype(np.float64)).sum()) for _, right in pairs)
+    noise = sum(float(np.square(mine.astype(np.float64) - right).sum()) for mine, right in pairs)
+    return 10 * math.log10(signal / noise) if signal and noise else -math.inf if noise else math.inf
+
+
+def _classes(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Return the class that each label is about: integers, or the largest along the last axis, or along axis 1."""
+    mine, right = pair
+    if mine.shape == right.shape:
+        return mine.astype(np.int64), right
+    axis = -1 if mine.shape[:-1] == right.shape else 1
+    if mine.ndim != right.ndim + 1 or np.delete(mine.shape, axis).tolist() != [*right.shape]:
+        raise UsageError(_misfit(mine, right))
+    values = mine.astype(np.float64)
+    return np.where(np.isnan(values).any(axis), -1, values.argmax(axis)), right
+
+
+def _misfit(mine: Array, labels: Array) -> str:
+    return f"checker.labels: labels of shape {[*labels.shape]} do not fit an output of shape {[*mine.shape]}"
+
+
+def _log_softmax(logits: Array) -> Array:
+    shifted = logits.astype(np.float64)
+    shifted = shifted - shifted.max(-1, keepdims=True)
+    made: Array = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return made
+
+
+# Sets of detections, whose order and number may differ.
+
+Detections = Sequence[tuple[Detected, Detected]]
+"""Of each image: what the target found, and what is right."""
+
+
+def images(parts: Sequence[Array]) -> Iterator[Detected]:
+    """Yield the detections of each image; no image has rows of padding: four zeros, or a score of 0 or less.
+
+    ``parts``: corners ``[(images,) n, 4]``, scores and classes, or one table with columns x1, y1, x2, y2, score, class.
+    """
+    boxes = parts[0].astype(np.float64)
+    boxes = boxes.reshape(-1, *boxes.shape[-2:])
+    count, columns = boxes.shape[:2], boxes.shape[2]
+    beside = [one.reshape(count) for one in parts[1:]] or [boxes[..., at] for at in range(4, min(columns, 6))]
+    scores = beside[0] if beside else np.ones(count)
+    classes = beside[1] if len(beside) > 1 else np.zeros(count)
+    for corners, score, kind in zip(boxes[..., :4], scores, classes, strict=True):
+        kept = corners.any(-1) & (score > 0)
+        yield corners[kept], score[kept], kind[kept]
+
+
+def matched(found: Detections, least: float) -> float:
+    """Return 2 matches / (detections of both sides): same class, IoU of at least ``least``, each used once."""
+    hits = sum(int(np.sum(_hits(mine, right, least))) for mine, right in found)
+    every = sum(len(mine[1]) + len(right[1]) for mine, right in found)
+    return 2 * hits / every if every else 1.0
+
+
+def mean_precision(found: Detections, least: float) -> float:
+    """Return the mean over classes of the area under the precision-recall curve, at an IoU of ``least``."""
+    areas = []
+    for kind in np.unique(np.concatenate([right[2] for _, right in found])):
+        both = [[tuple(part[one[2] == kind] for part in one) for one in pair] for pair in found]
+        wanted = sum(len(right[1]) for _, right in both)
+        scores = np.concatenate([mine[1] for mine, _ in both])
+        hits = np.concatenate([_hits(mine, right, least) for mine, right in both])[np.argsort(-scores, kind="stable")]
+        precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+        best = np.maximum.accumulate(precision[::-1])[::-1]
+        areas.append(float(best[hits].sum()) / wanted)
+    return float(np.mean(areas)) if areas else math.nan
+
+
+def _hits(mine: Detected, right: Detected, least: float) -> Array:
+    """Return which of the target's detections have a right one of their own, the surest choosing first."""
+    hits, free = np.zeros(len(mine[1]), bool), np.ones(len(right[1]), bool)
+    for at in np.argsort(-mine[1], kind="stable"):
+        ious = np.where(free & (right[2] == mine[2][at]), _iou(mine[0][at], right[0]), -1.0)
+        if ious.size and ious.max() >= least:
+            hits[at], free[ious.argmax()] = True, False
+    return hits
+
+
+def _iou(box: Array, others: Array) -> Array:
+    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
+    shared = np.clip(high - low, 0, None).prod(1)
+    areas = (others[:, 2:] - others[:, :2]).prod(1) + (box[2:] - box[:2]).prod()
+    made: Array = shared / np.maximum(areas - shared, 1e-300)
+    return made
+
+
+# The metrics by name, and how a value is held against its bound.
+
+
+@dataclass(frozen=True)
+class TaskMetric:
+    """``measure``: of all samples. ``bound``: the usual one; of labels: how much worse than the reference.
+
+    ``larger``: larger is better. ``labels``: it is measured against labels, and not against the reference's values.
+    ``detections``: it takes sets of detections and the IoU that counts as found.
+    """
+
+    measure: Callable[..., float]
+    bound: float
+    larger: bool = True
+    labels: bool = False
+    detections: bool = False
+
+    def difference(
+        self, name: str, metric: Metric, value: float, right: float | None, rule: CompareChecker
+    ) -> Difference:
+        """Return how far ``value`` is from what is allowed; ``right``: the reference's own, of labels."""
+        bound = rule.bounds.get(metric.value, self.bound if right is None else self._near(right))
+        known = "" if right is None else f"; the reference: {right:.4g}"
+        said = f"{name}: {metric.value} {value:.4g} ({'least' if self.larger else 'most'} allowed: {bound:.4g}{known})"
+        if math.isnan(value):
+            return Difference("nan", said)
+        error, limit = map(self._off if metric is not Metric.sqnr else _of_decibels, (value, bound))
+        return Difference("", said, finite(error), finite(limit), value=finite(value), measured=True)
+
+    def _near(self, right: float) -> float:
+        return right - self.bound if self.larger else right * (1 + self.bound)
+
+    def _off(self, value: float) -> float:
+        return 1.0 - value if self.larger else value
+
+
+def _of_decibels(value: float) -> float:
+    """Return the noise as a part of the signal, by amplitude."""
+    return float(10 ** (-min(max(value, -600.0), 600.0) / 20))
+
+
+TASKS: Mapping[Metric, TaskMetric] = {
+    Metric.top1: TaskMetric(lambda pairs: top(1, pairs), 0.99),
+    Metric.top5: TaskMetric(lambda pairs: top(5, pairs), 0.95),
+    Metric.kl: TaskMetric(divergence, 0.01, larger=False),
+    Metric.sqnr: TaskMetric(sqnr, 20.0),
+    Metric.detections: TaskMetric(matched, 0.95, detections=True),
+    Metric.accuracy: TaskMetric(accuracy, 0.01, labels=True),
+    Metric.miou: TaskMetric(mean_iou, 0.01, labels=True),
+    Metric.perplexity: TaskMetric(perplexity, 0.01, larger=False, labels=True),
+    Metric.map: TaskMetric(mean_precision, 0.01, labels=True, detections=True),
+}
+
+
+def read_labels(path: Path | None) -> Mapping[str, Array]:
+    """Return the labels in an npz, by output. Raises UsageError where it cannot be read."""
+    try:
+        return {name: read_member(path, name, lambda _: None) for name in members(path)} if path else {}
+    except Exception as error:  # a damaged archive raises half a dozen classes
+        raise UsageError(f"checker.labels={path}: {error}. Give an npz with an array for each output") from error
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Judges the outputs of a model by task metrics. ``labels``: by output, the rows of all samples in their order."""
+
+    rule: CompareChecker
+    metrics: tuple[Metric, ...]
+    labels: Mapping[str, Array]
+
+    def of(self, name: str, real: bool) -> list[Metric]:
+        """Return the metrics that judge an output; ``real``: it holds real numbers."""
+        boxes = self.rule.boxes[:1]
+        return [
+            one
+            for one in self.metrics
+            if (name in boxes if (task := TASKS[one]).detections else name in self.labels if task.labels else real)
+        ]
+
+    def read(self, name: str) -> Sequence[str]:
+        """Return the outputs that are looked at together with this one."""
+        return self.rule.boxes if name in self.rule.boxes else (name,)
+
+    @property
+    def named(self) -> frozenset[str] | None:
+        """The outputs that are judged, where each metric is about some; None: all are."""
+        by_name = [TASKS[one] for one in self.metrics]
+        if not by_name or not all(one.labels or one.detections for one in by_name):
+            return None
+        return frozenset((*self.labels, *self.rule.boxes))
+
+    def judge(
+        self,
+        metric: Metric,
+        name: str,
+        mine: Sequence[Mapping[str, Any]],
+        right: Sequence[Mapping[str, Any]],
+        *,
+        labeled: bool = True,
+    ) -> Difference:
+        """Judge an output of all samples. ``mine``, ``right``: what the target gives, and the reference, by sample.
+
+        ``labeled``: the labels are about these samples; else the reference's own answers take their place.
+        """
+        task, names = TASKS[metric], self.rule.boxes if TASKS[metric].detections else [name]
+        known = self.labels if task.labels and labeled else None
+        value = self._measured(task, names, mine, right, known)
+        whole = task.labels and all(name in one for one in right)
+        theirs = self._measured(task, names, right, right, known) if whole else None
+        return task.difference(name, metric, value, theirs, self.rule)
+
+    def _measured(
+        self,
+        task: TaskMetric,
+        names: Sequence[str],
+        mine: Sequence[Mapping[str, Any]],
+        right: Sequence[Mapping[str, Any]],
+        labels: Mapping[str, Array] | None,
+    ) -> float:
+        with np.errstate(all="ignore"):
+            if task.detections:
+                found = [one for held in mine for one in images([held[name] for name in names])]
+                held_of = right if labels is None else [labels]
+                sets = [one for held in held_of for one in images(self._parts(held, names))]
+                if len(sets) != len(found):
+                    raise UsageError(f"checker.boxes: {len(found)} images are judged, and {len(sets)} are known")
+                return task.measure(list(zip(found, sets, strict=True)), self.rule.iou)
+            (name,) = names
+            pairs = [(held[name], good[name]) for held, good in zip(mine, right, strict=True)]
+            if not task.labels:
+                return task.measure(pairs)
+            return task.measure(list(_labeled(name, pairs, self.labels[name], own=labels is None)))
+
+    @staticmethod
+    def _parts(held: Mapping[str, Any], names: Sequence[str]) -> list[Array]:
+        """Return corners, scores and classes; labels need no scores."""
+        corners = held[names[0]]
+        return [corners, *(held.get(name, np.ones(corners.shape[:-1])) for name in names[1:])]
+
+
+def _labeled(name: str, pairs: Pairs, labels: Array, *, own: bool) -> Iterator[tuple[Array, Array]]:
+    """Yield each value with its labels: as many rows as it has; ``own``: what the reference answers."""
+    start = 0
+    for value, right in pairs:
+        if own:
+            axis = -1 if labels.shape[1:] == right.shape[1:-1] else 1
+            yield value, right if right.ndim == labels.ndim else right.argmax(axis)
+            continue
+        rows = value.shape[0] if value.ndim else 1
+        yield value, labels[start : start + rows]
+        start += rows
+    if not own and start != len(labels):
+        raise UsageError(f"checker.labels: {len(labels)} rows for {name!r}, whose samples have {start}")
