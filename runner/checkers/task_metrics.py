@@ -319,7 +319,7 @@ class Tasks:
                 sets = [one for held in held_of for one in images(self._parts(held, names))]
                 if len(sets) != len(found):
                     raise UsageError(f"checker.boxes: {len(found)} images are judged, and {len(sets)} are known")
-                return task.measure(list(zip(found, sets, strict=True)), self.rule.iou)
+                return task.measure(list(zip(found, sets, strict=True)), self.rule.overlap)
             (name,) = names
             pairs = [(held[name], good[name]) for held, good in zip(mine, right, strict=True)]
             if not task.labels:

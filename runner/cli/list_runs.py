@@ -5,7 +5,6 @@ Those that were refused before their first check are shown with ``--all`` only.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shlex
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 from runner import run_folder
 from runner.cli.last_screen import duration
 from runner.cli.next_command import shown_path
+from runner.cli.run_folders import at_work
 from runner.cli.terminal import printable, put, table, width
 from runner.errors import UsageError
 from runner.files import json_of
@@ -60,13 +60,24 @@ def list_runs(words: Sequence[str]) -> int:
     if not found:
         put(printable(f"no runs in {shown_path(top.absolute())}"))
         return 0
-    cells = [_sweep(one) if one.sweep else _run(one) for one in shown]
+    cells = list(map(row_of, shown))
     put("\n".join(lines_of(cells, width())))
     if len(found) > len(shown):
         folder = [] if top == Path(WHERE) else [str(top)]
         more = shlex.join([*program_words(), "ls", *folder, _ALL])
         put(printable(f"{len(found) - len(shown)} more: {more}"))
     return 0
+
+
+def row_of(one: Found) -> tuple[str, ...]:
+    """Return the cells of a run or a sweep, as `list_runs` shows them."""
+    return _sweep(one) if one.sweep else _run(one)
+
+
+def state(folder: Path) -> str:
+    """Return how it stands with a run or a sweep, in a word or two."""
+    sweep = (folder / _OF_A_SWEEP[0]).exists()
+    return "at work" if at_work(folder) else row_of(Found(folder, 0.0, sweep))[_HEAD.index("status")]
 
 
 def lines_of(cells: Sequence[Sequence[str]], columns: int | None) -> list[str]:
@@ -109,7 +120,7 @@ def _began(folder: Path) -> float:
 def _run(one: Found) -> tuple[str, ...]:
     result = read_result(one.folder)
     if result is None or not result.status:
-        status = "at work" if _at_work(one.folder) else "cut off" if _began_work(one.folder) else "broken"
+        status = "at work" if at_work(one.folder) else "cut off" if _began_work(one.folder) else "broken"
         return (_when(one), "", "", status, "", "", "", shown_path(one.folder))
     return (
         _when(one),
@@ -157,7 +168,7 @@ def _sweep(one: Found) -> tuple[str, ...]:
     rows = json_of(one.folder / "sweep.json")
     jobs = [from_json(_Job, row) for row in rows] if isinstance(rows, list) else []
     if not jobs:
-        status = "at work" if _at_work(one.folder) else "cut off"
+        status = "at work" if at_work(one.folder) else "cut off"
         return (_when(one), "sweep", "", status, "", "", "", shown_path(one.folder))
     ended = sum(job.exit_code in ENDED_WELL for job in jobs)
     interrupted = any(job.status in (Status.interrupted, "not run") for job in jobs)
@@ -175,20 +186,3 @@ def _when(one: Found) -> str:
 def _began_work(folder: Path) -> bool:
     marker = run_folder.read(folder)
     return marker is not None and marker.running
-
-
-def _at_work(folder: Path) -> bool:
-    """Whether a process holds the folder."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system that locks no folders
-        return False
-    finally:
-        os.close(descriptor)
-    return False

@@ -46,7 +46,7 @@ def expected_outputs(settings: Settings, graph: Graph, count: int, folder: Path)
             "inputs=files inputs.path=inputs.npz"
         )
     path = _beside_inputs(settings) if reference.path is None else reference.path
-    every = read(path, OUTPUTS, declared_outputs(graph), folder / "expected")
+    every = read(path, OUTPUTS, declared_outputs(graph), folder / "expected", getattr(settings.inputs, "split", None))
     if len(every) != count:
         raise UsageError(
             f"reference.path={path}: it holds {counted(len(every), 'sample')}, and inputs={settings.inputs.name} "

@@ -247,7 +247,7 @@ class CompareChecker(CheckerSettings):
     bounds: dict[str, float] = setting({})
     labels: str | None = setting(None, path=PathUse.READ)
     boxes: list[str] = setting([])
-    iou: float = setting(0.5, least=0, most=1)
+    overlap: float = setting(0.5, least=0, most=1)
     golden: Golden = Golden.candidate
     outputs: list[str] = setting([])
     ignore: list[str] = setting([])
