@@ -12,7 +12,7 @@ from runner.checkers import auto_tolerance, metrics
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
 from runner.checkers.compare_values import CONSTANT, blank, compare, said, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
-from runner.checkers.task_metrics import Tasks, agreement
+from runner.checkers.task_metrics import Tasks, agreement, numbers_of
 from runner.checkers.tolerances import Rules
 from runner.errors import UsageError
 from runner.judgment import MEASURE
@@ -127,6 +127,7 @@ class Comparison:
         self._rules = rules
         self._tasks = Tasks(rules.settings, rules.tasks, labels)
         self._own: frozenset[str] | None = None
+        self._labeled = False
         self._settings = rules.settings
         self._lowest = lowest
         self._given = given
@@ -214,22 +215,28 @@ class Comparison:
         mine, good = both[number]
         inside = name in case.candidate.marked or (self._own is not None and name not in self._own)
         real = mine[name].structure is None and mine[name].dtype in auto_tolerance.EPSILON
-        tasks = [] if inside else self._tasks.of(name, real)
+        tasks = [] if inside else self._tasks.of(name, mine[name].shape, real=real)
         found = []
         for metric in tasks if not number else ():
-            sides = (
-                [
-                    {key: recorded.mapped(one) for key, one in side.items() if key in self._tasks.read(name)}
-                    for side in every
-                ]
-                for every in zip(*both, strict=True)
+            read = self._settings.boxes if name in self._settings.boxes else [name]
+            theirs, right = (
+                [{key: recorded.mapped(one[key]) for key in read if key in one} for one in side]
+                for side in zip(*both, strict=True)
             )
-            difference = self._tasks.judge(metric, name, *sides, labeled=case.candidate.phase is not Phase.HELD_OUT)
+            difference = self._tasks.judge(metric, name, theirs, right, self._numbers(case))
             found.append(Compared(0, name, metric, difference, difference.limit))
         if (tasks and not self._rules.asked) or (name in self._settings.boxes and not inside):
             return found
         rules = self._rules.of_output(name)
         return [*found, *(self._one(case, number, (name, rule), mine[name], good[name]) for rule in rules)]
+
+    def _numbers(self, case: CandidateRuns) -> list[int | None]:
+        """Return which labels belong to the samples. Raises UsageError where none has belonged to any so far."""
+        numbers = numbers_of(case.samples)
+        self._labeled = self._labeled or any(one is not None for one in numbers)
+        if self._settings.labels and not self._labeled:
+            raise UsageError("checker.labels: labels belong to samples from files, as they are fed. Give inputs.path=")
+        return numbers
 
     def _with_evidence(
         self, told: Verdict, case: CandidateRuns, names: list[str], expected: list[Mapping[str, TensorFile]]
@@ -276,22 +283,18 @@ class Comparison:
         held = {name for sample in case.samples for name in sample.expected} if self._given else ()
         if self._settled:
             return present
-        for key, names in (
-            *((key, getattr(self._settings, key)) for key in ("outputs", "ignore", "boxes")),
-            ("labels", self._tasks.labels),
-        ):
+        asked = {key: getattr(self._settings, key) for key in ("outputs", "ignore", "boxes")}
+        for key, names in {**asked, "labels": self._tasks.labels}.items():
             if unknown := [name for name in names if name not in present and name not in case.target.skipped]:
                 raise UsageError(
                     f"checker.{key}: the model has no output {', '.join(map(repr, unknown))}; "
                     f"its outputs are {', '.join(present)}"
                 )
-        named = self._tasks.named if not self._rules.asked else None
+        named = self._tasks.named if self._rules.tasks and not self._rules.asked else ()
         return [
             name
             for name in present
-            if self._settings.selects(name)
-            and name in (held or present)
-            and name in (present if named is None else named)
+            if self._settings.selects(name) and name in (held or present) and name in (named or present)
         ]
 
     def _lacks_values(self, case: CandidateRuns, names: list[str]) -> bool:

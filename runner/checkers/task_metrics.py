@@ -7,13 +7,14 @@ labels), and returns one number. Shares are larger for a better model; of diverg
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from runner.candidate import Sample
 from runner.checkers.failure_text import finite
 from runner.checkers.metrics import BLOCK, Array, Difference, real
 from runner.errors import UsageError
@@ -21,6 +22,8 @@ from runner.samples.files import members, read_member
 from runner.schema.checker import CompareChecker, Metric
 
 Pairs = Sequence[tuple[Array, Array]]
+Side = Sequence[Mapping[str, Array]]
+"""Of each sample the values by name."""
 Detected = tuple[Array, Array, Array]
 """Detections of one image: corners ``[n, 4]`` (x1, y1, x2, y2), scores ``[n]``, classes ``[n]``."""
 
@@ -138,17 +141,18 @@ Detections = Sequence[tuple[Detected, Detected]]
 """Of each image: what the target found, and what is right."""
 
 
-def images(parts: Sequence[Array]) -> Iterator[Detected]:
-    """Yield the detections of each image; no image has rows of padding: four zeros, or a score of 0 or less.
+def images(held: Mapping[str, Array], names: Sequence[str]) -> Iterator[Detected]:
+    """Yield the detections of each image, without rows of padding: four zeros, or a score of 0 or less.
 
-    ``parts``: corners ``[(images,) n, 4]``, scores and classes, or one table with columns x1, y1, x2, y2, score, class.
+    ``names``: of corners ``[(images,) n, 4]``, scores and classes, or of one table with columns x1, y1, x2, y2, score,
+    class. Labels need no scores.
     """
-    boxes = parts[0].astype(np.float64)
+    boxes = held[names[0]].astype(np.float64)
     boxes = boxes.reshape(-1, *boxes.shape[-2:])
-    count, columns = boxes.shape[:2], boxes.shape[2]
-    beside = [one.reshape(count) for one in parts[1:]] or [boxes[..., at] for at in range(4, min(columns, 6))]
-    scores = beside[0] if beside else np.ones(count)
-    classes = beside[1] if len(beside) > 1 else np.zeros(count)
+    count, every = boxes.shape[:2], np.ones(boxes.shape[:2])
+    beside = [held.get(name, every).reshape(count) for name in names[1:]]
+    beside = beside or [boxes[..., at] for at in range(4, min(boxes.shape[2], 6))]
+    scores, classes = [*beside, every, every][:2] if beside else (every, every)
     for corners, score, kind in zip(boxes[..., :4], scores, classes, strict=True):
         kept = corners.any(-1) & (score > 0)
         yield corners[kept], score[kept], kind[kept]
@@ -201,7 +205,7 @@ class TaskMetric:
     """``measure``: of all samples. ``bound``: the usual one; of labels: how much worse than the reference.
 
     ``larger``: larger is better. ``labels``: it is measured against labels, and not against the reference's values.
-    ``detections``: it takes sets of detections and the IoU that counts as found.
+    ``detections``: it takes sets of detections and the IoU that counts as found. ``width``: so many values has a row.
     """
 
     measure: Callable[..., float]
@@ -209,35 +213,33 @@ class TaskMetric:
     larger: bool = True
     labels: bool = False
     detections: bool = False
+    width: int = 0
 
     def difference(
         self, name: str, metric: Metric, value: float, right: float | None, rule: CompareChecker
     ) -> Difference:
         """Return how far ``value`` is from what is allowed; ``right``: the reference's own, of labels."""
-        bound = rule.bounds.get(metric.value, self.bound if right is None else self._near(right))
+        near = self.bound if right is None else right - self.bound if self.larger else right * (1 + self.bound)
+        bound = rule.bounds.get(metric.value, near)
         known = "" if right is None else f"; the reference: {right:.4g}"
         said = f"{name}: {metric.value} {value:.4g} ({'least' if self.larger else 'most'} allowed: {bound:.4g}{known})"
         if math.isnan(value):
             return Difference("nan", said)
-        error, limit = map(self._off if metric is not Metric.sqnr else _of_decibels, (value, bound))
+        error, limit = (
+            (_noise(one) if metric is Metric.sqnr else 1 - one if self.larger else one) for one in (value, bound)
+        )
         return Difference("", said, finite(error), finite(limit), value=finite(value), measured=True)
 
-    def _near(self, right: float) -> float:
-        return right - self.bound if self.larger else right * (1 + self.bound)
 
-    def _off(self, value: float) -> float:
-        return 1.0 - value if self.larger else value
-
-
-def _of_decibels(value: float) -> float:
+def _noise(decibels: float) -> float:
     """Return the noise as a part of the signal, by amplitude."""
-    return float(10 ** (-min(max(value, -600.0), 600.0) / 20))
+    return float(10 ** (-min(max(decibels, -600.0), 600.0) / 20))
 
 
 TASKS: Mapping[Metric, TaskMetric] = {
-    Metric.top1: TaskMetric(lambda pairs: top(1, pairs), 0.99),
-    Metric.top5: TaskMetric(lambda pairs: top(5, pairs), 0.95),
-    Metric.kl: TaskMetric(divergence, 0.01, larger=False),
+    Metric.top1: TaskMetric(lambda pairs: top(1, pairs), 0.99, width=2),
+    Metric.top5: TaskMetric(lambda pairs: top(TOP, pairs), 0.95, width=TOP + 1),
+    Metric.kl: TaskMetric(divergence, 0.01, larger=False, width=2),
     Metric.sqnr: TaskMetric(sqnr, 20.0),
     Metric.detections: TaskMetric(matched, 0.95, detections=True),
     Metric.accuracy: TaskMetric(accuracy, 0.01, labels=True),
@@ -263,86 +265,64 @@ class Tasks:
     metrics: tuple[Metric, ...]
     labels: Mapping[str, Array]
 
-    def of(self, name: str, real: bool) -> list[Metric]:
-        """Return the metrics that judge an output; ``real``: it holds real numbers."""
-        boxes = self.rule.boxes[:1]
-        return [
-            one
-            for one in self.metrics
-            if (name in boxes if (task := TASKS[one]).detections else name in self.labels if task.labels else real)
-        ]
+    def of(self, name: str, shape: Sequence[int], *, real: bool) -> list[Metric]:
+        """Return the metrics that judge an output; ``real``: it holds real numbers. Others are judged by value."""
 
-    def read(self, name: str) -> Sequence[str]:
-        """Return the outputs that are looked at together with this one."""
-        return self.rule.boxes if name in self.rule.boxes else (name,)
+        def judges(task: TaskMetric) -> bool:
+            if task.detections or task.labels:
+                return name in (self.rule.boxes[:1] if task.detections else self.labels)
+            return real and [0, *shape][-1] >= task.width
+
+        return [one for one in self.metrics if judges(TASKS[one])]
 
     @property
-    def named(self) -> frozenset[str] | None:
-        """The outputs that are judged, where each metric is about some; None: all are."""
-        by_name = [TASKS[one] for one in self.metrics]
-        if not by_name or not all(one.labels or one.detections for one in by_name):
-            return None
-        return frozenset((*self.labels, *self.rule.boxes))
+    def named(self) -> frozenset[str]:
+        """The outputs that are judged, where each metric is about some; none: all are."""
+        by_name = all(TASKS[one].labels or TASKS[one].detections for one in self.metrics)
+        return frozenset((*self.labels, *self.rule.boxes)) if by_name else frozenset()
 
-    def judge(
-        self,
-        metric: Metric,
-        name: str,
-        mine: Sequence[Mapping[str, Any]],
-        right: Sequence[Mapping[str, Any]],
-        *,
-        labeled: bool = True,
-    ) -> Difference:
+    def judge(self, metric: Metric, name: str, mine: Side, right: Side, numbers: Sequence[int | None]) -> Difference:
         """Judge an output of all samples. ``mine``, ``right``: what the target gives, and the reference, by sample.
 
-        ``labeled``: the labels are about these samples; else the reference's own answers take their place.
+        ``numbers``: of the samples, in the order of the labels; None: one that has none.
         """
-        task, names = TASKS[metric], self.rule.boxes if TASKS[metric].detections else [name]
-        known = self.labels if task.labels and labeled else None
-        value = self._measured(task, names, mine, right, known)
-        whole = task.labels and all(name in one for one in right)
-        theirs = self._measured(task, names, right, right, known) if whole else None
-        return task.difference(name, metric, value, theirs, self.rule)
+        task = TASKS[metric]
+        unlike = [(one[name].shape, good[name].shape) for one, good in zip(mine, right, strict=True)]
+        if not task.detections and (wrong := [pair for pair in unlike if pair[0] != pair[1]]):
+            return Difference("shape", "shape {} instead of {}".format(*map(list, wrong[0])))
+        known = [self._known(task, name, *one) if task.labels else one[0] for one in zip(right, numbers, strict=True)]
 
-    def _measured(
-        self,
-        task: TaskMetric,
-        names: Sequence[str],
-        mine: Sequence[Mapping[str, Any]],
-        right: Sequence[Mapping[str, Any]],
-        labels: Mapping[str, Array] | None,
-    ) -> float:
+        def measured(side: Side) -> float:
+            if not task.detections:
+                return task.measure([(held[name], good[name]) for held, good in zip(side, known, strict=True)])
+            found, sets = ([one for held in each for one in images(held, self.rule.boxes)] for each in (side, known))
+            if len(sets) != len(found):
+                raise UsageError(f"checker.boxes: {len(found)} images are judged, and {len(sets)} are known")
+            return task.measure(list(zip(found, sets, strict=True)), self.rule.overlap)
+
         with np.errstate(all="ignore"):
-            if task.detections:
-                found = [one for held in mine for one in images([held[name] for name in names])]
-                held_of = right if labels is None else [labels]
-                sets = [one for held in held_of for one in images(self._parts(held, names))]
-                if len(sets) != len(found):
-                    raise UsageError(f"checker.boxes: {len(found)} images are judged, and {len(sets)} are known")
-                return task.measure(list(zip(found, sets, strict=True)), self.rule.overlap)
-            (name,) = names
-            pairs = [(held[name], good[name]) for held, good in zip(mine, right, strict=True)]
-            if not task.labels:
-                return task.measure(pairs)
-            return task.measure(list(_labeled(name, pairs, self.labels[name], own=labels is None)))
+            theirs = measured(right) if task.labels else None
+            return task.difference(name, metric, measured(mine), theirs, self.rule)
 
-    @staticmethod
-    def _parts(held: Mapping[str, Any], names: Sequence[str]) -> list[Array]:
-        """Return corners, scores and classes; labels need no scores."""
-        corners = held[names[0]]
-        return [corners, *(held.get(name, np.ones(corners.shape[:-1])) for name in names[1:])]
+    def _known(
+        self, task: TaskMetric, name: str, right: Mapping[str, Array], number: int | None
+    ) -> Mapping[str, Array]:
+        """Return the labels of a sample; of one that has none the reference's own answers.
+
+        All samples have as many rows (images), which is how those of one are found.
+        """
+        good, names = right[name], self.rule.boxes if task.detections else [name]
+        rows = 1 if task.detections and good.ndim == 2 else good.shape[0]
+        held = {one: self.labels[one] for one in names if one in self.labels}
+        if number is None:
+            axis = -1 if task.detections or held[name].shape[1:] == good.shape[1:-1] else 1
+            return right if task.detections or good.ndim == held[name].ndim else {name: good.argmax(axis)}
+        if short := [len(one) for one in held.values() if len(one) < (number + 1) * rows]:
+            raise UsageError(f"checker.labels: {short[0]} rows for {name!r}, and the samples have more")
+        return {one: labels[number * rows : (number + 1) * rows] for one, labels in held.items()}
 
 
-def _labeled(name: str, pairs: Pairs, labels: Array, *, own: bool) -> Iterator[tuple[Array, Array]]:
-    """Yield each value with its labels: as many rows as it has; ``own``: what the reference answers."""
-    start = 0
-    for value, right in pairs:
-        if own:
-            axis = -1 if labels.shape[1:] == right.shape[1:-1] else 1
-            yield value, right if right.ndim == labels.ndim else right.argmax(axis)
-            continue
-        rows = value.shape[0] if value.ndim else 1
-        yield value, labels[start : start + rows]
-        start += rows
-    if not own and start != len(labels):
-        raise UsageError(f"checker.labels: {len(labels)} rows for {name!r}, whose samples have {start}")
+def numbers_of(samples: Sequence[Sample]) -> list[int | None]:
+    """Return which of the given samples each is, by the folder of its values; None: it was made or recorded."""
+    found = ((re.fullmatch(r"sample_(\d+)", one.path.parent.name) for one in each.feeds.values()) for each in samples)
+    return [next((int(match[1]) for match in each if match), None) for each in found]

@@ -96,7 +96,7 @@ def runs_in(folder: Path, deep: int = 0) -> Iterator[Found]:
     """Yield runs and sweeps in a folder, and in those below it that are none themselves. Links are not followed."""
     sweep = any((folder / name).exists() for name in _OF_A_SWEEP)
     if sweep or (folder / run_folder.NAME).exists():
-        yield Found(folder.absolute(), _began(folder), sweep)
+        yield Found(folder.absolute(), began(folder), sweep)
         return
     if deep == _DEEPEST:
         return
@@ -108,7 +108,8 @@ def runs_in(folder: Path, deep: int = 0) -> Iterator[Found]:
         yield from runs_in(one, deep + 1)
 
 
-def _began(folder: Path) -> float:
+def began(folder: Path) -> float:
+    """Return when a run began, in seconds since 1970, as far as its files tell; 0 where they do not."""
     for name in (".hydra/config.yaml", "multirun.yaml", run_folder.NAME):
         try:
             return (folder / name).lstat().st_mtime

@@ -13,22 +13,22 @@ import sys
 import time
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.last_screen import duration
-from runner.cli.list_runs import WHERE, runs_in, state
+from runner.cli.list_runs import WHERE, began, runs_in, state
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import at_work
-from runner.cli.terminal import Row, put, table, width, write
+from runner.cli.terminal import Row, put, say, table, width, write
 from runner.errors import UsageError
 from runner.files import read_plain
 from runner.report.cause_section import in_a_word
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.text import counted, listed, one_line, program_name, program_words
 
-_LATEST = f"{WHERE}/latest"
 _PAGE, _LOG, _JOURNALS = "report.html", "winnow.log", "journal*.jsonl"
 _TAIL = 1 << 14
 _LARGEST = 1 << 28
@@ -47,34 +47,27 @@ def look(verb: str, words: Sequence[str]) -> int:
     if len(words) > count or (verb == "diff" and len(words) < count):
         raise UsageError(f"{verb}: give {'two runs' if count == 2 else 'one run at most'}, by their folders")
     if verb == "diff":
-        return _diff(*map(Path, words))
-    if verb == "status" and not words and (live := _live()):
-        for one in live:
-            _say_status(one)
+        _diff(*(Path(word).resolve() for word in words))
         return 0
-    folder = Path(words[0] if words else _LATEST)
-    if not folder.is_dir():
+    runs = sorted(runs_in(Path(WHERE)), key=lambda one: -one.began) if not words and Path(WHERE).is_dir() else []
+    live = [one.folder for one in runs if at_work(one.folder)] if verb == "status" else []
+    folders = live or [one.folder for one in runs[:1]] or list(map(Path, words))
+    if not folders:
         raise UsageError(f"{verb}: no run lies in {WHERE}/. Give the folder of one: {program_name()} {verb} FOLDER")
-    return _open(folder) if verb == "open" else _say_status(folder.resolve())
+    for folder in folders:
+        (_open if verb == "open" else _say_status)(folder.resolve())
+    return 0
 
 
-def _live() -> list[Path]:
-    """Return the runs and sweeps under ``outputs/`` that are at work, the newest first."""
-    found = runs_in(Path(WHERE)) if Path(WHERE).is_dir() else ()
-    return [one.folder for one in sorted(found, key=lambda one: -one.began) if at_work(one.folder)]
-
-
-def _open(folder: Path) -> int:
+def _open(folder: Path) -> None:
     """Print the path of a run's page, and show it in a browser where there is one."""
-    page = folder.resolve() / _PAGE
+    page = folder / _PAGE
     if not page.is_file():
-        _say_status(folder.resolve())
-        raise UsageError(f"open {folder}: it has no {_PAGE} yet")
-    put(shown_path(page))
+        raise UsageError(f"open {shown_path(folder)}: it has no {_PAGE} ({state(folder)}). {onward(folder)}")
+    say(shown_path(page))
     screen = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
     if screen and sys.stdout.isatty():
         webbrowser.open(page.as_uri())
-    return 0
 
 
 # How it stands with a run: at work, interrupted or ended.
@@ -90,21 +83,18 @@ def onward(folder: Path) -> str:
     return resume_command(program_words(), folder)
 
 
-def _say_status(folder: Path) -> int:
+def _say_status(folder: Path) -> None:
     """Say what a run is about, how many checks it has made, and what it does now, or the command that fits."""
     kind, model = _about(folder)
     checks = sum(1 for _ in verdicts(folder))
     now = state(folder)
     busy = now == "at work"
-    since = f" in {duration(time.time() - _began(folder))}" if busy else ""
-    lines = (
-        read_plain(folder / _LOG, _TAIL, max(0, _size(folder / _LOG) - _TAIL)).decode("utf-8", "replace").splitlines()
-    )
-    rows = [Row("now", one_line(lines[-1].partition(" - ")[2] or lines[-1]))] if busy and lines else []
+    since = f" in {duration(time.time() - began(folder))}" if busy else ""
+    log = read_plain(folder / _LOG, _LARGEST)[-_TAIL:].decode("utf-8", "replace").splitlines()
+    rows = [Row("now", one_line(log[-1].partition(" - ")[2] or log[-1]))] if busy and log else []
     what = f"{kind} of {Path(model).name}" if model else kind
     rows += [Row("folder" if busy else "next", shown_path(folder) if busy else onward(folder), whole=True)]
     write(f"{now}: {what}, {counted(checks, 'check')}{since}", rows, "good" if busy else "strong")
-    return 0
 
 
 def _about(folder: Path) -> tuple[str, str]:
@@ -117,17 +107,6 @@ def _about(folder: Path) -> tuple[str, str]:
     except (UsageError, KeyError, TypeError):
         result = read_result(folder)
         return (result.strategy, result.input_model or "") if result else ("a run", "")
-
-
-def _began(folder: Path) -> float:
-    try:
-        return (folder / ".hydra" / "config.yaml").stat().st_mtime
-    except OSError:
-        return time.time()
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else 0
 
 
 def verdicts(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -146,9 +125,8 @@ def verdicts(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 # What two runs say otherwise.
 
 
-def _diff(first: Path, second: Path) -> int:
+def _diff(*pair: Path) -> None:
     """Print what two runs found otherwise: in the answer, in what they ran on, in values of outputs, in verdicts."""
-    pair = [one.resolve() for one in (first, second)]
     results = [read_result(one) for one in pair]
     for folder, result in zip(pair, results, strict=True):
         if result is None or not result.status:
@@ -165,10 +143,9 @@ def _diff(first: Path, second: Path) -> int:
     both = here.keys() & there.keys()
     if len({result.context.get("subject.graph") for result in results if result}) == 1 and both:
         other = [key for key in here if key in both and _outcome(here[key]) != _outcome(there[key])]
-        put(f"{counted(len(both), 'check')} in both; {len(other) or 'none'} ended otherwise")
+        say(f"{counted(len(both), 'check')} in both; {len(other) or 'none'} ended otherwise")
         for key in other[:_SHOWN]:
-            put(f"  {one_line(here[key].get('label') or key)}: {_outcome(here[key])}, then {_outcome(there[key])}")
-    return 0
+            say(f"  {one_line(here[key].get('label') or key)}: {_outcome(here[key])}, then {_outcome(there[key])}")
 
 
 def _outcome(line: Mapping[str, Any]) -> str:
@@ -190,8 +167,9 @@ def _facts(result: Summary) -> Iterator[tuple[str, str]]:
     yield "checks", str(result.checks.made)
     yield from ((f"version of {name}", str(version)) for name, version in result.versions.items())
     for name, text in result.context.items():
-        held = json.loads(text) if name.startswith("check.") and text.startswith("{") else {}
-        yield from ((f"{name.removeprefix('check.')}.{key}", one_line(str(value))) for key, value in held.items())
+        with suppress(ValueError, AttributeError, RecursionError):  # a text, or a damaged file
+            held = json.loads(text).items() if name.startswith("check.") else ()
+            yield from ((f"{name.removeprefix('check.')}.{key}", one_line(str(value))) for key, value in held)
 
 
 def _values(folder: Path) -> Iterator[tuple[str, str]]:

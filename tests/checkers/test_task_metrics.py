@@ -63,7 +63,7 @@ def box(at: float, score: float, kind: int) -> list[float]:
 
 
 def detections(*rows: list[float]) -> task_metrics.Detected:
-    (one,) = task_metrics.images([np.array([*rows, [0] * 6])])  # with a row of padding
+    (one,) = task_metrics.images({"found": np.array([*rows, [0] * 6])}, ["found"])  # with a row of padding
     return one
 
 
@@ -77,8 +77,8 @@ def test_detections_are_sets() -> None:
     # a false alarm that is surer than the hit: precision is 1/2 there
     alarmed = detections(box(200, 0.95, 1), box(0, 0.9, 1), box(50, 0.8, 2))
     assert task_metrics.mean_precision([(alarmed, right)], 0.5) == pytest.approx((0.5 + 1) / 2)
-    parts = [np.array([[box(0, 1, 1)[:4]]]), np.array([[0.9]]), np.array([[3]])]
-    ((corners, scores, classes),) = task_metrics.images(parts)
+    parts = {"boxes": np.array([[box(0, 1, 1)[:4]]]), "scores": np.array([[0.9]]), "classes": np.array([[3]])}
+    ((corners, scores, classes),) = task_metrics.images(parts, [*parts])
     assert corners.tolist() == [[0, 0, 10, 10]] and (scores.item(), classes.item()) == (0.9, 3)
 
 
@@ -157,6 +157,22 @@ def test_an_output_of_integers_that_decides_alone_is_named(tmp_path: Path) -> No
     assert any(one.startswith("classes alone decides, as the 1 other output passed") for one in run.result["warnings"])
     without = winnow(*model(tmp_path), "checker.rtol=2", "checker.ignore=[classes]", folder=tmp_path / "without")
     assert without.code == 4, without.output
+
+
+def test_each_of_many_samples_has_labels_of_its_own(tmp_path: Path) -> None:
+    """Searched and held out: rows of one file, 8 samples of 5 rows; the right labels of others would be wrong."""
+    given = [one for one in model(tmp_path) if not one.startswith(("model=", "reference.model="))]
+    net = onnx.load(str(tmp_path / "original.onnx"))
+    for value in (*net.graph.input, *net.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_value = 5
+    net.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.eye(10, dtype=np.float32) * 1e5, "w"))
+    onnx.save(net, str(tmp_path / "fp32.onnx"))
+    asked = ["checker.metric=accuracy", f"checker.labels={tmp_path / 'labels.npz'}", "inputs.split=8"]
+    run = winnow("strategy=precision", f"model={tmp_path / 'fp32.onnx'}", *given, *asked, folder=tmp_path / "run")
+    assert run.code == 0 and run.result["precision"]["samples"]["held_out"] > 0, run.output
+    lines = map(json.loads, (run.folder / "journal.jsonl").read_text().splitlines())
+    said = [line["verdict"]["metrics"] for line in lines if "verdict" in line]
+    assert {one["value"] for one in said if one["failing"] == 0} == {1.0}
 
 
 def test_layers_are_raised_until_the_accuracy_is_as_the_original_s(tmp_path: Path) -> None:
