@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from runner.checkers import auto_tolerance, metrics
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
 from runner.checkers.compare_values import CONSTANT, blank, compare, said, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
-from runner.checkers.task_metrics import Tasks, agreement, numbers_of
+from runner.checkers.task_metrics import Tasks, agreement
 from runner.checkers.tolerances import Rules
 from runner.errors import UsageError
 from runner.judgment import MEASURE
@@ -231,12 +232,16 @@ class Comparison:
         return [*found, *(self._one(case, number, (name, rule), mine[name], good[name]) for rule in rules)]
 
     def _numbers(self, case: CandidateRuns) -> list[int | None]:
-        """Return which labels belong to the samples. Raises UsageError where none has belonged to any so far."""
-        numbers = numbers_of(case.samples)
-        self._labeled = self._labeled or any(one is not None for one in numbers)
+        """Return which of the given samples each is, by the folder of its values; None: one that was made or recorded.
+
+        Raises UsageError where labels have belonged to none so far.
+        """
+        folders = ([one.path.parent.name for one in sample.feeds.values()] for sample in case.samples)
+        found = [next((name[7:] for name in names if re.fullmatch(r"sample_\d+", name)), None) for names in folders]
+        self._labeled = self._labeled or any(found)
         if self._settings.labels and not self._labeled:
             raise UsageError("checker.labels: labels belong to samples from files, as they are fed. Give inputs.path=")
-        return numbers
+        return [None if number is None else int(number) for number in found]
 
     def _with_evidence(
         self, told: Verdict, case: CandidateRuns, names: list[str], expected: list[Mapping[str, TensorFile]]

@@ -7,16 +7,14 @@ labels), and returns one number. Shares are larger for a better model; of diverg
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from runner.candidate import Sample
 from runner.checkers.failure_text import finite
-from runner.checkers.metrics import BLOCK, Array, Difference, real
+from runner.checkers.metrics import BLOCK, Array, Difference, Pair, real
 from runner.errors import UsageError
 from runner.samples.files import members, read_member
 from runner.schema.checker import CompareChecker, Metric
@@ -24,10 +22,6 @@ from runner.schema.checker import CompareChecker, Metric
 Pairs = Sequence[tuple[Array, Array]]
 Side = Sequence[Mapping[str, Array]]
 """Of each sample the values by name."""
-Detected = tuple[Array, Array, Array]
-"""Detections of one image: corners ``[n, 4]`` (x1, y1, x2, y2), scores ``[n]``, classes ``[n]``."""
-
-
 TOP = 5
 """So many of the largest values of each row are compared, besides the largest."""
 
@@ -42,44 +36,44 @@ def agreement(target: Array, reference: Array) -> dict[str, float]:
         return {}
     if {target.dtype.kind, reference.dtype.kind} & set("OSUbc"):
         return {}
-    width = target.shape[-1]
-    tables = [one.reshape(-1, width) for one in (target, reference)]
-    rows, step = tables[0].shape[0], max(1, BLOCK // width)
-    first = several = 0.0
-    for start in range(0, rows, step):
-        pair = [real(one[start : start + step]) for one in tables]
+    width, first, several = target.shape[-1], 0.0, 0.0
+    for pair in _rows(target, reference):
         told = ~(np.isnan(pair[0]) | np.isnan(pair[1])).any(1)
         a, b = (np.nan_to_num(one[told]) for one in pair)
         first += float((a.argmax(1) == b.argmax(1)).sum())
         if width > TOP:
             best = [np.argpartition(one, -TOP, axis=1)[:, -TOP:] for one in (a, b)]
             several += float((best[0][:, :, None] == best[1][:, None, :]).sum()) / TOP
+    rows = target.size // width
     return {"top1": first / rows, **({"top5": several / rows} if width > TOP else {})}
+
+
+def _rows(first: Array, *others: Array) -> Iterator[list[Array]]:
+    """Yield the rows of arrays (along the last axis of the first) side by side, as real numbers, in blocks."""
+    count = first.size // first.shape[-1]
+    tables, step = [one.reshape(count, -1) for one in (first, *others)], max(1, BLOCK // first.shape[-1])
+    for start in range(0, count, step):
+        yield [real(one[start : start + step]) for one in tables]
 
 
 def top(k: int, pairs: Pairs) -> float:
     """Return the share of rows (along the last axis) whose k largest values stand where the reference's do."""
-    rows = [math.prod(right.shape[:-1]) for _, right in pairs]
-    found = (
-        agreement(mine, right).get(f"top{k}", 0.0) * count for (mine, right), count in zip(pairs, rows, strict=True)
-    )
-    return float(sum(found) / max(sum(rows), 1))
+    rows = [right.size // right.shape[-1] for _, right in pairs]
+    shares = [agreement(*pair).get(f"top{k}", 0.0) for pair in pairs]
+    return float(np.average(shares, weights=rows)) if any(rows) else math.nan
 
 
 def accuracy(pairs: Pairs) -> float:
     """Return the share of the labels that are given; negative labels are not counted."""
-    told = [(mine[kept] == right[kept]) for mine, right in map(_classes, pairs) if (kept := right >= 0).any()]
-    return float(np.concatenate(told).mean()) if told else math.nan
+    mine, right = _classes(pairs)
+    return float((mine == right).mean()) if right.size else math.nan
 
 
 def mean_iou(pairs: Pairs) -> float:
     """Return the intersection over union of each class, as a mean over the classes; negative labels are not counted."""
-    both = [(mine[kept], right[kept]) for mine, right in map(_classes, pairs) if (kept := right >= 0).any()]
-    if not both:
-        return math.nan
-    mine, right = (np.concatenate(each) for each in zip(*both, strict=True))
+    mine, right = _classes(pairs)
     ious = [((mine == one) & (right == one)).sum() / ((mine == one) | (right == one)).sum() for one in np.unique(right)]
-    return float(np.mean(ious))
+    return float(np.mean(ious)) if ious else math.nan
 
 
 def perplexity(pairs: Pairs) -> float:
@@ -87,56 +81,64 @@ def perplexity(pairs: Pairs) -> float:
     total, count = 0.0, 0
     for logits, labels in pairs:
         if logits.shape[:-1] != labels.shape:
-            raise UsageError(_misfit(logits, labels))
-        kept = labels >= 0
-        logs = _log_softmax(logits[kept])
-        total -= float(np.take_along_axis(logs, labels[kept][:, None].astype(np.int64), -1).sum())
-        count += int(kept.sum())
+            raise _misfit(logits, labels)
+        for rows, wanted in _rows(logits, labels):
+            kept = wanted[:, 0] >= 0
+            total -= float(np.take_along_axis(_log_softmax(rows[kept]), wanted[kept].astype(np.int64), 1).sum())
+            count += int(kept.sum())
     return float(np.exp(total / count)) if count else math.nan
 
 
 def divergence(pairs: Pairs) -> float:
     """Return the mean Kullback-Leibler divergence, in nats, of softmax(target) from softmax(reference), over rows."""
-    total, count = 0.0, 0
-    for mine, right in pairs:
-        p, q = _log_softmax(right), _log_softmax(mine)
-        total += float((np.exp(p) * (p - q)).sum())
-        count += math.prod(p.shape[:-1])
-    return max(0.0, total / count) if count else math.nan  # rounding makes it a little less
+    each = [_divergence(*map(_log_softmax, rows)) for pair in pairs for rows in _rows(*pair)]
+    return max(0.0, float(np.concatenate(each).mean())) if each else math.nan  # rounding makes it a little less
+
+
+def _divergence(mine: Array, right: Array) -> Array:
+    found: Array = (np.exp(right) * (right - mine)).sum(1)
+    return found
 
 
 def sqnr(pairs: Pairs) -> float:
     """Return the signal to quantization noise ratio of all samples together, in dB."""
-    signal = sum(float(np.square(right.astype(np.float64)).sum()) for _, right in pairs)
-    noise = sum(float(np.square(mine.astype(np.float64) - right).sum()) for mine, right in pairs)
+    signal = noise = 0.0
+    for mine, right in pairs:
+        for a, b in (map(real, both) for both in Pair(mine.reshape(-1), right.reshape(-1)).stored()):
+            signal, noise = signal + float(np.square(b).sum()), noise + float(np.square(a - b).sum())
     return 10 * math.log10(signal / noise) if signal and noise else -math.inf if noise else math.inf
 
 
-def _classes(pair: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Return the class that each label is about: integers, or the largest along the last axis, or along axis 1."""
-    mine, right = pair
-    if mine.shape == right.shape:
-        return mine.astype(np.int64), right
-    axis = -1 if mine.shape[:-1] == right.shape else 1
-    if mine.ndim != right.ndim + 1 or np.delete(mine.shape, axis).tolist() != [*right.shape]:
-        raise UsageError(_misfit(mine, right))
-    values = mine.astype(np.float64)
-    return np.where(np.isnan(values).any(axis), -1, values.argmax(axis)), right
+def _classes(pairs: Pairs) -> tuple[Array, Array]:
+    """Return the class that each label is about, and the label; classes are integers, or the largest along an axis."""
+    found = [np.zeros((2, 0), np.int64)]
+    for mine, right in pairs:
+        axis = -1 if mine.shape[:-1] == right.shape else 1
+        if mine.shape != right.shape:
+            if mine.ndim != right.ndim + 1 or np.delete(mine.shape, axis).tolist() != [*right.shape]:
+                raise _misfit(mine, right)
+            mine = np.where(np.isnan(real(mine)).any(axis), -1, real(mine).argmax(axis))  # noqa: PLW2901
+        found.append(np.stack([mine[right >= 0], right[right >= 0]]).astype(np.int64))
+    mine, right = np.concatenate(found, axis=1)
+    return mine, right
 
 
-def _misfit(mine: Array, labels: Array) -> str:
-    return f"checker.labels: labels of shape {[*labels.shape]} do not fit an output of shape {[*mine.shape]}"
+def _misfit(mine: Array, labels: Array) -> UsageError:
+    return UsageError(
+        f"checker.labels: labels of shape {[*labels.shape]} do not fit an output of shape {[*mine.shape]}"
+    )
 
 
-def _log_softmax(logits: Array) -> Array:
-    shifted = logits.astype(np.float64)
-    shifted = shifted - shifted.max(-1, keepdims=True)
-    made: Array = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    return made
+def _log_softmax(rows: Array) -> Array:
+    shifted = rows - rows.max(1, keepdims=True)
+    found: Array = shifted - np.log(np.exp(shifted).sum(1, keepdims=True))
+    return found
 
 
 # Sets of detections, whose order and number may differ.
 
+Detected = tuple[Array, Array, Array]
+"""Detections of one image: corners ``[n, 4]`` (x1, y1, x2, y2), scores ``[n]``, classes ``[n]``."""
 Detections = Sequence[tuple[Detected, Detected]]
 """Of each image: what the target found, and what is right."""
 
@@ -320,9 +322,3 @@ class Tasks:
         if short := [len(one) for one in held.values() if len(one) < (number + 1) * rows]:
             raise UsageError(f"checker.labels: {short[0]} rows for {name!r}, and the samples have more")
         return {one: labels[number * rows : (number + 1) * rows] for one, labels in held.items()}
-
-
-def numbers_of(samples: Sequence[Sample]) -> list[int | None]:
-    """Return which of the given samples each is, by the folder of its values; None: it was made or recorded."""
-    found = ((re.fullmatch(r"sample_(\d+)", one.path.parent.name) for one in each.feeds.values()) for each in samples)
-    return [next((int(match[1]) for match in each if match), None) for each in found]

@@ -45,7 +45,7 @@ _FLAGS = (
     ("-v", "a line for each check"),
 )
 #: the keys that people need
-_KEYS = (*("target.optimization", "target.providers", "inputs.shapes", "budget.seconds", "result.path"),)
+_KEYS = ("target.optimization", "target.providers", "inputs.shapes", "budget.seconds", "result.path")
 _MORE = (
     ("--help checker", "a group: its options and keys (also --help budget)"),
     ("--help checker=command", "an option (also --help reduce)"),
@@ -65,13 +65,8 @@ def overview() -> str:
     for typed, meaning in _COMMANDS:
         lines += [f"  {program} {typed}", *wrap(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
     lines += _table({f"{program} {typed}": meaning for typed, meaning in WORDS.items()})
-    lines += [
-        "",
-        "Flags",
-        *_table(dict(_FLAGS)),
-        "",
-        "Groups, of which an option is chosen (GROUP=OPTION; in brackets: if none is)",
-    ]
+    lines += ["", "Flags", *_table(dict(_FLAGS)), ""]
+    lines += ["Groups, of which an option is chosen (GROUP=OPTION; in brackets: if none is)"]
     lines += _table(_options_of_groups())
     lines += ["", "Keys that people need (KEY=VALUE)"]
     meanings = defaultdict[str, str](str)
