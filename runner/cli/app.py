@@ -25,7 +25,7 @@ from runner.cli.run_folders import standing_in
 from runner.cli.signals import Arrived, Phase, failure, terminable
 from runner.cli.task import HydraTask
 from runner.cli.terminal import put, say
-from runner.errors import WinnowError
+from runner.errors import UsageError, WinnowError
 from runner.judgment import FAILED_JOBS, Status
 from runner.report.summary import RESULT_NAME, Summary
 from runner.text import program_words
@@ -119,6 +119,8 @@ def _answered(typed: Sequence[str], *, as_json: bool) -> int | None:
     if said := _asked(typed):
         say(said)
         return 0
+    if as_json and {"-m", "--multirun"} & {*typed}:
+        raise UsageError("--json: it is for one run. A sweep writes sweep.json into its folder")
     if typed[0] == "ls":
         from runner.cli.list_runs import list_runs  # noqa: PLC0415 - no other command needs it
 

@@ -21,6 +21,7 @@ from runner.cli import path_overrides
 from runner.cli.path_overrides import is_glob, means_itself, parse, quote
 from runner.cli.paths import exists, use_of
 from runner.errors import UsageError
+from runner.files import read_plain
 from runner.schema.installed_choices import SCHEMAS, implied_choice, option_files
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
@@ -152,6 +153,7 @@ FLAGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 _SWITCHES = {"-v": "verbosity=[info,runner.report.progress:debug]"}
 JSON = "--json"
+_CHECK = re.compile(rb"\bdef check\b|\bcheck *=|\bimport\b.*\bcheck\b")
 
 
 def with_keys(typed: Sequence[str]) -> list[str]:
@@ -172,6 +174,9 @@ def with_keys(typed: Sequence[str]) -> list[str]:
             usual, of_python = FLAGS[flag]
             value = value if equals else rest.pop(0)
             *choice, key = of_python if of_python and value.endswith(".py") and " " not in value else usual
+            if key == "checker.file=" and exists(value) and not _CHECK.search(read_plain(Path(value))):
+                script = f"--check 'python {value} {{model}}'"
+                raise UsageError(f"--check {value}: it has no function called check. If it is a script: {script}")
             if flag == "--out" and {"-m", "--multirun"} & {*typed}:
                 key = "hydra.sweep.dir="
             for one in (*choice, key):

@@ -58,6 +58,15 @@ def test_what_is_no_flag_is_told_how_it_is_written(typed: list[str], said: str) 
     assert said in str(error.value)
 
 
+def test_a_script_is_no_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("check.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(UsageError, match="no function called check"):
+        with_keys(["--check", "check.py"])
+    Path("check.py").write_text("from mine import check\n")
+    assert with_keys(["--check", "check.py"])[0] == "checker=python"
+
+
 @pytest.mark.parametrize(
     ("typed", "choice"),
     [
@@ -130,5 +139,7 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     assert json.loads(run.stdout) == json.loads((tmp_path / "run" / "result.json").read_text())
     again = said("run", "--json")
     assert again.stdout == run.stdout.rstrip("\n") + "\n" and again.returncode == 3
+    sweep = said("-m", "reduce", "net.onnx,net.onnx", "--json")
+    assert sweep.returncode == 2 and "--json: it is for one run" in sweep.stderr
     wrong = said("reduce", "no.onnx", "--json")
     assert wrong.returncode == 2 and "no such file" in wrong.stderr + wrong.stdout
