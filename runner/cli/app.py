@@ -126,7 +126,7 @@ def _answered(typed: Sequence[str], *, as_json: bool) -> int | None:
 
         return list_runs(typed[1:])
     if typed[0] in LOOKS:
-        from runner.cli.look_at_runs import look  # noqa: PLC0415 - as above
+        from runner.cli.list_runs import look  # noqa: PLC0415 - as above
 
         return look(typed[0], typed[1:])
     again = run_again.meant(arguments.with_keys(typed))

@@ -201,7 +201,8 @@ def _implied(given: Collection[str]) -> list[str]:
 _OPTIONS_WITH_VALUE = frozenset(
     {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"}
 )
-_CONFIGURED = frozenset({"--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"})
+#: what may choose options of the user's own
+_CONFIGURED = frozenset({"experiment", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"})
 _INFO = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
 _OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})

@@ -14,7 +14,7 @@ import pytest
 
 from runner import run_folder
 from runner.cli.app import run as typed
-from runner.cli.look_at_runs import look
+from runner.cli.list_runs import look
 from runner.cli.run_folders import lock
 from runner.errors import UsageError
 from runner.report.result_parts import KnownFailure
