@@ -92,11 +92,12 @@ def perplexity(pairs: Pairs) -> float:
 def divergence(pairs: Pairs) -> float:
     """Return the mean Kullback-Leibler divergence, in nats, of softmax(target) from softmax(reference), over rows."""
     each = [_divergence(*map(_log_softmax, rows)) for pair in pairs for rows in _rows(*pair)]
-    return max(0.0, float(np.concatenate(each).mean())) if each else math.nan  # rounding makes it a little less
+    return float(np.maximum(0, np.concatenate(each).mean())) if each else math.nan  # rounding makes it a little less
 
 
 def _divergence(mine: Array, right: Array) -> Array:
-    found: Array = (np.exp(right) * (right - mine)).sum(1)
+    # of what the reference masks, with -inf, nothing is asked
+    found: Array = np.where(right == -np.inf, 0.0, np.exp(right) * (right - mine)).sum(1)
     return found
 
 
@@ -106,7 +107,7 @@ def sqnr(pairs: Pairs) -> float:
     for mine, right in pairs:
         for a, b in (map(real, both) for both in Pair(mine.reshape(-1), right.reshape(-1)).stored()):
             signal, noise = signal + float(np.square(b).sum()), noise + float(np.square(a - b).sum())
-    return 10 * math.log10(signal / noise) if signal and noise else -math.inf if noise else math.inf
+    return 10 * float(np.log10(signal / noise)) if noise else math.inf
 
 
 def _classes(pairs: Pairs) -> tuple[Array, Array]:

@@ -53,6 +53,15 @@ def test_distances_of_logits_are_those_of_their_definitions() -> None:
     )  # fmt: skip
     assert measured("sqnr", LOGITS * np.float32(1.01), LOGITS) == pytest.approx(40, abs=0.01)
     assert measured("sqnr", LOGITS, LOGITS) == np.inf
+    with np.errstate(all="ignore"):
+        assert measured("sqnr", np.where(LOGITS > 0, np.inf, LOGITS), LOGITS) == -np.inf
+        assert measured("sqnr", LOGITS, np.zeros_like(LOGITS)) == -np.inf
+        assert np.isnan(measured("kl", np.full_like(LOGITS, np.nan), LOGITS))
+        masked = np.where(np.arange(10) < 3, -np.inf, LOGITS)
+        assert measured("kl", masked, masked) == 0 and measured("kl", masked, LOGITS) == np.inf
+        assert np.isnan(measured("perplexity", np.full_like(LOGITS, np.nan), LABELS))
+        assert measured("accuracy", np.full_like(LOGITS, np.nan), LABELS) == 0
+        assert measured("top1", np.full_like(LOGITS, np.nan), LOGITS) == 0
     flipped = LOGITS.copy()
     flipped[:10] *= -1
     assert measured("top1", flipped, LOGITS) == 0.75 and measured("top5", flipped, LOGITS) == 0.75
