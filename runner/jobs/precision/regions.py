@@ -433,15 +433,16 @@ class _Splice:
         self._labels = NameSupply(node.name for node in model.graph.node)
         self._orders: list[float] = [float(place) for place in range(len(model.graph.node))]
         self._nodes = list(model.graph.node)
+        self._places = {name: at for at, node in enumerate(self._nodes) for name in node.output}
+        self._typed = {value.name for value in (*model.graph.value_info, *model.graph.output)}
         self._names: dict[str, str] = {}  # what is at hand of the parent's tensors
         self._values: dict[str, str] = {}  # and of what integers stand for
-        self._put: set[int] = set()
         self._at = 0.0
         self.retired: dict[str, str] = {}
 
     def retire(self, region: Region) -> None:
         """Give what the region makes other names: these will be the parent's."""
-        places = {name: at for at, node in enumerate(self._model.graph.node) for name in node.output}
+        places = self._places
         for name in region.makes:
             self._rename(places[name], name)
             one = self._shown.get(name)
@@ -537,9 +538,9 @@ class _Splice:
         return self._names[theirs]
 
     def _declare(self, name: str, theirs: str) -> None:
-        known = {value.name for value in (*self._model.graph.value_info, *self._model.graph.output)}
         dtype = self._regions.parent_types.get(theirs)
-        if dtype and name not in known:
+        if dtype and name not in self._typed:
+            self._typed.add(name)
             self._model.graph.value_info.add(name=name).type.tensor_type.elem_type = dtype
 
     def _add(self, node: NodeProto, order: float) -> None:
