@@ -41,6 +41,8 @@ def verdict(known: Known) -> str:
     """Return what was found; the culprits are named beside it."""
     if not known.has("stands"):
         return "nothing was asked"
+    if known.refused:
+        return known.refused
     if not known.judged:
         return f"the file as it is cannot be judged: {known.said('stands')}"
     if not known.anything_failed:
@@ -146,7 +148,7 @@ class Box:
 
 def next_step(known: Known) -> Step | None:
     """Return the step after those that ended, or were left out; None: the triage is at its end."""
-    if known.stopped or (known.has("stands") and (known.planned or not known.judged)):
+    if known.stopped or known.refused or (known.has("stands") and (known.planned or not known.judged)):
         return None
     box = next((one for one in BOXES if not known.has(one.name)), None)
     if box is None:
@@ -347,7 +349,7 @@ def decisions(known: Known) -> list[Decision]:
 
 def branch(known: Known) -> str:
     """Return in a word where the flowchart ended."""
-    if not known.has("stands") or not known.judged:
+    if not known.has("stands") or not known.judged or known.refused:
         return "not judged"
     if known.planned:
         return "planned"

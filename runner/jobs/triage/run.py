@@ -32,7 +32,10 @@ from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.summary import combined, untrue_of
 from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import ENDED_WELL, Status
+from runner.model.files.parse_without_weights import parse
+from runner.model.graph.graph_index import Graph
 from runner.reference.input_digests import digests, unchanged
+from runner.reference.models import recording_backend
 from runner.report.bundle import write_bundle
 from runner.report.page.data import PageData
 from runner.report.summary import (
@@ -46,6 +49,7 @@ from runner.report.summary import (
     write_result,
 )
 from runner.run_folder import STEPS, Marker
+from runner.samples.made_up_inputs import refusal, taken
 from runner.schema.diagnosis import TriageSettings, VersionsSettings
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import chosen
@@ -236,6 +240,8 @@ def _taken(
         with said_once(untrue_of(settings)):
             while step := next_step(replace(known, spent=triage.spent(known))):
                 known = known.after(triage.taken(step, known))
+                if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
+                    triage, known = triage.asked(known)
                 ended[:] = [one for one in known.ended if one.result]
         if not known.stopped:
             drop_after(folder, sum(bool(one.folder) for one in known.ended))
@@ -279,6 +285,20 @@ class _Triage:
         if left.checks == 0:
             return f"budget.checks={given.checks}"
         return f"budget.seconds={given.seconds:g}" if left.seconds == 0.0 else ""
+
+    def asked(self, known: Known) -> tuple[_Triage, Known]:
+        """Ask the reference whether it takes inputs that were made up; begin anew with others where it refuses."""
+        settings, folder = self.settings, self.folder
+        graph = Graph.of(parse(Path(settings.model or "").expanduser()))
+        with processes(settings, folder) as running:
+            path = Path(settings.model or "").expanduser().absolute()
+            found = taken(settings, recording_backend(settings), graph, path, running.pool, folder / "attempts")
+        if found.refused:
+            return self, replace(known, refused=refusal(settings, graph, found.refused, folder))
+        if found.inputs == settings.inputs:
+            return self, known
+        known = replace(known, ended=known.ended[:-1], sizes=found.warning)
+        return replace(self, settings=replace(settings, inputs=found.inputs)), known
 
     def taken(self, step: Step, known: Known) -> Ended:
         """Return a step that has ended, now or before, or that was left out."""

@@ -50,7 +50,11 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
             "workers": max((one.peak_rss_mb.get("workers", 0.0) for one in asked), default=0.0),
         },
         warnings=tuple(
-            dict.fromkeys(one for result in asked for one in result.warnings if one not in untrue_of(settings))
+            dict.fromkeys(
+                one
+                for one in (known.sizes, *(said for result in asked for said in result.warnings))
+                if one and one not in untrue_of(settings)
+            )
         ),
         checker=first.checker,
         check=first.check,
@@ -95,7 +99,7 @@ def _status(known: Known, code: int | None) -> Status:
     if code is not None:
         stopped = known.ended[-1].status if known.stopped else Status.interrupted
         return Status.no_room if stopped == Status.no_room else Status.interrupted
-    if not known.judged:
+    if not known.judged or known.refused:
         return Status.could_not_judge
     if known.planned:
         return Status.planned
