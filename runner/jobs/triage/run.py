@@ -26,7 +26,7 @@ from runner.files import json_of, write_text
 from runner.jobs import run as pipeline
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
-from runner.jobs.triage.flowchart import NAMES, Step, next_step
+from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, next_step
 from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.summary import combined, untrue_of
@@ -244,7 +244,7 @@ def _taken(
                     triage, known = triage.asked(known)
                 ended[:] = [one for one in known.ended if one.result]
         if not known.stopped:
-            drop_after(folder, sum(bool(one.folder) for one in known.ended))
+            drop_after(folder, sum(bool(one.folder) for one in known.ended if one.name != INSPECT))
     except KeyboardInterrupt as error:  # between two steps; within one, that step says so
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
     summary = combined(settings, folder, known, time.monotonic() - triage.started, code)
@@ -306,10 +306,12 @@ class _Triage:
             if step.why:
                 log.info("%s: not asked, %s", step.name, step.why)
             return Ended(step.name, why=step.why)
-        at = sum(bool(one.folder) for one in known.ended) + 1
+        # the file itself is looked at before anything is asked of it: step 0
+        at = 0 if step.name == INSPECT else sum(bool(one.folder) for one in known.ended if one.name != INSPECT) + 1
         place = StepFolder(self.folder, self.settings.budget, at, step.name, self.installed)
         most = at - 1 + sum(not known.has(name) for name in known.wanted)
-        log.info("step %d of at most %d, %s: %s", at, most, step.name, step.why)
+        if at:
+            log.info("step %d of at most %d, %s: %s", at, most, step.name, step.why)
         try:
             settings = StepSettings(self.settings, self.folder).of(step.name, known, self._left(known))
         except WinnowError as error:

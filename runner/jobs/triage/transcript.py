@@ -204,6 +204,12 @@ class Reproduced:
         return f"{self._signature.stage}: {self._signature.kind}" if self._signature else "?: failure"
 
     @property
+    def why_not_loaded(self) -> str:
+        """Why the target does not load the model, where the file says it; "": it loads, or nobody knows."""
+        found = self.result("inspect")
+        return found.message if found.inspection and found.inspection.why and not self.situation.own_code else ""
+
+    @property
     def refuses_inputs(self) -> bool:
         """Whether the file as it is was refused at inference, which inputs that were made up may explain."""
         told = self.result("stands").signature
