@@ -317,11 +317,16 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """How the file as it is fails. ``reference_too``: the NaN or Inf is the model's own."""
+    """How the file as it is fails, and in words how often. ``reference_too``: the NaN or Inf is the model's own.
+
+    ``only_rounded``: it fails only where every operator rounds, which the target by itself does not.
+    """
 
     failed: int = 0
     of: int = 0
     failure: str | None = None
+    how_often: str = ""
+    only_rounded: bool = False
     inputs: str = ""
     reference_too: bool = False
     plain_is_finite: bool = False
@@ -497,7 +502,8 @@ class Precision:
     """Of a mixed-precision model: which nodes are raised and why, what is low, and what that costs.
 
     ``low_share``: of nodes, arithmetic and weights. ``layers``, ``plot``, ``curve_plot``: files of the run.
-    ``curve``: [nodes raised, least error / tolerance]. ``overflows``: what becomes Inf inside; None: not known.
+    ``numbers``: what a check of the user's measured, by model. ``curve``: [nodes raised, least error / tolerance].
+    ``overflows``: what becomes Inf inside; None: not known.
     """
 
     high: str = ""
@@ -513,6 +519,7 @@ class Precision:
     flushed: Mapping[str, Any] = field(default_factory=dict)
     samples: PrecisionSamples = field(default_factory=PrecisionSamples)
     error: Mapping[str, ErrorLeft] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict, metadata=OPTIONAL)
     fails_alone: FailsAlone = field(default_factory=FailsAlone)
     overflows: tuple[Mapping[str, Any], ...] | None = None
     flushed_epsilons: tuple[Mapping[str, Any], ...] = ()
@@ -568,7 +575,7 @@ class ShownCause:
     """What was shown of the cause by experiments on the whole model.
 
     ``wider``: of an overflow; ``no_value``: what has no value in any type, in words; ``right``: how far both sides are
-    from the exact values, in words.
+    from the exact values, in words; ``weights``: what a conversion made of those that the answer reads, in words.
     """
 
     status: str = ""
@@ -578,6 +585,7 @@ class ShownCause:
     right: str = ""
     whole: CauseExperiment | None = None
     answers: tuple[CauseAnswer, ...] = ()
+    weights: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
     @property
     def causes(self) -> list[CauseAnswer]:
