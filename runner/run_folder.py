@@ -24,7 +24,9 @@ STEPS = "steps"
 """The folder with the steps of a triage, each a run's."""
 #: the models that are handed over, without `.onnx`
 REDUCED, MIN_GOOD, MIXED, WORKAROUND = "reduced", "min_good", "mixed", "workaround"
-_MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED, f"{WORKAROUND}*")
+#: a float model with names for all nodes, and what ONNX Runtime's tools made of it
+FLOAT, QUANTIZED = "float", "quantized"
+_MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED, f"{WORKAROUND}*", FLOAT, QUANTIZED)
 #: the names that a run gives at the top of its folder, as patterns
 OF_A_RUN = (
     *(
@@ -44,6 +46,7 @@ OF_A_RUN = (
     *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
     *("result.json", "ended.json", "REPORT.md", "report.html", "bundle.zip", "repro.py"),
     *("replay.yaml", "layers.json", "layers.svg", "curve.svg"),
+    *("quantize.py", "quantize.json", "calibration.npz"),
     *("layerwise.csv", "layerwise.json"),
     *("placed.json", ".hydra", "winnow.log", STEPS, "kept", "bugs.md"),
 )

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from runner import backends
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
-from runner.errors import CannotJudge
+from runner.errors import CannotJudge, UsageError
+from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
+from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import prepare
 from runner.jobs.precision.report import answered
 from runner.jobs.precision.sample_rounds import Rounds
-from runner.jobs.precision.validation_samples import Values
+from runner.jobs.precision.validation_samples import Values, held_places
+from runner.jobs.processes import processes
 from runner.judgment import Status
-from runner.reference.load import Loaded
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
+from runner.model.values import recorded
+from runner.reference.load import Loaded, own_file_only, profiled_samples
+from runner.reference.models import ingest
 from runner.report.summary import Summary
-from runner.run_folder import MIXED
+from runner.run_folder import FLOAT, MIXED, QUANTIZED
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
+from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import PrecisionSettings
+from runner.schema.strategy import FloatType, PrecisionSettings, chosen
+from runner.text import install
 from runner.verdict import Verdict
-from runner.workers.pool import limited
+from runner.workers.pool import Pool, limited, operate
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -41,8 +55,9 @@ _QUANTIZED = "Q/DQ"
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
+    made, settings = from_float(settings, folder)
     with Job.opened(_rounding(settings), folder, command) as job:
-        return _raise(job)
+        return made.told(_raise(job)) if made else _raise(job)
 
 
 def _rounding(settings: Settings) -> Settings:
@@ -169,3 +184,119 @@ def _valid(job: Job, loaded: Loaded) -> None:
             f"{MIXED}.onnx is no valid model, which is a defect of Winnow: {told[0]['message'][:400]}. Please report "
             "it with the model; another strategy.low or strategy.keep_io may help"
         )
+
+
+# From float alone: the model is quantized with ONNX Runtime's own tools, and the question is that about such a file.
+#
+# What is made lies in the run's folder: quantized.onnx, and quantize.py, which makes it again but for what has to stay.
+
+FEWEST = 16
+"""Samples that are drawn to calibrate on, at least; of the user's own, all are taken but those that are held out."""
+SCRIPT, ASKED, CALIBRATION = "quantize.py", "quantize.json", "calibration.npz"
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """A model that was quantized. ``low``: to what. ``nodes``: the names of the float model's."""
+
+    low: str
+    nodes: frozenset[str]
+
+    def told(self, summary: Summary) -> Summary:
+        """Return a summary with what the tools want to know."""
+        return summary
+
+
+def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Settings]:
+    """Quantize the model where ``strategy.low`` says to what; return the settings that ask about the file so made.
+
+    Raises UsageError where that cannot be done, or nothing of the model is quantized.
+    """
+    strategy = chosen(settings.strategy, PrecisionSettings)
+    if not strategy.low.is_made:
+        return None, settings
+    asked = f"strategy.low={strategy.low.value}"
+    if settings.reference.model:
+        raise UsageError(
+            f"{asked} quantizes model={settings.model} itself, so that is the original: leave reference.model out. A "
+            "model that is quantized already: strategy.low=quantized"
+        )
+    if strategy.high is not FloatType.float32:
+        raise UsageError(f"{asked} strategy.high={strategy.high.value}: ONNX Runtime's tools quantize float32")
+    own_file_only(settings, "quantizes")
+    with processes(settings, folder) as running:
+        made, parent = _quantize(settings, strategy, running.pool, folder)
+    reference = replace(settings.reference, model=str(parent))
+    quantized = replace(strategy, low=FloatType.quantized)
+    model = str(folder / f"{QUANTIZED}.onnx")
+    return made, replace(settings, model=model, reference=reference, strategy=quantized)
+
+
+def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> tuple[Quantized, Path]:
+    path = Path(settings.model or "").expanduser().absolute()
+    place = folder / "store"
+    try:
+        store = Store(place / FLOAT)
+        ingest("model", path, store, settings, pool)
+        graph = Graph.load(store.structure)
+        samples = "" if strategy.low is FloatType.int4 else _calibration(settings, strategy, graph, pool, folder)
+        what = f"strategy.low={strategy.low.value}: model={settings.model}"
+        named = folder / f"{FLOAT}.onnx"
+        if operate(pool, settings, "name_nodes", {"model": str(path), "out": str(named)}, what).value == {
+            "named": True
+        }:
+            path = named
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    how = strategy.quantize
+    args: dict[str, Any] = {
+        "low": strategy.low.value,
+        "model": str(path),
+        "out": str(folder / f"{QUANTIZED}.onnx"),
+        "samples": samples and str(folder / samples),
+        "exclude": [],
+        "operators": list(how.operators),
+        "per_channel": how.per_channel,
+        "symmetric": how.symmetric,
+        "block_size": how.block_size,
+    }
+    reply = operate(pool, settings, "quantize", args, what)
+    if reply.value is None:
+        if reply.failure and reply.failure.type == "ModuleNotFoundError":
+            raise UsageError(f"{what} cannot be quantized without a package: {reply.why}; {install('int4')}")
+        raise UsageError(f"{what} cannot be quantized: {reply.why}")
+    _runs(settings, pool, args["out"], what)
+    beside = {"model": named.name if path == named else str(path), "samples": samples}
+    write_text(folder / ASKED, json.dumps({**args, **beside}, indent=1) + "\n")
+    shutil.copyfile(Path(backends.__file__).with_name("quantize_model.py"), folder / SCRIPT)
+    names = (node_label(node, at) for at, node in enumerate(graph.model.graph.node))
+    return Quantized(strategy.low.value, frozenset(names)), path
+
+
+def _calibration(settings: Settings, strategy: PrecisionSettings, graph: Graph, pool: Pool, folder: Path) -> str:
+    """Write what is calibrated on, without what is held out; return the file's name."""
+    inputs = settings.inputs
+    if isinstance(inputs, RandomInputs):
+        settings = replace(settings, inputs=replace(inputs, samples=max(inputs.samples, FEWEST)))
+    place = folder / "inputs"
+    values, _ = profiled_samples(settings, graph, pool, place)
+    held: set[int] = set()
+    if not isinstance(inputs, RandomInputs) and 1 < len(values) > (strategy.held_out or 0) and strategy.held_out != 0:
+        held = held_places(len(values), strategy.held_out)
+    searched = [one for at, one in enumerate(values) if at not in held]
+    arrays = {f"{at}/{name}": recorded.read(file) for at, one in enumerate(searched) for name, file in one.items()}
+    np.savez(folder / CALIBRATION, **arrays)
+    shutil.rmtree(place, ignore_errors=True)
+    return CALIBRATION
+
+
+def _runs(settings: Settings, pool: Pool, model: str, what: str) -> None:
+    """Raise UsageError where ONNX Runtime's CPU provider has to run what its tool made, and does not."""
+    target = settings.target
+    if not isinstance(target, OnnxRuntimeBackend) or target.providers != ["CPUExecutionProvider"]:
+        return
+    args = {"model": model, "levels": ["disable"], "custom_ops": list(target.custom_ops)}
+    reply = limited(pool, settings, "loads", args, python=target.python)
+    why = reply.value["levels"]["disable"] if reply.value else reply.why
+    if why:
+        raise UsageError(f"{what} is quantized, but ONNX Runtime's CPU provider does not run it so: {why[:400]}")
