@@ -27,6 +27,7 @@ import io
 import json
 import logging
 import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -344,11 +345,12 @@ def _made(spec: Spec, seed: int, factor: float) -> Planted:
 
 def ask(planted: Planted, at: Path, start: str, options: list[str]) -> dict[str, Any]:
     """Run Winnow; return its result."""
-    at.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(at, ignore_errors=True)
+    at.mkdir(parents=True)
     onnx.save(planted.tool.parent, at / "float.onnx")
     onnx.save(planted.child, at / "quantized.onnx")
     folder = at / "samples"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir()
     for number, sample in enumerate(planted.tool.samples):
         np.savez(folder / f"{number}.npz", **sample)
     low = LOW.get(planted.spec.form)

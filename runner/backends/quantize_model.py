@@ -27,22 +27,28 @@ def quantize(args: Mapping[str, Any]) -> dict[str, Any]:
 
     ``low``: int8, int4 or fp8. ``samples``: an npz with the inputs to calibrate on, as ``NUMBER/NAME``. ``exclude``:
     names of nodes that stay. ``operators``: those that are quantized; empty: all that the tool knows. ``per_channel``,
-    ``symmetric`` (activations; weights are anyway), ``block_size``. Returns ``nodes``: how many there are.
-    Raises whatever the tools raise, ValueError where nothing of the model is quantized.
+    ``symmetric`` (activations; weights are anyway), ``block_size``. Returns ``operators``: those that the tool
+    has looked for. Raises whatever the tools raise, ValueError where nothing is quantized and nothing excluded.
     """
-    # the tool's own log tells of each node that it leaves
     with tempfile.TemporaryDirectory() as folder:
         tool = _weights_only if args["low"] == "int4" else _static
         made = tool(args, Path(folder))
-        if not any(
-            node.op_type in ("MatMulNBits", "GatherBlockQuantized", "DequantizeLinear") for node in made.graph.node
-        ):
+        known = ("MatMulNBits", "GatherBlockQuantized", "DequantizeLinear")
+        if not args["exclude"] and not any(node.op_type in known for node in made.graph.node):
             raise ValueError(f"ONNX Runtime's tool finds no node to quantize to {args['low']}")
         out = Path(args["out"])
         Path(f"{out}.data").unlink(missing_ok=True)
         large = sum(len(one.raw_data) for one in made.graph.initializer) > LARGE
         onnx.save(made, out, save_as_external_data=large, location=f"{out.name}.data")
-    return {"nodes": len(made.graph.node)}
+    return {"operators": sorted(args["operators"]) or _known(args["low"])}
+
+
+def _known(low: str) -> list[str]:
+    if low == "int4":
+        return ["MatMul"]
+    from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry  # noqa: PLC0415
+
+    return sorted({*QDQRegistry, *QLinearOpsRegistry})
 
 
 def _static(args: Mapping[str, Any], folder: Path) -> onnx.ModelProto:

@@ -15,6 +15,7 @@ from runner.text import listed
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
 _MOST_OPS = 6
+_MOST_BOUGHT = 3
 _MOST_NAMES = 12
 """A command line with more names than that is made by a program."""
 _FLAGS = {"float16": "--fp16", "bfloat16": "--bf16"}
@@ -64,7 +65,23 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
         f"The error of each layer: {told.layers}" if told.layers else "",
         Picture("The error that is left by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
     ]
-    return [*section("Raised nodes", said), *section("How to use it", usage(summary, told))]
+    bought, used = section("What each layer buys", _bought(told)), section("How to use it", usage(summary, told))
+    return [*section("Raised nodes", said), *bought, *used]
+
+
+def _bought(told: Precision) -> list[Block | None]:
+    """Return the layers that make most error when they alone are low, and what it costs to keep them high."""
+    rows = [
+        (listed(one["nodes"]), _share(one["error"]), f"{one['bytes']:,}", "yes" if one["raised"] else "no")
+        for one in told.alone[:_MOST_BOUGHT]
+    ]
+    if not rows:
+        return []
+    most = (
+        f"The {len(rows)} of {len(told.alone)} that buy most: each alone was in {_called(told.low)}. To keep it in "
+        f"{told.high} costs so many bytes of weights. All are in result.json ({code('precision.alone')})."
+    )
+    return [most, table(("node", "error / tolerance alone", "bytes", "raised"), rows, names=1)]
 
 
 def _worth(told: Precision) -> list[Block | None]:
@@ -76,6 +93,9 @@ def _worth(told: Precision) -> list[Block | None]:
     rows = [(named[on], _share(one.before), _share(one.after)) for on, one in told.error.items() if on in named]
     said: list[Block | None] = [table(("samples", "error / tolerance, all low", "as handed over"), rows)]
     said += [f"No sample was held out: {samples.why_not_held_out}."] if samples.why_not_held_out else []
+    if told.without_margin is not None:
+        few = some(told.without_margin, _MOST_NAMES) or "no node"
+        said.append(f"Without a margin fewer would do: {few} ({code('strategy.margin=1')}).")
     if samples.passed_held_out is False:
         said.append("The answer fails on samples that were held out: it does not hold for others of their kind.")
     if alone.nodes:
@@ -98,9 +118,30 @@ def usage(summary: Summary, told: Precision) -> list[Block]:
         f"{strongly} build it strongly typed (they know nothing else; TensorRT 10 does with the option):",
         Code(f"trtexec --onnx={shlex.quote(model)} --stronglyTyped --saveEngine=mixed.engine", "sh"),
         *_weakly_typed(summary, told),
+        *_quantizing(told),
         f"{strong('ONNX Runtime')} on a GPU:",
         Code(_SESSION.format(model=repr(model)), "python"),
     ]
+
+
+def _quantizing(told: Precision) -> list[Block]:
+    """Return how quantizers are told what to leave out."""
+    if not told.nodes_to_exclude or not told.quantizers:
+        return []
+    names, patterns = code("precision.nodes_to_exclude"), code("precision.quantizers.patterns")
+    how = (
+        f"{names} in result.json for ONNX Runtime; {patterns}, regular expressions, for NVIDIA's ModelOpt and AutoCast"
+    )
+    said: list[Block] = [f"A quantizer makes the like of it of the float model if it leaves these nodes out ({how}):"]
+    if script := told.quantizers.get("script"):
+        said.append(Code(f"python {script}", "sh"))
+        said.append("This was run and checked: it passes." if told.quantizers.get("holds") == "pass" else "")
+    else:
+        said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude[:_MOST_NAMES])}", "python"))
+    if told.quantizers.get("int4_nodes_to_exclude") and len(told.nodes_to_exclude) <= _MOST_NAMES:
+        option = shlex.quote(f"int4_nodes_to_exclude={told.quantizers['int4_nodes_to_exclude']}")
+        said += ["ONNX Runtime's GenAI builder:", Code(f"--extra_options {option}", "sh")]
+    return said
 
 
 def again_section(summary: Summary, zipped: str, missing: str) -> list[Section]:

@@ -134,6 +134,13 @@ class Untaken(str, Enum):
     low = "low"
 
 
+class Curve(str, Enum):
+    """Which errors are measured besides those that a search asks for."""
+
+    found = "found"
+    each = "each"
+
+
 @settings
 class QuantizeSettings:
     """How a float model is quantized."""
@@ -170,6 +177,7 @@ class PrecisionSettings(StrategySettings):
     at_least: list[str] = setting([])
     untaken: Untaken = Untaken.high
     unit: Unit = Unit.node
+    curve: Curve = Curve.found
     quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -20,7 +20,7 @@ from runner.candidate import Candidate, Invalid, Sample
 from runner.checkers.auto_tolerance import coarse
 from runner.engine.subject import values_digest
 from runner.errors import UsageError
-from runner.jobs.precision.layers import Layer, levels, node_label
+from runner.jobs.precision.layers import Layer, QdqPair, levels, node_label, pairs_of
 from runner.jobs.precision.low_share import costs_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
@@ -200,12 +200,38 @@ class Units:
         return {unit: sum(of_layers.get(layer, 0.0) for layer in self.members[unit]) for unit in self.searched}
 
 
-def units(unit: Unit, casting: PrecisionModel, fixed: Fixed) -> Units:
-    """Return each layer as a unit, or the blocks; a layer that is not searched is part of none."""
+def followers(casting: PrecisionModel, quantized: Collection[str]) -> dict[int, int]:
+    """Return the layers that are no nodes of these, and the one of them with which each is raised.
+
+    A tool quantizes some nodes; what else reads their pairs does so because a pair serves all who read a tensor. As the
+    tool has it where it excludes a node, that reads what the node makes as it is.
+    """
+    layers, pairs = casting.layers, pairs_of(casting.mixer.model.graph)[0] if quantized else {}
+    makers = {name: at for at, layer in enumerate(layers) if layer.path in quantized for name in layer.writes}
+    beside = {
+        name: at for at, layer in reversed([*enumerate(layers)]) if layer.path in quantized for name in layer.reads
+    }
+    found = {}
+    for index, layer in enumerate(layers):
+        read = [name for name in layer.reads if name in pairs] if layer.path not in quantized else []
+        owners = [table[name] for table in (makers, beside) for name in _ends_of(read, pairs) if name in table]
+        if owners:
+            found[index] = owners[0]
+    return found
+
+
+def _ends_of(names: Sequence[str], pairs: Mapping[str, QdqPair]) -> list[str]:
+    """Return what pairs make, and what they quantize."""
+    return [*names, *(source for name in names if (source := pairs[name].source))]
+
+
+def units(unit: Unit, casting: PrecisionModel, fixed: Fixed, following: Collection[int] = ()) -> Units:
+    """Return each layer as a unit, or the blocks; a layer that is not searched, or follows another, is part of none."""
     count = len(casting.layers)
     if unit is Unit.node:
         alone = tuple((index,) for index in range(count))
-        return Units(alone, tuple(index for index in range(count) if fixed.is_searched(index)))
+        own = (index for index in range(count) if fixed.is_searched(index) and index not in following)
+        return Units(alone, tuple(own))
     named = blocks(casting.mixer.model, casting.mixer.types, casting.layers)
     inside = {index for block in named.values() for index in block}
     whole = [*named.values(), *((index,) for index in range(count) if index not in inside)]
@@ -251,7 +277,8 @@ class Precision:
     """Makes mixed-precision models.
 
     ``samples``: what the model is fed, and what its outputs should be. ``order``: the units that are searched;
-    ``members``: the layers of each unit; ``high``: layers that are raised in every trial.
+    ``members``: the layers of each unit; ``high``: layers that are raised in every trial; ``following``: layers that
+    are raised with another, by index.
     """
 
     mixer: Mixer
@@ -261,6 +288,7 @@ class Precision:
     parents: tuple[tuple[int, ...], ...]
     members: tuple[tuple[int, ...], ...]
     high: frozenset[int] = frozenset()
+    following: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -285,7 +313,9 @@ class Precision:
             "keep_io": str(mixer.keep_io).lower(),
             "pairs": "kept" if mixer.restored is None else "restored where raised",
             "layers": hashlib.sha256(paths.encode()).hexdigest(),
-            "searched": hashlib.sha256(f"{searched} {sorted(self.high)}".encode()).hexdigest(),
+            "searched": hashlib.sha256(
+                f"{searched} {sorted(self.high)} {sorted(self.following.items()) or ''}".strip().encode()
+            ).hexdigest(),
             "samples": values_digest(dict(sorted(sample.feeds.items())) for sample in self.samples),
         }
 
@@ -295,7 +325,8 @@ class Precision:
 
     def raised(self, trial: Trial) -> frozenset[int]:
         """Return all layers that are high in a trial."""
-        return self.own(trial) | self.high
+        raised = self.own(trial) | self.high
+        return raised | {layer for layer, leader in self.following.items() if leader in raised}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the nodes that a trial raises, in the model's order."""
@@ -370,8 +401,13 @@ class PrecisionSetup:
         return SEARCHES[self.strategy.search].begin(self.subject.space, options)
 
 
-def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> PrecisionSetup:
-    """Read the model and measure it. Raises WinnowError where the question cannot be put at all."""
+def prepare(
+    settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path, quantized: Collection[str] = ()
+) -> PrecisionSetup:
+    """Read the model and measure it. Raises WinnowError where the question cannot be put at all.
+
+    ``quantized``: the nodes that a tool has quantized, where it is known which; only these are searched then.
+    """
     if strategy.costs and strategy.goal is Goal.smallest:
         raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
     loaded = load(settings, pool, folder)
@@ -380,7 +416,8 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     division = samples.divide()
     known = _measurements(strategy, samples, division.searched)
     kept = fixed_layers(strategy, casting, known)
-    searched = units(strategy.unit, casting, kept)
+    following = followers(casting, quantized)
+    searched = units(strategy.unit, casting, kept, following)
     if not searched.searched:
         raise UsageError("strategy.exclude, include, at_least and untaken leave no node to search; name fewer")
     parents = parents_of(casting.layers)
@@ -388,7 +425,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     space = Space(searched.searched, searched.parents(parents))
     space = cheapest(space, searched.costs(costs)) if costs else space
     mixing = casting.mixer, loaded.store, samples.of(division.searched), space.order, space.parents
-    subject = Precision(*mixing, searched.members, kept.raised)
+    subject = Precision(*mixing, searched.members, kept.raised, following=following)
     left_alone = _left_alone(casting, kept, division, drawn=samples.is_endless)
     tolerance = coarse(settings.checker, subject.samples)
     warnings = (*casting.warnings, *_out_of_range(casting), *left_alone, *_scopeless(strategy, searched), *tolerance)

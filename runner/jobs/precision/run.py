@@ -6,13 +6,14 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from runner import backends
+from runner.candidate import Candidate, Phase, Purpose
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.session import Session
@@ -23,8 +24,8 @@ from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
-from runner.jobs.precision.prepare_search import prepare
-from runner.jobs.precision.report import answered
+from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
+from runner.jobs.precision.report import SCRIPT, Quantized, answered, excluded
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
@@ -40,10 +41,11 @@ from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import FloatType, PrecisionSettings, chosen
+from runner.schema.strategy import Curve, FloatType, PrecisionSettings, chosen
 from runner.text import install
 from runner.verdict import Verdict
 from runner.workers.pool import Pool, limited, operate
+from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
     made, settings = from_float(settings, folder)
     with Job.opened(_rounding(settings), folder, command) as job:
-        return made.told(_raise(job)) if made else _raise(job)
+        return _raise(job, made)
 
 
 def _rounding(settings: Settings) -> Settings:
@@ -82,11 +84,11 @@ def _rounding(settings: Settings) -> Settings:
     return replace(settings, target=replace(target, rounding=Rounding.on))
 
 
-def _raise(job: Job) -> Summary:
+def _raise(job: Job, made: Quantized | None) -> Summary:
     settings = job.settings
     strategy = settings.strategy
     assert isinstance(strategy, PrecisionSettings)
-    material = prepare(settings, strategy, job.pool, job.folder)
+    material = prepare(settings, strategy, job.pool, job.folder, made.nodes if made else ())
     loaded = material.loaded
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     reliability, steady = job.reliability(), _is_steady(job, loaded)
@@ -120,17 +122,23 @@ def _raise(job: Job) -> Summary:
     with looking.judge(material.subject, loaded, "raised", size) as judge:
         job.drop_stale_results()
         rounds = Rounds(judge, ask, material.division, material.samples, material.likely)
+        alone: dict[int, Verdict] = {}
+        tried = [made]
 
         def answer() -> SessionResult:
             ending = rounds.answer(plan=settings.plan)
             if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)
+            if ending.trial is not None and strategy.curve is Curve.each:
+                alone.update(rounds.each_alone())
+            if ending.status is Status.found and made:
+                tried.append(_left_out(job, material, judge, rounds, made, ending.trial or Trial.of([])))
             return ending
 
         ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.confidence.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
-        summary = answered(looking, material, rounds, ending, summary)
+        summary = answered(looking, material, rounds, ending, summary, alone, tried[-1])
         job.bundle(summary)
     return summary
 
@@ -192,19 +200,7 @@ def _valid(job: Job, loaded: Loaded) -> None:
 
 FEWEST = 16
 """Samples that are drawn to calibrate on, at least; of the user's own, all are taken but those that are held out."""
-SCRIPT, ASKED, CALIBRATION = "quantize.py", "quantize.json", "calibration.npz"
-
-
-@dataclass(frozen=True)
-class Quantized:
-    """A model that was quantized. ``low``: to what. ``nodes``: the names of the float model's."""
-
-    low: str
-    nodes: frozenset[str]
-
-    def told(self, summary: Summary) -> Summary:
-        """Return a summary with what the tools want to know."""
-        return summary
+ASKED, CALIBRATION = "quantize.json", "calibration.npz"
 
 
 def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Settings]:
@@ -225,14 +221,14 @@ def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Sett
         raise UsageError(f"{asked} strategy.high={strategy.high.value}: ONNX Runtime's tools quantize float32")
     own_file_only(settings, "quantizes")
     with processes(settings, folder) as running:
-        made, parent = _quantize(settings, strategy, running.pool, folder)
-    reference = replace(settings.reference, model=str(parent))
+        made = _quantize(settings, strategy, running.pool, folder)
+    reference = replace(settings.reference, model=str(made.model))
     quantized = replace(strategy, low=FloatType.quantized)
     model = str(folder / f"{QUANTIZED}.onnx")
     return made, replace(settings, model=model, reference=reference, strategy=quantized)
 
 
-def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> tuple[Quantized, Path]:
+def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> Quantized:
     path = Path(settings.model or "").expanduser().absolute()
     place = folder / "store"
     try:
@@ -269,8 +265,40 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
     beside = {"model": named.name if path == named else str(path), "samples": samples}
     write_text(folder / ASKED, json.dumps({**args, **beside}, indent=1) + "\n")
     shutil.copyfile(Path(backends.__file__).with_name("quantize_model.py"), folder / SCRIPT)
-    names = (node_label(node, at) for at, node in enumerate(graph.model.graph.node))
-    return Quantized(strategy.low.value, frozenset(names)), path
+    known = set(reply.value["operators"])
+    nodes = (node_label(node, at) for at, node in enumerate(graph.model.graph.node) if node.op_type in known)
+    return Quantized(strategy.low.value, path, frozenset(nodes), args)
+
+
+def _left_out(
+    job: Job, material: PrecisionSetup, judge: Judge, rounds: Rounds, made: Quantized, trial: Trial
+) -> Quantized:
+    """Check what the tool makes where it leaves out what the answer names; return the same with the outcome.
+
+    It need not be the mixed model: a tool quantizes what a node reads as long as the node before is quantized.
+    """
+    names, out = excluded(material, material.subject.raised(trial), made), job.folder / "excluded.onnx"
+    place = judge.folder / "excluded"
+    place.mkdir(parents=True, exist_ok=True)
+    reply = limited(job.pool, job.settings, "quantize", {**made.args, "out": str(out), "exclude": list(names)})
+    try:
+        if reply.value is None:
+            verdict, why = None, reply.why
+        else:
+            samples = (*material.subject.samples, *material.samples.of(material.division.held))
+            label = "as ONNX Runtime's tool makes it"
+            candidate = Candidate(out, place, trial, samples, nodes=names, ours=False, phase=Phase.RECHECK, label=label)
+            verdict = judge.check(candidate, Purpose.TRUST, own=False)
+            why = verdict.reason if verdict else ""
+    finally:
+        for path in job.folder.glob("excluded.onnx*"):
+            path.unlink()
+    if verdict is None or verdict.outcome is not Outcome.PASS:
+        rounds.confidence.warn(
+            f"what ONNX Runtime's own tool makes without these nodes does not pass ({why}): it goes on quantizing what "
+            f"they read. {MIXED}.onnx passes"
+        )
+    return replace(made, holds=verdict.outcome.value if verdict else "")
 
 
 def _calibration(settings: Settings, strategy: PrecisionSettings, graph: Graph, pool: Pool, folder: Path) -> str:
