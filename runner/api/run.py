@@ -16,6 +16,7 @@ from runner.api.result import Result
 from runner.cli.check_given import check_given
 from runner.cli.paths import expand_home, rooted
 from runner.cli.run_folders import KEYS, FolderTakenError, check_resumed, holding
+from runner.cli.signals import open_descriptors
 from runner.errors import UsageError, WinnowError
 from runner.judgment import Status
 from runner.report.progress import CheckEvent, Listener, listening
@@ -101,6 +102,7 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
         Path.cwd()
     except FileNotFoundError as error:
         raise UsageError("the current folder of this process is gone. Change to another: os.chdir(FOLDER)") from error
+    open_descriptors()
     folder = _folder(options.get("folder"), asked.get("resume"))
     given = Given(folder)
     given.add_model(model)

@@ -214,14 +214,19 @@ class Stream(io.FileIO):
         return memoryview(data).nbytes
 
 
-def open_streams() -> None:
-    """Open what is closed of descriptors 0 to 2, lest a file of a run gets the number, and both outputs anew."""
+def open_descriptors() -> None:
+    """Open what is closed of descriptors 0 to 2, lest a file of a run gets the number."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:  # noqa: PERF203 - three of them
             os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
+
+
+def open_streams() -> None:
+    """Open closed descriptors, and both outputs anew."""
+    open_descriptors()
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - as the interpreter does
     sys.stdout, sys.stderr = _opened(1, sys.stdout), _opened(2, sys.stderr)

@@ -60,14 +60,16 @@ class SearchRun:
         each: ParallelChecks[Ask, Ruling | None] = ParallelChecks(self.means.workers, self.means.kill_checks)
         with each as checks:
             while not self.search.done:
-                left = self._left()
-                if self._out_of_time() or (left <= 0 and not checks.busy):
+                left, late = self._left(), self._out_of_time()
+                busy = {ask.trial for ask in checks.busy}
+                for ask in () if late else self.search.ask(self.means.workers):
+                    # what the journal knows costs nothing
+                    free = checks.free and ask.trial not in busy
+                    if free and (len(checks.busy) < left or self.reliability.known(self.judge, ask.trial)):
+                        checks.start(ask, self._check(ask))
+                if late or not checks.busy:
                     self.stopped = True
                     return self.search.stop()
-                busy = {ask.trial for ask in checks.busy}
-                for ask in self.search.ask(self.means.workers):
-                    if checks.free and len(checks.busy) < left and ask.trial not in busy:
-                        checks.start(ask, self._check(ask))
                 for ask, future in checks.finished():
                     self._take(ask, future)
         assert self.search.done

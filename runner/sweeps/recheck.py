@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import math
@@ -315,6 +316,11 @@ def _outlook(rechecker: Rechecker, folder: Path) -> Outlook:
         return rechecker.outlook(read(folder))
     except UsageError as error:
         return Outlook(NOT_JUDGED, str(error))
+    except OSError as error:
+        if error.errno not in (errno.ENAMETOOLONG, errno.ELOOP):
+            raise
+        # a result may name any path
+        return Outlook(NOT_JUDGED, f"it names a path that no file has ({error.strerror}): {str(error.filename)[:200]}")
 
 
 def _summary(settings: Settings, rows: Sequence[Rechecked], total: int) -> Summary:

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 _LOOK_SECONDS = 1.0
 # in a longer time process numbers may have wrapped around
@@ -141,6 +141,20 @@ def kill_marked(matches: Callable[[bytes], bool], first: int = 0) -> None:
             if _has(pid, MARK, matches):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
+
+
+def _below(pids: Iterable[int]) -> list[int]:
+    """Return the descendants of some processes: children that cleared their environment are among them."""
+    children: dict[int, list[int]] = {}
+    for pid in processes_since(0):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123
+            children.setdefault(int(stat.read().rpartition(b")")[2].split()[1]), []).append(pid)
+    found, waiting = [], list(pids)
+    while waiting:
+        below = children.pop(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
 
 
 class Guardian(contextlib.AbstractContextManager["Guardian"]):
@@ -269,9 +283,13 @@ def watch(fd: int, job: int, mark: str) -> None:
                 (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
         elif os.getppid() != job:
             break
+    ours = mark.encode() + b"."
+    # first what bears no mark: as soon as what starts commands is gone, nothing tells whose it was
+    for pid in _below([pid for pid in processes_since(0) if _has(pid, MARK, lambda found: found.startswith(ours))]):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
     for pgid in groups:
         kill_group(pgid)
-    ours = mark.encode() + b"."
     kill_marked(lambda found: found.startswith(ours))
     if os.getppid() != job:
         # the job was killed, perhaps while it started a command, which bears the mark once it has begun

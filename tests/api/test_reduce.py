@@ -226,6 +226,20 @@ def test_the_terminal_of_a_program_is_its_own(tmp_path: Path) -> None:
     assert said.split() == [b"found", b"found"]
 
 
+def test_a_program_without_standard_streams_gets_its_result(tmp_path: Path) -> None:
+    """A daemon closes them, and what a run opens gets their numbers."""
+    body = (
+        "import os\n"
+        "said = os.dup(1)\n"
+        "[os.close(number) for number in range(3)]\n"
+        "from runner import api as winnow\n"
+        "from tests.api.programs import chain, lacks, QUICK\n"
+        "os.write(said, winnow.reduce(chain(), lacks('Neg'), **QUICK).status.encode())\n"
+    )
+    done = subprocess.run(script(body), cwd=tmp_path, stdout=subprocess.PIPE, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, b"found")
+
+
 @pytest.mark.slow
 def test_a_program_gets_what_the_command_line_writes(tmp_path: Path) -> None:
     check = tmp_path / "check.py"

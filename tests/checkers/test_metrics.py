@@ -107,6 +107,7 @@ def test_zero_and_tiny_references() -> None:
         ([INF, 1], [2, 1], NonFinite.ignore, ""),
         ([INF, NAN], [1, 1], NonFinite.compare, "nan"),
         ([NAN, NAN], [NAN, NAN], NonFinite.compare, ""),
+        ([INF, 1], [NAN, 1], NonFinite.compare, "inf"),
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.complex64])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.candidate import Phase, Purpose
+from runner.candidate import Candidate, Phase, Purpose
 from runner.engine.check_trials import Budget
 from runner.engine.reliability import Reliability, doubtful
 from runner.engine.repeated_checks import HANDED_OVER, Count, Rates, Tally
@@ -527,6 +527,21 @@ def test_repeats_share_nothing_with_other_checks_and_no_check_does_that_is_flaky
             # the first check comes before anything is known of how reliable it is
             assert candidate.fresh is (again or (number > 0 and name == "flaky"))
             seen.add(place)
+
+
+def test_what_draws_random_numbers_shares_no_process(tmp_path, monkeypatch):
+    """A generator goes on where the check before it stopped."""
+    asked = []
+
+    def noted(candidate):
+        asked.append(candidate.fresh)
+        return needs(7)(candidate)
+
+    monkeypatch.setattr(Numbers, "make", lambda self, trial, folder: Candidate(None, folder, trial, draws=True))
+    one = session(tmp_path, noted)
+    assert one.preflight() is None
+    assert one.reduce().trial == Trial.of([7])
+    assert asked and all(asked)
 
 
 def test_what_makes_an_answer_simpler_earns_no_repeats():

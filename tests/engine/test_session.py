@@ -369,6 +369,17 @@ def test_a_resumed_session_pays_nothing_twice(tmp_path):
     assert len(iterations) == len(set(iterations))
 
 
+def test_a_spent_budget_refuses_nothing_that_the_journal_knows(tmp_path):
+    first = session(tmp_path, needs(7, 20))
+    first.preflight()
+    first.reduce()
+    second = session(tmp_path, needs(7, 20), budget=Budget(checks=0))
+    second.preflight()
+    ending = second.reduce()
+    assert ending.trial == Trial.of([7, 20]) and ending.done.claim is Claim.ONE_MINIMAL
+    assert not second.judge.tally.paid["search"]
+
+
 def test_what_is_handed_over_is_checked_by_the_run_that_hands_it_over(tmp_path):
     """A job with the same journal handed over a file that fails; the one of this job does not."""
     first = session(tmp_path, needs(7, 20))

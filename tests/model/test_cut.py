@@ -99,7 +99,10 @@ def test_an_input_of_unknown_type_is_an_error_that_names_it():
 
 
 def test_only_what_is_needed_comes_along():
-    inner = helper.make_function("f", "Inner", ["x"], ["y"], [helper.make_node("Neg", ["x"], ["y"])], OPSET)
+    inside = [helper.make_opsetid("g", 1)]  # a domain that only a function uses
+    inner = helper.make_function(
+        "f", "Inner", ["x"], ["y"], [helper.make_node("Gone", ["x"], ["y"], domain="g")], [*OPSET, *inside]
+    )
     outer = helper.make_function(
         "f", "Outer", ["x"], ["y"], [helper.make_node("Inner", ["x"], ["y"], domain="f")], [*OPSET, F_OPSET]
     )
@@ -110,11 +113,11 @@ def test_only_what_is_needed_comes_along():
         helper.make_node("Mystery", ["y", "w"], ["z"], domain="custom"),
     ]
     weights = [tensor("w", np.ones(2, np.float32)), tensor("v", np.ones(2, np.float32))]
-    model = model_of(nodes, ["a"], ["z"], weights, domains=["f", "h", "custom"], functions=[other, outer, inner])
+    model = model_of(nodes, ["a"], ["z"], weights, domains=["f", "g", "h", "custom"], functions=[other, outer, inner])
     graph = Graph.of(model)
     made = cut(graph, [0], types={"x": FLOAT}, constants={}).model
     assert [function.name for function in made.functions] == ["Outer", "Inner"]
-    assert [entry.domain for entry in made.opset_import] == ["", "f"]
+    assert [entry.domain for entry in made.opset_import] == ["", "f", "g"]
     assert not made.graph.initializer
     onnx.checker.check_model(made)
     made = cut(graph, [2], types={"y": FLOAT}, constants={}).model

@@ -169,6 +169,18 @@ def test_bodies_are_looked_at_from_inside():
     assert {name: found[name] for name in expected} == expected
 
 
+def test_a_squeeze_without_axes_takes_what_happens_to_be_one():
+    weights = [tensor("axes", np.array([0])), tensor("c", np.ones((1, 2), np.float32))]
+    nodes = [
+        node("NonZero", "x", "places"),
+        node("Squeeze", "places", "any"),
+        node("Squeeze", "places axes", "known"),
+        node("Squeeze", "c", "fixed"),
+    ]
+    found = levels(model_of(nodes, [helper.make_tensor_value_info("x", FLOAT, [2, 2])], ["any"], weights))
+    assert [found[name] for name in ("places", "any", "known", "fixed")] == [RANK, NOTHING, RANK, VALUE]
+
+
 def test_functions_are_looked_at_from_inside():
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
     make = helper.make_function

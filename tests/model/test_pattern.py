@@ -82,9 +82,12 @@ def test_which_output_is_read_counts():
         helper.make_node("Neg", ["t"], ["nt"]),
         helper.make_node("Split", ["x", "halves"], ["u", "v"], axis=0),
         helper.make_node("Neg", ["u"], ["nu"]),
+        helper.make_node("Split", ["x", "halves"], ["e", "f"], axis=0),
+        helper.make_node("Neg", ["f"], ["nf"]),
     ]
-    model = model_of(nodes, ["x"], ["np", "nt", "nu"], [tensor("halves", np.array([1, 1]))])
+    model = model_of(nodes, ["x"], ["np", "nt", "nu", "nf"], [tensor("halves", np.array([1, 1]))])
     assert found(model, "p", "np") == [{"p", "np"}, {"u", "nu"}]
+    assert found(model, "s", "nt") == [{"s", "nt"}, {"e", "nf"}]
 
 
 def test_nested_graphs_count_by_their_operators():

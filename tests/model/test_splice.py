@@ -120,3 +120,4 @@ def test_what_only_good_values_replace_can_be_kept_alive():
     values = recorded(chain(), {"x": X})
     assert spliced(graph, values, {1, 3})[0].outputs == ("y", "z")
     assert spliced(graph, values, {1, 3}, alive=True)[0].outputs == ("y", "z", "a")
+    assert not splice(graph, {3}, alive=True).shown, "a node that stays reads it too"

@@ -67,6 +67,20 @@ def test_where_nothing_is_answered_all_is_left_to_one_at_a_time() -> None:
         assert (done.trial, done.claim) == (chain(size).whole, Claim.UNPROVEN)
 
 
+@pytest.mark.parametrize(("low", "high"), [(60, 90), (60, 100), (40, 80), (71, 95)])
+def test_a_band_that_nobody_can_answer_is_left_behind(low, high) -> None:
+    """Seven sizes of it are tried, and none twice: what lies beyond is narrowed down."""
+
+    def told(kept: frozenset[int]) -> bool | None:
+        return None if low <= len(kept) < high else 70 in kept
+
+    space = chain(100)
+    step = by_rank(space, (), space.order, lambda found: Done(Trial.of(found), Claim.UNPROVEN), none=True)
+    lines, done = transcript(space, step, told)
+    assert 70 in done.trial.elements
+    assert len(lines) <= 45
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 5000),

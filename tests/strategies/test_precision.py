@@ -111,3 +111,28 @@ def test_what_costs_most_is_left_out_first() -> None:
         space = cheapest(plain(3), {dear: 5.0, cheap: 1.0})
         _, done = transcript(space, precision(space, Prior((0, 1, 2), ())), condition)
         assert done.trial == Trial.of([0, cheap])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(2, 24),
+    st.sampled_from(["ranges", "ranking", "nothing"]),
+    st.randoms(use_true_random=False),
+    st.floats(0, 0.6),
+)
+def test_what_is_called_1_minimal_has_a_no_for_each_removal(size, known, random, rate) -> None:
+    need = frozenset(random.sample(range(size), random.randint(1, min(4, size))))
+    suspects = tuple(sorted(need | {random.randrange(size)})) if known == "ranges" else ()
+    ranking = tuple(random.sample(range(size), size)) if known == "ranking" else ()
+    answers: dict[frozenset[int], bool | None] = {}
+
+    def told(kept: frozenset[int]) -> bool | None:
+        if kept not in answers:
+            answers[kept] = None if random.random() < rate else need <= kept
+        return answers[kept]
+
+    space = plain(size)
+    _, done = transcript(space, precision(space, Prior(suspects, ranking)), told)
+    assert done.trial is not None
+    if done.claim is Claim.ONE_MINIMAL and len(done.trial) > 1:
+        assert all(answers[done.trial.elements - {element}] is False for element in done.trial)

@@ -87,10 +87,15 @@ def test_a_stranger_s_folder_names_nothing_outside_it(tmp_path: Path, kept: Path
     shutil.copytree(kept, tmp_path / "3")
     with (tmp_path / "3" / "replay.yaml").open("a") as file:
         file.write("hydra: {callbacks: {evil: {_target_: os.system}}}\n")
-    run = recheck(tmp_path / "run", f"strategy.results=['{tmp_path}/[0-3]']")
+    for number, name, key in ((4, "result.json", '"model": "'), (5, "replay.yaml", "cwd: /")):
+        shutil.copytree(kept, tmp_path / str(number))
+        file = tmp_path / str(number) / name
+        file.write_text(file.read_text().replace(key, key + 5000 * "a"))
+    run = recheck(tmp_path / "run", f"strategy.results=['{tmp_path}/[0-5]']")
     assert run.code == 3 and {row["outcome"] for row in run.result["rechecked"]} == {"not judged"}, run.output
     said = [row["said"] for row in run.result["rechecked"]]
     assert all("no file in its folder" in one for one in said[:3]) and "a file may not set this" in said[3], said
+    assert all("File name too long" in one for one in said[4:]), said
 
 
 def test_wrong_names_and_words_are_one_clear_error(tmp_path: Path, kept: Path) -> None:

@@ -202,6 +202,33 @@ def test_an_interpreter_behind_a_script(tmp_path: Path, ask: Callable[..., Any])
     assert all(gone(int(pid)) for pid in pids.read_text().split())
 
 
+def test_what_clears_its_environment_ends_with_a_job_that_is_killed_in_mid_check(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    job = subprocess.Popen([sys.executable, "-c", _KILLED, str(tmp_path), str(log)])
+    while len(log.read_text().split() if log.exists() else []) < 3:
+        assert job.poll() is None
+        time.sleep(0.02)
+    job.kill()
+    job.wait()
+    assert all(gone(int(line)) for line in log.read_text().split())
+
+
+_KILLED = """
+import os, sys
+from pathlib import Path
+from runner.workers import Guardian
+from runner.workers.fork_server import Starters
+from runner.workers.run_command import run_command
+orphan = "import os\\nos.fork() and os._exit(0)\\nos.setsid()\\nos.fork() and os._exit(0)\\n"
+orphan += "print(os.getpid(), flush=True)\\nos.execve('/bin/sleep', ['sleep', '60'], {})"
+source = "import subprocess, sys, time\\nfor _ in range(3): "
+source += "subprocess.run([sys.executable, '-ISc', " + repr(orphan) + "])"
+with Guardian() as guardian, Starters(guardian).lent() as server:
+    run_command([sys.executable, "-ISc", source + "\\ntime.sleep(600)"], server=server, cwd=Path(sys.argv[1]),
+                env=dict(os.environ), timeout=600, memory_mb=None, log=Path(sys.argv[2]), guardian=guardian)
+"""
+
+
 def test_what_clears_its_environment_is_found_below_what_starts_commands(tmp_path: Path, guardian: Guardian) -> None:
     """It bears no mark, and has left the group and the parent of the command."""
     starters = Starters(guardian)

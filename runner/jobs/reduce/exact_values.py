@@ -26,7 +26,7 @@ from runner.engine.session import Session
 from runner.errors import WinnowError
 from runner.jobs.job import Job
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.judgment import SHARE, CauseStatus, Whose
+from runner.judgment import SHARE, SHOWN, CauseStatus, Whose
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited
@@ -149,10 +149,9 @@ def arrays(given: Iterable[Mapping[str, TensorFile]]) -> Sequence[Mapping[str, A
 
 TIMES = 10
 """The side whose error is so many times smaller is right."""
-CHEAP = 3.0
-"""Seconds that a check of the whole model may take where that is evaluated too."""
+CHEAP = 256 << 20
+"""Bytes of weights that the whole model may have where that is evaluated too: in float64 they take twice as much."""
 _FLOAT64 = (LOW | {TensorProto.FLOAT}, TensorProto.DOUBLE)
-_SHOWN = (CauseStatus.PROVEN, CauseStatus.JOINT)
 
 
 @dataclass(frozen=True)
@@ -177,11 +176,11 @@ class WhoIsRight:
             return cause
         if not isinstance(base, Subgraph) or not isinstance(inner(session.judge.checker), RuntimeCheck):
             return cause
-        whole = session.judge.counted(base.space.whole)
+        cheap = self.exact.store.kept_bytes(base.graph.model) < CHEAP
         asked: list[tuple[str, Trial | None]] = []
-        if whole and whole[0].seconds < CHEAP and not self.exact.target.settings.builds_engines:
+        if cheap and not self.exact.target.settings.builds_engines:
             asked = [("the whole model", None)]
-        if cause.status in _SHOWN:  # of an answer that is not the cause its values say nothing
+        if cause.status in SHOWN:  # of an answer that is not the cause its values say nothing
             asked += [("the answer", cause.answers[cause.main].answer)]
         why = ""
         for of, trial in asked:

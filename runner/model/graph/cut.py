@@ -263,11 +263,9 @@ def _add_functions_and_opsets(model: ModelProto, graph: Graph, indices: list[int
             key = scopes.call_key(pending.pop())
             if key in graph.functions and key not in needed:
                 needed[key] = None
-                body = graph.functions[key].node
-                inner = list(scopes.all_nodes(body))
-                used.update(scopes.domain_of(node.domain) for node in inner)
-                used.update(scopes.domain_of(entry.domain) for entry in graph.functions[key].opset_import)
-                pending.extend(inner)
+                function = graph.functions[key]
+                used.update(scopes.domain_of(entry.domain) for entry in function.opset_import)
+                pending.extend(scopes.all_nodes(function.node))
         model.functions.extend(function for key, function in graph.functions.items() if key in needed)
     for entry in graph.model.opset_import:
         # the default domain stays: runtimes insert its operators on their own

@@ -130,13 +130,7 @@ class _Finder:
         if slot < 0:
             giver = self._graph.producers.get(there.inputs[place]) if place < len(there.inputs) else None
             return () if giver is None else (giver,)
-        readers = self._graph.readers.get(there.outputs[slot], ()) if slot < len(there.outputs) else ()
-        nodes = self._graph.nodes
-        return [
-            index
-            for index in readers
-            if place < len(nodes[index].inputs) and nodes[index].inputs[place] == there.outputs[slot]
-        ]
+        return self._graph.readers.get(there.outputs[slot], ()) if slot < len(there.outputs) else ()
 
     def _alike(self, match: Mapping[int, int], node: int) -> bool:
         """Whether the node matched last is of the same kind, and wired to the matched ones in the same way."""

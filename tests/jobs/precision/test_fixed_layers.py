@@ -117,6 +117,19 @@ def test_nodes_stay_high_by_what_was_measured(tmp_path: Path, strategy: str) -> 
     )
 
 
+def test_a_range_may_be_the_limit_itself_and_what_stands_for_infinity_is_none(tmp_path: Path) -> None:
+    made = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[4] y)
+        <float zero = {0.0}, float small = {0.5}, float most = {512.0}, float least = {-1e38}> {
+          [at] a = Clip(x, zero, most) [half] b = Mul(a, small) [mask] c = Max(b, least)
+          [scale] d = Mul(x, small) [end] y = Add(c, d)
+        }"""
+    )
+    run = search(tmp_path, made, "strategy.at_least=['range >= 512']", "inputs.ranges={x: [600, 700]}")
+    kept = {node for node, reason in why(run).items() if "at_least" in reason}
+    assert kept == {"at", "half", "scale", "end"}, run.output
+
+
 def test_nodes_stay_high_by_the_error_that_they_introduce(tmp_path: Path) -> None:
     run = search(tmp_path, network(5, kind="cancellation"), "strategy.at_least=['error >= 0.1']")
     assert run.code in (0, 4), run.output

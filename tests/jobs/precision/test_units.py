@@ -79,6 +79,17 @@ def test_a_norm_is_raised_as_a_whole_in_fewer_checks(tmp_path: Path) -> None:
     assert all(f"| `{name}` |" in (single.folder / "REPORT.md").read_text() for name in single.result["culprits"])
 
 
+def test_a_weight_beyond_the_range_makes_no_suspect_of_what_reads_it(tmp_path: Path) -> None:
+    """It is clamped in a low type, as the limit of a Clip is."""
+    made = model()
+    made.graph.node[-1].output[0] = "all"
+    made.graph.node.append(onnx.helper.make_node("Min", ["all", "most"], ["y"], name="cap"))
+    made.graph.initializer.append(numpy_helper.from_array(np.float32(1e6), "most"))
+    block = search(tmp_path, made=made)
+    assert block.result["culprits"] == NORM
+    assert re.search(r"1 beyond the range \(7 raised\): PASS", block.output)
+
+
 def test_a_scope_that_all_have_is_not_the_answer(tmp_path: Path) -> None:
     run = search(tmp_path, made=model(scope="main/"))
     assert run.code == 0, run.output

@@ -105,6 +105,33 @@ def test_where_the_whole_has_no_values_in_float64_the_answer_tells(tmp_path: Pat
     assert run.result["cause"]["right"].startswith("By values in float64 (the answer) ")
 
 
+@pytest.mark.slow
+def test_large_weights_are_not_computed_in_float64(tmp_path: Path) -> None:
+    """They would take twice the memory of all else that is done with the model, on a machine that is fast enough."""
+    model = onnx.load(folded(tmp_path, ["bn"], weight=1, bias=LARGE))
+    table = TensorProto(name="table", data_type=TensorProto.FLOAT, dims=[9 << 18, 32], data_location=1)
+    table.external_data.add(key="location", value="zeros.bin")
+    with (tmp_path / "zeros.bin").open("wb") as zeros:
+        zeros.truncate(9 << 25)
+    taken, shape = np.array([7]), np.array(SHAPE)
+    model.graph.initializer.extend(
+        [table, numpy_helper.from_array(taken, "row"), numpy_helper.from_array(shape, "shape")]
+    )
+    for node in reversed(
+        [
+            helper.make_node("Gather", ["table", "row"], ["looked_up"], name="look_up"),
+            helper.make_node("Reshape", ["looked_up", "shape"], ["zeros"], name="reshape"),
+            helper.make_node("Add", ["x", "zeros"], ["sum"], name="sum"),
+        ]
+    ):
+        model.graph.node.insert(0, node)
+    model.graph.node[3].input[0] = "sum"
+    onnx.save(model, tmp_path / "net.onnx")
+    run = reduced(tmp_path, str(tmp_path / "net.onnx"), np.linspace(0.1, 3, 32))
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (9, ["conv", "bn"], "reference"), run.output
+    assert run.result["cause"]["right"].startswith("By values in float64 (the answer) ")
+
+
 def test_a_model_that_computes_something_else_is_the_conversions(tmp_path: Path) -> None:
     steps = [("Mul", "x", "a", 1.0), ("Mul", "a", "fault", 2.0), ("Neg", "fault", "y")]
     run = winnow(*pair(tmp_path, steps, ["y"], {"fault": 2.5}), *COMPARE, folder=tmp_path / "run")

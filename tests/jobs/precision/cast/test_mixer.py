@@ -159,6 +159,24 @@ def test_plumbing_of_a_mixed_model_is_laid_anew() -> None:
     assert [node.op_type for node in low.graph.node].count("Cast") == 2
 
 
+def test_operators_of_another_domain_are_not_onnx_s_of_the_same_name() -> None:
+    """Nobody knows what they compute: one reads its own type, and none is left out."""
+    model = parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 18, "mine" : 1]>
+        g (float[4] x) => (float[4] y, float[1] s, float16[4] c) {
+          h = Relu(x)
+          s = mine.Shape(h)
+          c = mine.Cast(x)
+          y = Exp(h)
+        }"""
+    )
+    made = mixer(model, FP16).mixed(frozenset())
+    makers = {name: node for node in made.graph.node for name in node.output}
+    shape = next(node for node in made.graph.node if node.op_type == "Shape")
+    assert makers[shape.input[0]].op_type == "Cast" and makers[shape.input[0]].attribute[0].i == FP32
+    assert [node.domain for node in made.graph.node if node.op_type == "Cast" and node.domain] == ["mine"]
+
+
 def test_values_out_of_range_are_clamped_and_counted() -> None:
     values, counts = convert(np.array([1.0, -3.4e38, 1e-12, np.inf, 0.0], np.float32), FP16)
     assert counts == (1, 1)
