@@ -404,6 +404,7 @@ class Row:
             holds = [p.error(answer) <= p.rtol, p.error(answer, fresh=True) <= p.rtol]
             words = (p.worst in answer, minimal, holds[0], holds[1], checks <= most)
             told = tuple("yes" if word else "no" for word in words)
+            told = (*told[:-1], "") if p.spec.tight else told
         return (
             p.spec.name,
             "held" if p.spec.held else "seen",

@@ -26,7 +26,9 @@ STEPS = "steps"
 REDUCED, MIN_GOOD, MIXED, WORKAROUND = "reduced", "min_good", "mixed", "workaround"
 #: a float model with names for all nodes, and what ONNX Runtime's tools made of it
 FLOAT, QUANTIZED = "float", "quantized"
-_MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED, f"{WORKAROUND}*", FLOAT, QUANTIZED)
+#: the model that keeps high what buys most within a budget
+WITHIN = "within_budget"
+_MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED, f"{WORKAROUND}*", FLOAT, QUANTIZED, WITHIN)
 #: the names that a run gives at the top of its folder, as patterns
 OF_A_RUN = (
     *(

@@ -81,7 +81,11 @@ def _bought(told: Precision) -> list[Block | None]:
         f"The {len(rows)} of {len(told.alone)} that buy most: each alone was in {_called(told.low)}. To keep it in "
         f"{told.high} costs so many bytes of weights. All are in result.json ({code('precision.alone')})."
     )
-    return [most, table(("node", "error / tolerance alone", "bytes", "raised"), rows, names=1)]
+    said: list[Block | None] = [most, table(("node", "error / tolerance alone", "bytes", "raised"), rows, names=1)]
+    if kept := told.within_budget:
+        nodes, error = some(kept["nodes"], _MOST_NAMES) or "nothing", _share(kept["error"])
+        said.append(f"{code(kept['model'])} keeps {nodes} ({code('strategy.budget')}): error / tolerance {error}.")
+    return said
 
 
 def _worth(told: Precision) -> list[Block | None]:

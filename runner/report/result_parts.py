@@ -519,6 +519,7 @@ class Precision:
     curve_plot: str | None = None
     without_margin: tuple[str, ...] | None = None
     alone: tuple[Mapping[str, Any], ...] = ()
+    within_budget: Mapping[str, Any] = field(default_factory=dict)
     quantizers: Mapping[str, Any] = field(default_factory=dict)
 
 

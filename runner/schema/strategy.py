@@ -178,6 +178,7 @@ class PrecisionSettings(StrategySettings):
     untaken: Untaken = Untaken.high
     unit: Unit = Unit.node
     curve: Curve = Curve.found
+    budget: str | None = None
     quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
 
 

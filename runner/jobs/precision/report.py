@@ -8,13 +8,14 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto
 
+from runner.disk_space import bytes_of
 from runner.engine.session_question import SessionResult
 from runner.errors import WinnowError
 from runner.files import write_text
@@ -22,6 +23,7 @@ from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.low_share import low_share, nodes_of
+from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup, blocks
 from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.jobs.precision.sample_rounds import Rounds
@@ -335,6 +337,18 @@ class Quantized:
         return {"low": self.low, "model": str(self.model), "script": SCRIPT, "holds": self.holds}
 
 
+@dataclass
+class Besides:
+    """What was found besides the answer. ``made``: how the model was quantized, if it was.
+
+    ``alone``: what came of each unit that alone was low, see `alone_low`. ``within``: what `within` chose.
+    """
+
+    made: Quantized | None
+    alone: list[tuple[int, Row]] = field(default_factory=list)
+    within: dict[str, Any] = field(default_factory=dict)
+
+
 SCRIPT = "quantize.py"
 """What quantizes the float model again, but for what has to stay."""
 LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
@@ -346,13 +360,9 @@ def answered(
     rounds: Rounds,
     ending: SessionResult,
     summary: Summary,
-    alone: Mapping[int, Verdict],
-    made: Quantized | None,
+    found: Besides,
 ) -> Summary:
-    """Return a summary with what was found, and what it is worth.
-
-    ``alone``: what came of each unit that alone was low. ``made``: how the model was quantized, if it was.
-    """
+    """Return a summary with what was found, and what it is worth."""
     strategy, subject = material.strategy, material.subject
     summary = replace(summary, nodes_before=len(material.casting.layers) - len(subject.following))
     if ending.trial is None:
@@ -369,9 +379,9 @@ def answered(
     if strategy.layer_errors and ending.status is not Status.interrupted:
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
-    bought = tuple(_alone_low(material, rounds, alone, ending.trial))
-    told = replace(_written(job, rows, points, strategy, told), alone=bought)
-    told = _for_tools(material, told, raised, made)
+    told = replace(_written(job, rows, points, strategy, told), alone=tuple(row for _, row in found.alone))
+    told = replace(told, within_budget=found.within)
+    told = _for_tools(material, told, raised, found.made)
     culprits = subject.names(ending.trial)
     return replace(
         summary,
@@ -382,7 +392,9 @@ def answered(
     )
 
 
-def _alone_low(material: PrecisionSetup, rounds: Rounds, alone: Mapping[int, Verdict], trial: Trial) -> list[Row]:
+def alone_low(
+    material: PrecisionSetup, margin: Margin, alone: Mapping[int, Verdict], trial: Trial
+) -> list[tuple[int, Row]]:
     """Return the units by the error that each makes when it alone is low, what makes most first.
 
     ``error``: in units of the tolerance; None: not finite, or the check does not tell. ``bytes``: of weights, that it
@@ -392,18 +404,31 @@ def _alone_low(material: PrecisionSetup, rounds: Rounds, alone: Mapping[int, Ver
     least = _bytes(mixer.mixed(subject.raised(Trial.of([])))) if alone else 0
 
     def row(unit: int, verdict: Verdict) -> Row:
-        assert rounds.mixing
-        one = Trial.of([unit])
-        share = _plain(rounds.mixing.question.margin.share(verdict))
+        one, share = Trial.of([unit]), _plain(margin.share(verdict))
         cost = _bytes(mixer.mixed(subject.raised(one))) - least
         names, raised = list(subject.names(one)), unit in trial.elements
         return {"nodes": names, "error": share, "outcome": verdict.outcome.value, "bytes": cost, "raised": raised}
 
-    def size(one: Row) -> float:
-        unknown = -1.0 if one["outcome"] == Outcome.PASS.value else math.inf
-        return unknown if one["error"] is None else float(one["error"])
+    def size(one: tuple[int, Row]) -> float:
+        error = one[1]["error"]
+        unknown = -1.0 if one[1]["outcome"] == Outcome.PASS.value else math.inf
+        return unknown if error is None else float(error)
 
-    return sorted((row(unit, verdict) for unit, verdict in alone.items()), key=size, reverse=True)
+    return sorted(((unit, row(unit, verdict)) for unit, verdict in alone.items()), key=size, reverse=True)
+
+
+def within(rows: Iterable[tuple[int, Row]], budget: str) -> Trial:
+    """Return the units that buy most within ``strategy.budget``: nodes, or bytes. Raises UsageError for neither."""
+    count = int(budget) if budget.isdigit() else None
+    left = bytes_of("strategy.budget", budget) if count is None else count
+    assert left is not None
+    chosen = []
+    for unit, row in rows:
+        cost = row["bytes"] if count is None else len(row["nodes"])
+        if cost <= left:
+            chosen.append(unit)
+            left -= cost
+    return Trial.of(chosen)
 
 
 def _bytes(model: ModelProto) -> int:

@@ -25,7 +25,7 @@ from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
-from runner.jobs.precision.report import SCRIPT, Quantized, answered, excluded
+from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, excluded, within
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
@@ -36,7 +36,7 @@ from runner.model.values import recorded
 from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.reference.models import ingest
 from runner.report.summary import Summary
-from runner.run_folder import FLOAT, MIXED, QUANTIZED
+from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.inputs import RandomInputs
@@ -88,6 +88,8 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
     settings = job.settings
     strategy = settings.strategy
     assert isinstance(strategy, PrecisionSettings)
+    if strategy.budget:
+        within([], strategy.budget)  # a budget that is none is said first
     material = prepare(settings, strategy, job.pool, job.folder, made.nodes if made else ())
     loaded = material.loaded
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
@@ -122,25 +124,36 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
     with looking.judge(material.subject, loaded, "raised", size) as judge:
         job.drop_stale_results()
         rounds = Rounds(judge, ask, material.division, material.samples, material.likely)
-        alone: dict[int, Verdict] = {}
-        tried = [made]
+        besides = Besides(made)
 
         def answer() -> SessionResult:
             ending = rounds.answer(plan=settings.plan)
             if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)
-            if ending.trial is not None and strategy.curve is Curve.each:
-                alone.update(rounds.each_alone())
+            if ending.trial is not None and (strategy.curve is Curve.each or strategy.budget):
+                besides.alone = alone_low(material, question.margin, rounds.each_alone(), ending.trial)
+            if besides.alone and strategy.budget:
+                besides.within = _within(rounds, handed, within(besides.alone, strategy.budget), question.margin)
             if ending.status is Status.found and made:
-                tried.append(_left_out(job, material, judge, rounds, made, ending.trial or Trial.of([])))
+                besides.made = _left_out(job, material, judge, rounds, made, ending.trial or Trial.of([]))
             return ending
 
         ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.confidence.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
-        summary = answered(looking, material, rounds, ending, summary, alone, tried[-1])
+        summary = answered(looking, material, rounds, ending, summary, besides)
         job.bundle(summary)
     return summary
+
+
+def _within(rounds: Rounds, handed: HandOver, trial: Trial, margin: Margin) -> dict[str, Any]:
+    """Write the model that keeps these units high, and say what comes of it."""
+    assert rounds.mixing
+    judge = rounds.mixing.session.judge
+    verdict = judge.sure(trial, Phase.ALONE, "within strategy.budget")
+    model = handed.write(judge.subject, trial, WITHIN).name
+    nodes, share = list(judge.subject.names(trial)), margin.share(verdict)
+    return {"nodes": nodes, "error": share, "outcome": verdict.outcome.value, "model": model}
 
 
 def _tells_share(settings: Settings) -> bool:

@@ -64,7 +64,7 @@ def error(model: Path, parent: Path) -> float:
 
 def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Path) -> None:
     parent = network(tmp_path, 200)
-    run = asked(tmp_path, parent, "int8", "strategy.curve=each", "inputs.samples=4")
+    run = asked(tmp_path, parent, "int8", "strategy.budget=3KB", "inputs.samples=4")
     assert run.code == 0, run.output
     told = run.result["precision"]
     assert run.result["culprits"] == told["nodes_to_exclude"] == ["/layer.2/MatMul"]
@@ -75,6 +75,9 @@ def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Pa
     assert [row["outcome"] for row in told["alone"]] == ["fail", *["pass"] * (LAYERS - 1)]
     assert told["alone"][0]["bytes"] == pytest.approx(3 * WIDTH**2, rel=0.15) and told["alone"][0]["raised"]
     assert "The 3 of 4 that buy most" in (run.folder / "REPORT.md").read_text()
+    # three KB are what one layer costs: the first
+    assert told["within_budget"]["nodes"] == ["/layer.2/MatMul"] and told["within_budget"]["outcome"] == "pass"
+    assert run.model("within_budget.onnx") == run.model("mixed.onnx")
     # the script that is left makes a model that holds on samples that nobody has seen
     script = [sys.executable, str(run.folder / "quantize.py")]
     done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
@@ -106,6 +109,7 @@ def test_fp8(tmp_path: Path) -> None:
     [
         (["strategy.low=int8", "reference.model={model}"], "quantizes model="),
         (["strategy.low=int8", "strategy.high=float16"], "ONNX Runtime's tools quantize float32"),
+        (["strategy.low=int8", "strategy.budget=much"], "strategy.budget=much: give bytes"),
         (["strategy.low=int8", "sanitize.fold=true"], "quantizes your own file"),
         (["strategy.low=int8", "strategy.quantize.operators=[Conv]"], "finds no node to quantize to int8"),
     ],
