@@ -31,7 +31,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,11 @@ class Spec:
         """As the table has it."""
         return f"{self.network} {self.form}"
 
+    @property
+    def half(self) -> str:
+        """Whether it may be looked at."""
+        return "held" if self.held else "seen"
+
 
 def _specs() -> Iterator[Spec]:
     every = [(network, form) for network, forms in FORMS.items() for form in forms]
@@ -165,17 +170,6 @@ SPECS = tuple(_specs())
 # ---- ONNX Runtime's own tools
 
 
-def _int4(form: str, model: ModelProto, exclude: list[str]) -> ModelProto:
-    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer  # noqa: PLC0415 - needs onnx_ir
-
-    kind = QuantFormat.QDQ if form == "int4 QDQ" else QuantFormat.QOperator
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    tool = MatMulNBitsQuantizer(copy, block_size=BLOCK, is_symmetric=True, nodes_to_exclude=exclude, quant_format=kind)
-    tool.process()
-    return tool.model.model
-
-
 @dataclass(frozen=True)
 class Tool:
     """ONNX Runtime's tool for a form. ``samples``: what a static form is calibrated on."""
@@ -188,19 +182,23 @@ class Tool:
     def layers(self) -> list[str]:
         """The nodes that it quantizes."""
         weights = {one.name for one in self.parent.graph.initializer}
-        return [
-            node.name
-            for node in self.parent.graph.node
-            if node.op_type in (("MatMul",) if self.form.startswith("int4") else LAYERS)
-            and ("int8" in self.form or self.form == "fp8" or node.input[1] in weights)
-            and (self.form != "dynamic int8" or node.input[1] in weights)
-        ]
+        kinds = ("MatMul",) if self.form.startswith("int4") else LAYERS
+        known = [node for node in self.parent.graph.node if node.op_type in kinds]
+        either = self.form.startswith(("static", "fp8"))  # these quantize what is no weight, too
+        return [node.name for node in known if either or node.input[1] in weights]
 
     def quantized(self, exclude: Collection[str] = ()) -> ModelProto:
         """Return the network with all layers but these quantized."""
         excluded = list(exclude)
         if self.form.startswith("int4"):
-            return _int4(self.form, self.parent, excluded)
+            from onnxruntime.quantization import matmul_nbits_quantizer as nbits  # noqa: PLC0415 - needs onnx_ir
+
+            kind, copy = QuantFormat.QDQ if self.form == "int4 QDQ" else QuantFormat.QOperator, ModelProto()
+            copy.CopyFrom(self.parent)
+            given = {"is_symmetric": True, "nodes_to_exclude": excluded, "quant_format": kind}
+            tool = nbits.MatMulNBitsQuantizer(copy, block_size=BLOCK, **given)
+            tool.process()
+            return tool.model.model
         kind = QuantType.QFLOAT8E4M3FN if self.form == "fp8" else QuantType.QInt8
         shared: dict[str, Any] = {
             "weight_type": kind,
@@ -218,10 +216,6 @@ class Tool:
                 shared |= {"activation_type": kind, "calibrate_method": method, "quant_format": QuantFormat.QDQ}
                 quantize_static(before, after, CalibrationSamples(self.samples), **shared)
             return onnx.load(after)
-
-    def but(self, layer: str) -> list[str]:
-        """Return all layers but one."""
-        return [name for name in self.layers if name != layer]
 
 
 def ran(model: ModelProto, samples: list[Values]) -> list[list[np.ndarray]]:
@@ -253,19 +247,16 @@ class UnfitError(Exception):
 class Planted:
     """A network with outliers in a layer. ``alone``: the error of each layer when it alone is quantized.
 
-    ``rtol``: the tolerance; ``low``, ``others``: the error with everything quantized, and with all but the worst.
+    ``rtol``: the tolerance.
     """
 
     spec: Spec
     seed: int
-    factor: float
     tool: Tool
     child: ModelProto
     fresh: list[Values]
     alone: dict[str, float]
     rtol: float
-    low: float
-    others: float
 
     @property
     def worst(self) -> str:
@@ -324,7 +315,7 @@ def _made(spec: Spec, seed: int, factor: float) -> Planted:
     def off(exclude: Collection[str]) -> float:
         return error(ran(tool.quantized(exclude), samples), good)
 
-    alone = {name: off(tool.but(name)) for name in tool.layers}
+    alone = {name: off([one for one in tool.layers if one != name]) for name in tool.layers}
     largest = sorted(alone.values())
     child = tool.quantized()
     low, others = error(ran(child, samples), good), off([planted])
@@ -334,7 +325,7 @@ def _made(spec: Spec, seed: int, factor: float) -> Planted:
     rtol = 1.2 * others if spec.tight else 2 * math.sqrt(others * low)
     if not 0 < others < rtol < low < 1e3 or (not spec.tight and others > 0.4 * rtol):
         raise UnfitError("there is no room for a tolerance")
-    made = Planted(spec, seed, factor, tool, child, drawn[SAMPLES:], alone, float(f"{rtol:.3g}"), low, others)
+    made = Planted(spec, seed, tool, child, drawn[SAMPLES:], alone, float(f"{rtol:.3g}"))
     if made.error([planted], fresh=True) > (1.5 if spec.tight else 0.5) * rtol:
         raise UnfitError("what it was calibrated on does not do for other samples")
     return made
@@ -343,7 +334,7 @@ def _made(spec: Spec, seed: int, factor: float) -> Planted:
 # ---- asking
 
 
-def ask(planted: Planted, at: Path, start: str, options: list[str]) -> dict[str, Any]:
+def ask(planted: Planted, at: Path, start: str) -> dict[str, Any]:
     """Run Winnow; return its result."""
     shutil.rmtree(at, ignore_errors=True)
     at.mkdir(parents=True)
@@ -362,7 +353,7 @@ def ask(planted: Planted, at: Path, start: str, options: list[str]) -> dict[str,
     argv = [
         *(sys.executable, "-m", "runner", "strategy=precision", *wanted, "inputs=files", f"inputs.path={folder}"),
         *("checker=compare", "checker.metric=scale", f"checker.rtol={planted.rtol}", "checker.atol=0"),
-        *(f"hydra.run.dir={at / 'run'}", *options),
+        *(f"hydra.run.dir={at / 'run'}"),
     ]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     (at / "said.txt").write_text(" ".join(argv) + "\n" + done.stdout + done.stderr)
@@ -373,23 +364,18 @@ def ask(planted: Planted, at: Path, start: str, options: list[str]) -> dict[str,
 
 @dataclass(frozen=True)
 class Row:
-    """What Winnow answered, judged by ONNX Runtime. ``start``: what it was given."""
+    """What Winnow answered, judged by ONNX Runtime."""
 
     planted: Planted
     result: dict[str, Any]
-    start: str
 
     @property
     def answer(self) -> list[str]:
         """The layers of the float model that stay: a tool names what it makes of a node after that."""
         layers = self.planted.tool.layers
-        found = (max((one for one in layers if name.startswith(one)), key=len, default=name) for name in self.raised)
+        raised = self.result.get("culprits") or []
+        found = (max((one for one in layers if name.startswith(one)), key=len, default=name) for name in raised)
         return list(dict.fromkeys(found))
-
-    @property
-    def raised(self) -> list[str]:
-        """The nodes that are answered."""
-        return self.result.get("culprits") or []
 
     def cells(self) -> tuple[str, ...]:
         """Return the row: what was planted, and what was answered."""
@@ -407,7 +393,7 @@ class Row:
             told = (*told[:-1], "") if p.spec.tight else told
         return (
             p.spec.name,
-            "held" if p.spec.held else "seen",
+            p.spec.half,
             str(p.seed),
             str(len(p.tool.layers)),
             "tight" if p.spec.tight else "sharp",
@@ -444,26 +430,17 @@ def main() -> None:
     parser.add_argument("--only", default="", help="part of a name")
     parser.add_argument("--start", choices=["quantized", "float"], default="quantized")
     parser.add_argument("--out", type=Path, help="leave models and runs here")
-    parser.add_argument("--option", action="append", default=[], help="key=value, of Winnow")
-    parser.add_argument("--plant", action="store_true", help="print what is planted and ask nothing")
     given = parser.parse_args()
     logging.disable(logging.WARNING)
     out = (given.out or Path(tempfile.mkdtemp(prefix="quantized-layers-"))).absolute()
-    keep: Callable[[Spec], bool] = lambda spec: (  # noqa: E731
-        given.only in spec.name
-        and (not given.half or (given.half == "held") is spec.held)
-        and (given.start == "quantized" or spec.form in LOW)
-    )
     print(f"| {' | '.join(TITLES)} |\n{'|---' * len(TITLES)}|", flush=True)
-    rows = []
-    for spec in filter(keep, SPECS):
+    rows, specs = [], [spec for spec in SPECS if given.only in spec.name and given.half in (None, spec.half)]
+    for spec in (one for one in specs if given.start == "quantized" or one.form in LOW):
         with contextlib.redirect_stdout(io.StringIO()):
             planted = made(spec)
-        result = {"exit": 0}
-        if not given.plant:
-            result = ask(planted, out / f"{spec.name.replace(' ', '_')}-{given.start}", given.start, given.option)
+        result = ask(planted, out / f"{spec.name.replace(' ', '_')}-{given.start}", given.start)
         with contextlib.redirect_stdout(io.StringIO()):
-            rows.append(Row(planted, result, given.start).cells())
+            rows.append(Row(planted, result).cells())
         print(f"| {' | '.join(rows[-1])} |", flush=True)
     totals(rows)
 
