@@ -32,7 +32,7 @@ from runner.model.graph.cut import Cut, CutError
 from runner.reference.load import Loaded, load
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import Direction, Goal, PrecisionSettings, Unit, Untaken
+from runner.schema.strategy import Direction, FloatType, Goal, PrecisionSettings, Unit, Untaken
 from runner.text import counted, listed
 from runner.workers.pool import Pool
 from strategies.precision import cheapest, grow
@@ -198,6 +198,14 @@ class Units:
     def costs(self, of_layers: dict[int, float]) -> dict[int, float]:
         """Return what each unit costs, given the same of layers."""
         return {unit: sum(of_layers.get(layer, 0.0) for layer in self.members[unit]) for unit in self.searched}
+
+
+def quantized_nodes(strategy: PrecisionSettings, loaded: Loaded) -> frozenset[str]:
+    """Return the float model's nodes that a tool has quantized, where ``strategy.quantize.operators`` says which."""
+    inherited, known = loaded.inherited, strategy.quantize.operators
+    if inherited is None or strategy.low is not FloatType.quantized:
+        return frozenset()
+    return frozenset(node.name for node in inherited.parent.graph.nodes if node.op_type in known)
 
 
 def followers(casting: PrecisionModel, quantized: Collection[str]) -> dict[int, int]:
@@ -401,13 +409,8 @@ class PrecisionSetup:
         return SEARCHES[self.strategy.search].begin(self.subject.space, options)
 
 
-def prepare(
-    settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path, quantized: Collection[str] = ()
-) -> PrecisionSetup:
-    """Read the model and measure it. Raises WinnowError where the question cannot be put at all.
-
-    ``quantized``: the nodes that a tool has quantized, where it is known which; only these are searched then.
-    """
+def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> PrecisionSetup:
+    """Read the model and measure it. Raises WinnowError where the question cannot be put at all."""
     if strategy.costs and strategy.goal is Goal.smallest:
         raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
     loaded = load(settings, pool, folder)
@@ -416,7 +419,7 @@ def prepare(
     division = samples.divide()
     known = _measurements(strategy, samples, division.searched)
     kept = fixed_layers(strategy, casting, known)
-    following = followers(casting, quantized)
+    following = followers(casting, quantized_nodes(strategy, loaded))
     searched = units(strategy.unit, casting, kept, following)
     if not searched.searched:
         raise UsageError("strategy.exclude, include, at_least and untaken leave no node to search; name fewer")

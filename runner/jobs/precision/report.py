@@ -24,7 +24,7 @@ from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.low_share import low_share, nodes_of
 from runner.jobs.precision.mixed_model import Margin
-from runner.jobs.precision.prepare_search import PrecisionSetup, blocks
+from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
 from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
@@ -319,7 +319,7 @@ def curve(entries: Iterable[Entry], raised: Callable[[Trial], int] = len) -> Cur
 
 @dataclass(frozen=True)
 class Quantized:
-    """A model that was quantized. ``low``: to what. ``model``: the float one. ``nodes``: those of it that were.
+    """A model that was quantized. ``low``: to what. ``model``: the float one.
 
     ``args``: what the tool was asked. ``holds``: the outcome of the check where the tool leaves out what the answer
     names; empty: not known.
@@ -327,7 +327,6 @@ class Quantized:
 
     low: str
     model: Path
-    nodes: frozenset[str]
     args: Mapping[str, Any]
     holds: str = ""
 
@@ -436,13 +435,14 @@ def _bytes(model: ModelProto) -> int:
     return sum(tensor_bytes.byte_size(one.data_type, one.dims) or 0 for one in initializers(model))
 
 
-def excluded(material: PrecisionSetup, raised: frozenset[int], made: Quantized | None) -> tuple[str, ...]:
+def excluded(material: PrecisionSetup, raised: frozenset[int]) -> tuple[str, ...]:
     """Return the names that raised nodes have in the float model, as quantizers want to be told them."""
     inherited, casting = material.loaded.inherited, material.casting
     assert inherited
     names = [one.path for one in nodes_of(casting) if one.is_high(raised - material.subject.following.keys())]
     found = _in_float(names, [node.name for node in inherited.parent.graph.nodes])
-    return tuple(name for name in found if made is None or name in made.nodes)
+    known = quantized_nodes(material.strategy, material.loaded)
+    return tuple(name for name in found if not known or name in known)
 
 
 def _for_tools(
@@ -451,7 +451,7 @@ def _for_tools(
     """Return what was found with lists for quantizers."""
     if not material.casting.quantized or material.loaded.inherited is None:
         return told
-    names = excluded(material, raised, made)
+    names = excluded(material, raised)
     words: dict[str, Any] = {"patterns": [f"^{re.escape(name)}$" for name in names]}
     if made is None or made.low == "int4":
         words["int4_nodes_to_exclude"] = ",".join(names)

@@ -22,7 +22,6 @@ from runner.errors import CannotJudge, UsageError
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
-from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, excluded, within
@@ -90,7 +89,7 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
     assert isinstance(strategy, PrecisionSettings)
     if strategy.budget:
         within([], strategy.budget)  # a budget that is none is said first
-    material = prepare(settings, strategy, job.pool, job.folder, made.nodes if made else ())
+    material = prepare(settings, strategy, job.pool, job.folder)
     loaded = material.loaded
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     reliability, steady = job.reliability(), _is_steady(job, loaded)
@@ -236,7 +235,8 @@ def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Sett
     with processes(settings, folder) as running:
         made = _quantize(settings, strategy, running.pool, folder)
     reference = replace(settings.reference, model=str(made.model))
-    quantized = replace(strategy, low=FloatType.quantized)
+    how = replace(strategy.quantize, operators=made.args["operators"])
+    quantized = replace(strategy, low=FloatType.quantized, quantize=how)
     model = str(folder / f"{QUANTIZED}.onnx")
     return made, replace(settings, model=model, reference=reference, strategy=quantized)
 
@@ -278,9 +278,8 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
     beside = {"model": named.name if path == named else str(path), "samples": samples}
     write_text(folder / ASKED, json.dumps({**args, **beside}, indent=1) + "\n")
     shutil.copyfile(Path(backends.__file__).with_name("quantize_model.py"), folder / SCRIPT)
-    known = set(reply.value["operators"])
-    nodes = (node_label(node, at) for at, node in enumerate(graph.model.graph.node) if node.op_type in known)
-    return Quantized(strategy.low.value, path, frozenset(nodes), args)
+    args["operators"] = reply.value["operators"]
+    return Quantized(strategy.low.value, path, args)
 
 
 def _left_out(
@@ -290,7 +289,7 @@ def _left_out(
 
     It need not be the mixed model: a tool quantizes what a node reads as long as the node before is quantized.
     """
-    names, out = excluded(material, material.subject.raised(trial), made), job.folder / "excluded.onnx"
+    names, out = excluded(material, material.subject.raised(trial)), job.folder / "excluded.onnx"
     place = judge.folder / "excluded"
     place.mkdir(parents=True, exist_ok=True)
     reply = limited(job.pool, job.settings, "quantize", {**made.args, "out": str(out), "exclude": list(names)})
