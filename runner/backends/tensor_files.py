@@ -13,6 +13,7 @@ import math
 import os
 import re
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, BinaryIO, Dict, Iterable, Iterator, List, Mapping, Tuple, Union
@@ -58,12 +59,31 @@ class Tensor:
         return flat if self.kind.bits < 8 else flat.reshape(self.shape)
 
 
-def read(path: str) -> Tensor:
-    """Read a TensorProto file. Raises StageError (setup, BadTensorFile) if it is none or keeps its data elsewhere."""
+@contextmanager
+def opened(place: str) -> Iterator[Tuple[BinaryIO, int]]:
+    """Open the file of a value, and say where in it the value ends.
+
+    ``place``: a path, or the part of a file of many values: its path, the first byte and the bytes, a NUL between them.
+    Raises OSError, or ValueError where the part is not there.
+    """
+    path, *part = place.split("\0")
+    with open(path, "rb") as file:
+        end = size = os.fstat(file.fileno()).st_size
+        if part:
+            start = file.seek(int(part[0]))
+            end = start + int(part[1])
+        if end > size:
+            raise ValueError("cut off")
+        yield file, end
+
+
+def read(place: str) -> Tensor:
+    """Read a TensorProto, see `opened`. Raises StageError (setup, BadTensorFile) if it keeps its data elsewhere."""
     try:
-        with open(path, "rb") as file:
-            return parse(file, os.fstat(file.fileno()).st_size)
+        with opened(place) as (file, end):
+            return parse(file, end)
     except (OSError, ValueError, OverflowError) as error:
+        path = place.partition("\0")[0]
         raise StageError("setup", "BadTensorFile", f"{path}: not a tensor file that can be read: {error}") from error
 
 
@@ -312,19 +332,24 @@ def _message(value: Any, structure: Structure) -> Any:
     return message
 
 
-def read_container(path: str, structure: Structure | None) -> Value:
-    """Read a value of this structure (None: a tensor). Raises StageError (setup, BadTensorFile) if there is none."""
+def read_container(place: str, structure: Structure | None) -> Value:
+    """Read a value of this structure (None: a tensor), see `opened`.
+
+    Raises StageError (setup, BadTensorFile) if there is none.
+    """
     if structure is None or structure[0] == "tensor":
-        return read(path)
+        return read(place)
     from runner.model.values.recorded import parse, plain
     from runner.model.values.value_types import frozen
 
     known = frozen(structure)
     assert known is not None
     try:
-        with open(path, "rb") as file:
-            return plain(parse(file.read(), known), known, _tensor_of_message)  # type: ignore[no-any-return]
+        with opened(place) as (file, end):
+            content = file.read(end - file.tell())
+        return plain(parse(content, known), known, _tensor_of_message)  # type: ignore[no-any-return]
     except (OSError, ValueError) as error:
+        path = place.partition("\0")[0]
         message = f"{path}: no {structure[0]} that can be read: {error}"
         raise StageError("setup", "BadTensorFile", message) from error
 

@@ -28,7 +28,7 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.align import Matching
 from runner.reference.fingerprints import Array, Weights, agree, print_of, prints_of
 from runner.reference.good_values import good_value
-from runner.reference.recording import Recorded
+from runner.reference.recording import PACK, Recorded
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
 from runner.samples.declared_inputs import Declared, type_name
 
@@ -371,16 +371,17 @@ class Lineage:
         """Run the child on the values of the partners."""
         graph, folder = self.child.graph, self._folder("forced")
         unfit: dict[str, str] = {}
+        weights: dict[str, TensorFile | None] = {}
         samples = []
         for at, ran in enumerate(self.child.values):
             sample = {name: value for name, value in ran.items() if name in graph.inputs}
             for place, (name, partner) in enumerate(partners.items()):
-                value = self._value(partner.tensor, at, folder) if name in graph.producers else None
+                value = self._value(partner.tensor, at, folder, weights) if name in graph.producers else None
                 own = ran.get(name)
                 if value is not None and (not partner.reshaped or own is not None):
                     dtype, path = self._dtype(name, value), folder / f"{at}_{place}.pb"
                     one = good_value(value, name, dtype, own, path, reshaped=partner.reshaped)
-                    sample[name] = one.file
+                    sample[name] = recorded.pack(one.file, folder / f"{at}.pack", PACK)
                     unfit |= {name: one.unfit} if one.unfit else {}
             samples.append(sample)
         good = tuple(samples)
@@ -390,13 +391,14 @@ class Lineage:
         made = tuple({name: sample[own] for name, own in names.items() if own in sample} for sample in found)
         return _Forced(good, unfit, made)
 
-    def _value(self, name: str, at: int, folder: Path) -> TensorFile | None:
-        """Return what a tensor of the parent holds in a sample; a weight is written into ``folder``."""
+    def _value(self, name: str, at: int, folder: Path, weights: dict[str, TensorFile | None]) -> TensorFile | None:
+        """Return what a tensor of the parent holds in a sample; a weight is written into ``folder`` once."""
         if name in self.parent.values[at]:
             return self.parent.values[at][name]
-        array = self._elder.weights.array(name)
-        self._runs += 1
-        return None if array is None else recorded.write(array, name, folder / f"weight{self._runs}.pb")
+        if name not in weights:
+            array, path = self._elder.weights.array(name), folder / f"weight{len(weights)}.pb"
+            weights[name] = None if array is None else recorded.write(array, name, path)
+        return weights[name]
 
     def _dtype(self, name: str, theirs: TensorFile) -> int:
         """Return the child's type of a tensor: as it ran, as it is declared, or as the parent has it."""

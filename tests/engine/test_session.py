@@ -30,7 +30,7 @@ from strategies.minimal import linear, reduce
 from strategies.outcome import Answer, Outcome
 from strategies.repeat import repeat
 from strategies.search import Ask, Claim, Done
-from strategies.search_space import Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 FAIL = Verdict(Outcome.FAIL, Signature("check", "exit 1"), seconds=1.0)
@@ -482,6 +482,23 @@ def test_where_nothing_passed_the_model_without_the_answer_is_asked(tmp_path, fa
     others = Trial.of(element for element in range(32) if element != 3)
     assert ending.min_good == (others if len(fails) == 1 else None)
     assert (tmp_path / "min_good").exists() is (len(fails) == 1)
+
+
+def test_what_the_answer_leaves_is_not_asked_where_inputs_or_outputs_are_kept(tmp_path, monkeypatch):
+    """It would be no set of that kind."""
+    asked = []
+
+    def rule(candidate):
+        asked.append(candidate.trial)
+        return needs(3)(candidate)
+
+    kept = Space(tuple(range(32)), (), Closure.ANCESTORS)
+    monkeypatch.setattr(Numbers, "__init__", lambda self, count: setattr(self, "space", kept))
+    one = session(tmp_path, rule, search=lambda _: Done(Trial.of(range(4)), Claim.WINDOW))
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert (ending.trial, ending.min_good) == (Trial.of(range(4)), None)
+    assert Trial.of(range(4, 32)) not in asked
 
 
 def test_min_good_that_was_checked_too_early_is_taken_back(tmp_path):

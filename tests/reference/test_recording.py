@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.backends import tensor_files
+from runner.backends.errors import StageError
 from runner.candidate import Candidate, Invalid
 from runner.checkers.compare_values import compare
 from runner.disk_space import NoRoom
@@ -271,8 +273,22 @@ def test_small_values_share_a_file_until_one_is_asked_for(tmp_path, pool):
     assert held["t1"].size == len(held["t1"].content())
     copied = values.renamed(held["t1"], "other", tmp_path / "other.pb")
     np.testing.assert_array_equal(values.read(copied), values.read(held["t1"]))
-    assert sorted(path.name for path in folder.iterdir()) == ["0.pack", held["t1"].path.name]
+    (place,) = values.paths({"t1": held["t1"]}).values()
+    np.testing.assert_array_equal(tensor_files.read(place).array(), values.read(held["t1"]))
+    assert [path.name for path in folder.iterdir()] == ["0.pack"], "neither a copy nor a worker needs a file of its own"
+    written = held["t1"].path.name
+    assert sorted(path.name for path in folder.iterdir()) == ["0.pack", written]
     assert values.load(held["t1"].path) == values.load(held["t1"])
+
+
+def test_a_part_that_is_not_there_is_no_value(tmp_path):
+    value = values.write(np.arange(3.0), "x", tmp_path / "x.pb")
+    packed = values.pack(value, tmp_path / "pack", 1 << 16)
+    assert not value.place.exists() and values.pack(packed, tmp_path / "pack", 1 << 16) is packed
+    (place,) = values.paths({"x": packed}).values()
+    np.testing.assert_array_equal(tensor_files.read(place).array(), np.arange(3.0))
+    with pytest.raises(StageError, match="pack: not a tensor file that can be read: cut off"):
+        tensor_files.read(f"{place}0")
 
 
 def test_large_values_have_files_of_their_own(tmp_path, pool, monkeypatch):

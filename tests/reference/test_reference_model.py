@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,31 @@ def weight(model: ModelProto, node: NodeProto) -> None:
 
 def swapped(model: ModelProto, node: NodeProto) -> None:
     node.input[:] = list(node.input)[::-1]
+
+
+def test_samples_do_not_multiply_the_files(tmp_path: Path, elder: Path) -> None:
+    """Small values of a sample share a file, in each recording: the model has three dozen tensors."""
+    child = tmp_path / "child.onnx"
+    planted(elder, child, "b1_f_ln", epsilon, lost=False)
+    (tmp_path / "check.py").write_text(
+        "import pathlib\nimport numpy as np\nimport onnxruntime as ort\n"
+        "run, told = pathlib.Path(__file__).parent / 'run', pathlib.Path(__file__).parent / 'told'\n"
+        "def check(model, inputs, expected):\n"
+        "    most = int(told.read_text()) if told.exists() else 0\n"
+        "    told.write_text(str(max(most, sum(1 for _ in run.rglob('*.p*')))))\n"
+        "    session = ort.InferenceSession(model)\n    names = [one.name for one in session.get_outputs()]\n"
+        "    return all(np.allclose(a, one[name], 1e-2, 1e-3) for fed, one in zip(inputs, expected)\n"
+        "               for name, a in zip(names, session.run(names, fed)) if name in one)\n"
+    )
+    check = ("checker=python", f"checker.file={tmp_path / 'check.py'}", "checker.flaky=never")
+    files = []
+    for count in (2, 8):
+        (tmp_path / "told").unlink(missing_ok=True)
+        run = judged(child, elder, *check, f"inputs.samples={count}", f"hydra.run.dir={tmp_path / 'run'}")
+        assert run.code == 0, run.output
+        files.append(int((tmp_path / "told").read_text()))
+        shutil.rmtree(tmp_path / "run")
+    assert (files[1] - files[0]) / 6 < 20, files
 
 
 @pytest.mark.parametrize("lost", sample([True, False], 2))

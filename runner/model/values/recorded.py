@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import threading
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -143,15 +144,33 @@ def _parsed(path: str) -> Path:
     return Path(path)
 
 
+def pack(file: TensorFile, into: Path, largest: int) -> TensorFile:
+    """Move a value of at most ``largest`` bytes to the end of a file that holds many: one of its own is not left."""
+    if file.packed is not None or file.recompute is not None or file.size > largest:
+        return file
+    content = file.content()
+    with into.open("ab") as held:
+        start = held.tell()
+        held.write(content)
+    file.place.unlink()
+    return replace(file, packed=(into, start, len(content)))
+
+
 def paths(files: Mapping[str, TensorFile]) -> dict[str, str]:
-    """Return the path of each file; those that have to be computed first are computed together."""
+    """Return where each value lies, as workers read it (see `tensor_files.opened`): its file, or its part of a pack.
+
+    Those that have to be computed first are computed together.
+    """
     together: dict[Any, list[TensorFile]] = {}
     for file in files.values():
         if file.recompute is not None:
             together.setdefault(file.recompute, []).append(file)
     for recompute, wanted in together.items():
         recompute(wanted)
-    return {name: str(file.path) for name, file in files.items()}
+    return {
+        name: "\0".join(map(str, file.packed)) if file.packed and not file.place.exists() else str(file.path)
+        for name, file in files.items()
+    }
 
 
 def load(file: TensorFile | Path) -> TensorProto:
@@ -269,9 +288,12 @@ def finite_of(tensor: TensorProto) -> tuple[bool, bool]:
 def renamed(file: TensorFile, name: str, path: Path) -> TensorFile:
     """Copy a file under another name, whatever it holds."""
     data = name.encode()
-    with Path(path).open("wb") as target, file.path.open("rb") as source:
-        while piece := source.read(1 << 22):
-            target.write(piece)
+    with Path(path).open("wb") as target:
+        if file.packed is not None:
+            target.write(file.content())
+        else:
+            with file.path.open("rb") as source:
+                shutil.copyfileobj(source, target, 1 << 22)
         # of a field that is given twice the last one counts
         _write_field(target, _NAME if file.structure is None else _OTHER_NAME, np.frombuffer(data, dtype=np.uint8))
     return replace(file, name=name, place=Path(path), packed=None, length=None, recompute=None)

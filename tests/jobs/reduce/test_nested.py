@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto
 from onnx.helper import make_graph, make_node, make_tensor_value_info
 
-from tests.harness import winnow
+from tests.harness import by_command, check_script, winnow
 from tests.model.models import model_of, tensor
 
 QUICK = ("strategy=reduce", "checker.flaky=never")
@@ -131,6 +131,17 @@ CASES = {
     "the Loop itself": (loop, holding("Loop"), ["LOOP"], []),
     "a node of the Loop": (loop, holding("Tanh"), ["LOOP"], ["LOOP.body/T"]),
 }  # fmt: skip
+
+
+def test_an_input_that_a_body_looks_at_stays_one(tmp_path: Path) -> None:
+    """Outside it only its shape is read, so that its value could be a constant."""
+    shape = [make_node("Shape", ["a"], ["s"], name="S"), make_node("Gather", ["s", "at"], ["first"], name="G")]
+    shape += [make_node("Greater", ["first", "at"], ["taken"], name="MORE")]
+    net = choice(tmp_path / "net.onnx", shape, "Softsign", [tensor("at", np.array(0))])
+    check = check_script(tmp_path, "sys.exit(int('IF' in nodes and 'S' in nodes))")
+    run = winnow(f"model={net}", *by_command(check), "strategy.inside=false", folder=tmp_path / "run")
+    assert set(run.result["culprits"]) == {"S", "IF"}, run.output
+    assert "a" in [one.name for one in run.model().graph.input]
 
 
 @pytest.mark.variants
