@@ -29,11 +29,10 @@ from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
 from runner.judgment import Status
-from runner.model.files.candidate_store import Store
+from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.reference.load import Loaded, own_file_only, profiled_samples
-from runner.reference.models import ingest
 from runner.report.summary import Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
@@ -242,21 +241,15 @@ def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Sett
 
 
 def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> Quantized:
-    path = Path(settings.model or "").expanduser().absolute()
-    place = folder / "store"
-    try:
-        store = Store(place / FLOAT)
-        ingest("model", path, store, settings, pool)
-        graph = Graph.load(store.structure)
-        samples = "" if strategy.low is FloatType.int4 else _calibration(settings, strategy, graph, pool, folder)
-        what = f"strategy.low={strategy.low.value}: model={settings.model}"
-        named = folder / f"{FLOAT}.onnx"
-        if operate(pool, settings, "name_nodes", {"model": str(path), "out": str(named)}, what).value == {
-            "named": True
-        }:
-            path = named
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    path, named = Path(settings.model or "").expanduser().absolute(), folder / f"{FLOAT}.onnx"
+    what = f"strategy.low={strategy.low.value}: model={settings.model}"
+    if not path.is_file():
+        raise UsageError(f"{what}: no such file")
+    reply = operate(pool, settings, "name_nodes", {"model": str(path), "out": str(named)}, what)
+    if reply.value is None:
+        raise UsageError(f"{what} cannot be read: {reply.why}")
+    path = named if reply.value["named"] else path
+    samples = "" if strategy.low is FloatType.int4 else _calibration(settings, strategy, path, pool, folder)
     how = strategy.quantize
     args: dict[str, Any] = {
         "low": strategy.low.value,
@@ -313,13 +306,13 @@ def _left_out(
     return replace(made, holds=verdict.outcome.value if verdict else "")
 
 
-def _calibration(settings: Settings, strategy: PrecisionSettings, graph: Graph, pool: Pool, folder: Path) -> str:
+def _calibration(settings: Settings, strategy: PrecisionSettings, model: Path, pool: Pool, folder: Path) -> str:
     """Write what is calibrated on, without what is held out; return the file's name."""
     inputs = settings.inputs
     if isinstance(inputs, RandomInputs):
         settings = replace(settings, inputs=replace(inputs, samples=max(inputs.samples, FEWEST)))
     place = folder / "inputs"
-    values, _ = profiled_samples(settings, graph, pool, place)
+    values, _ = profiled_samples(settings, Graph.of(parse(model)), pool, place)
     held: set[int] = set()
     if not isinstance(inputs, RandomInputs) and 1 < len(values) > (strategy.held_out or 0) and strategy.held_out != 0:
         held = held_places(len(values), strategy.held_out)

@@ -110,6 +110,7 @@ def test_fp8(tmp_path: Path) -> None:
         (["strategy.low=int8", "reference.model={model}"], "quantizes model="),
         (["strategy.low=int8", "strategy.high=float16"], "ONNX Runtime's tools quantize float32"),
         (["strategy.low=int8", "strategy.budget=much"], "strategy.budget=much: give bytes"),
+        (["strategy.low=int8", "model={model}.other"], "no such file"),
         (["strategy.low=int8", "sanitize.fold=true"], "quantizes your own file"),
         (["strategy.low=int8", "strategy.quantize.operators=[Conv]"], "finds no node to quantize to int8"),
     ],
