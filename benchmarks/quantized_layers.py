@@ -347,9 +347,9 @@ def ask(planted: Planted, at: Path, start: str) -> dict[str, Any]:
     low = LOW.get(planted.spec.form)
     if start == "float" and low:
         wanted = [f"model={at / 'float.onnx'}", f"strategy.low={low}", f"strategy.quantize.block_size={BLOCK}"]
-        wanted.append(f"strategy.quantize.operators=[{','.join(LAYERS)}]")
     else:
         wanted = [f"model={at / 'quantized.onnx'}", f"reference.model={at / 'float.onnx'}", "strategy.low=quantized"]
+    wanted.append(f"strategy.quantize.operators=[{','.join(LAYERS)}]")
     argv = [
         *(sys.executable, "-m", "runner", "strategy=precision", *wanted, "inputs=files", f"inputs.path={folder}"),
         *("checker=compare", "checker.metric=scale", f"checker.rtol={planted.rtol}", "checker.atol=0"),

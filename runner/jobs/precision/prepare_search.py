@@ -20,7 +20,7 @@ from runner.candidate import Candidate, Invalid, Sample
 from runner.checkers.auto_tolerance import coarse
 from runner.engine.subject import values_digest
 from runner.errors import UsageError
-from runner.jobs.precision.layers import Layer, QdqPair, levels, node_label, pairs_of
+from runner.jobs.precision.layers import Layer, levels, node_label, pairs_of
 from runner.jobs.precision.low_share import costs_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
@@ -215,22 +215,17 @@ def followers(casting: PrecisionModel, quantized: Collection[str]) -> dict[int, 
     tool has it where it excludes a node, that reads what the node makes as it is.
     """
     layers, pairs = casting.layers, pairs_of(casting.mixer.model.graph)[0] if quantized else {}
-    makers = {name: at for at, layer in enumerate(layers) if layer.path in quantized for name in layer.writes}
-    beside = {
-        name: at for at, layer in reversed([*enumerate(layers)]) if layer.path in quantized for name in layer.reads
-    }
-    found = {}
-    for index, layer in enumerate(layers):
-        read = [name for name in layer.reads if name in pairs] if layer.path not in quantized else []
-        owners = [table[name] for table in (makers, beside) for name in _ends_of(read, pairs) if name in table]
-        if owners:
-            found[index] = owners[0]
-    return found
+    own = [index for index, layer in enumerate(layers) if layer.path in quantized]
+    makers = {name: index for index in own for name in layers[index].writes}
+    beside = {name: index for index in reversed(own) for name in layers[index].reads}
 
+    def leaders(layer: Layer) -> Iterator[int]:
+        """Yield who makes what it reads, then who reads it beside."""
+        read = [*layer.reads, *(pairs[name].source or "" for name in layer.reads if name in pairs)]
+        yield from (table[name] for table in (makers, beside) for name in read if name in table)
 
-def _ends_of(names: Sequence[str], pairs: Mapping[str, QdqPair]) -> list[str]:
-    """Return what pairs make, and what they quantize."""
-    return [*names, *(source for name in names if (source := pairs[name].source))]
+    found = ((index, next(leaders(layer), None)) for index, layer in enumerate(layers) if layer.path not in quantized)
+    return {index: leader for index, leader in found if leader is not None}
 
 
 def units(unit: Unit, casting: PrecisionModel, fixed: Fixed, following: Collection[int] = ()) -> Units:
