@@ -38,7 +38,7 @@ from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded
 from runner.reference.models import recorder, recording_backend
-from runner.report.plot import plot_curve, plot_layers
+from runner.report.precision_section import plot_curve, plot_layers
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
 from runner.report.summary import Summary
