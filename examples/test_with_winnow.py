@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from runner import api as winnow
+import winnow_onnx as winnow
 
 MODEL = Path(__file__).parent / "overflow.onnx"
 CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"

@@ -1,4 +1,4 @@
-"""Winnow for programs, notebooks and tests: ``from runner import api as winnow`` (docs/python.md)."""
+"""Winnow for programs, notebooks and tests: ``import winnow_onnx as winnow`` (docs/python.md)."""
 
 import logging
 

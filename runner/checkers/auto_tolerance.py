@@ -130,11 +130,10 @@ def coarse(checker: CheckerSettings, samples: Sequence[Sample]) -> tuple[str, ..
         return ()
     rules = rules_of(checker)
     by_largest = {Metric.scale, Metric.fraction} & {*rules.metrics} and Metric.elementwise not in rules.metrics
-    if rules.settings.tolerance is not Tolerance.fixed or not by_largest:
+    if rules.settings.tolerance is not Tolerance.fixed or not by_largest or rules.tasks:
         return ()
     names = dict.fromkeys(name for sample in samples for name in sample.expected)
-    wanted = rules.settings.outputs or list(names)
-    found = [one for name in names if name in wanted for one in _of_output(name, rules, samples)]
+    found = [one for name in filter(rules.settings.selects, names) for one in _of_output(name, rules, samples)]
     return (_said(found, rules),) if found else ()
 
 

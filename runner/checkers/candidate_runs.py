@@ -66,9 +66,9 @@ class BackendRun:
     log: Path | None = None
 
 
-def digests_of(backend: BackendSettings, at: Callable[[str], Path]) -> dict[str, str]:
-    """Return the SHA-256 of each file that a backend's settings name; ``at``: from where the user stands."""
-    return {path: digest(at(path)) for _, use, path in path_values(backend) if use in _DIGESTED}
+def digests_of(section: BackendSettings | CheckerSettings, at: Callable[[str], Path]) -> dict[str, str]:
+    """Return the SHA-256 of each file that settings name; ``at``: from where the user stands."""
+    return {path: digest(at(path)) for _, use, path in path_values(section) if use in _DIGESTED}
 
 
 def built(key: str, backend: BackendSettings, checker: CheckerSettings) -> Sequence[str] | None:

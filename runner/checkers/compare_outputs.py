@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from runner.candidate import Phase
 from runner.checkers import auto_tolerance, metrics
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
-from runner.checkers.compare_values import CONSTANT, agreement, blank, compare, said, statistics
+from runner.checkers.compare_values import CONSTANT, blank, compare, said, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
+from runner.checkers.task_metrics import Tasks, agreement
 from runner.checkers.tolerances import Rules
 from runner.errors import UsageError
 from runner.judgment import MEASURE
@@ -54,8 +56,10 @@ class Compared:
         return self.difference.rank(self.limit)
 
 
-Judge = Callable[[int, str, TensorFile, TensorFile], Sequence[Compared]]
-"""Judges a tensor of a sample, by each metric: number of the sample, name, the target's value, the good one."""
+Sides = Sequence[tuple[Mapping[str, TensorFile], Mapping[str, TensorFile]]]
+"""Of each sample the target's values, and the good ones."""
+Judge = Callable[[int, str, Sides], Sequence[Compared]]
+"""Judges a tensor of a sample, by each metric: number of the sample, name, the values of all samples."""
 
 
 def table(case: CandidateRuns, judge: Judge) -> list[dict[str, Any]]:
@@ -69,7 +73,7 @@ def table(case: CandidateRuns, judge: Judge) -> list[dict[str, Any]]:
             (one, mine[name], good[name])
             for number, (mine, good) in enumerate(both)
             if name in mine and name in good
-            for one in judge(number, name, mine[name], good[name])
+            for one in judge(number, name, both)
         ]
         if each:
             worst = max(each, key=lambda one: (one[0].fails, _is_compared(one[0], one[1]), *one[0].rank))
@@ -115,11 +119,16 @@ class Comparison:
 
     A pass that ends the run before its search must rest on an output that shows something. ``lowest``: which one that
     is: that of the empty trial (precision: nothing is raised); else the first (the whole model). ``given``: files hold
-    what is right; outputs of the whole model that they do not hold are not compared.
+    what is right; outputs of the whole model that they do not hold are not compared. ``labels``: by output.
     """
 
-    def __init__(self, rules: Rules, *, lowest: bool = False, given: bool = False) -> None:
+    def __init__(
+        self, rules: Rules, labels: Mapping[str, metrics.Array], *, lowest: bool = False, given: bool = False
+    ) -> None:
         self._rules = rules
+        self._tasks = Tasks(rules.settings, rules.tasks, labels)
+        self._own: frozenset[str] | None = None
+        self._labeled = False
         self._settings = rules.settings
         self._lowest = lowest
         self._given = given
@@ -131,6 +140,7 @@ class Comparison:
         """Fix the tolerance, and which outputs of the whole model are not compared, from its verdict's metrics."""
         if not self._settled:  # of another failure it is not said again
             self._left_out = frozenset(verdict.metrics.get("left_out") or ())
+            self._own = frozenset(verdict.metrics.get("own") or ())
         self._settled = True
         error = verdict.metrics.get("error")
         mismatch = verdict.signature is not None and verdict.signature.kind == "mismatch"
@@ -152,12 +162,13 @@ class Comparison:
         expected = self._expected(case, names, case.run("reference") if lacking else None)
         if isinstance(expected, str):
             return Verdict(Outcome.UNRESOLVED, reason=expected, metrics={"reference": "failed"})
+        both = list(zip(case.target.outputs, expected, strict=True))
         every = [
-            self._one(case, number, (name, rule), case.target.outputs[number][name], theirs[name])
-            for number, theirs in enumerate(expected)
+            one
+            for number, (mine, theirs) in enumerate(both)
             for name in names
-            if name in theirs and name in case.target.outputs[number]
-            for rule in self._rules.of_output(name)
+            if name in theirs and name in mine
+            for one in self._each(case, number, name, both)
         ]
         if not every:
             return Verdict(Outcome.UNRESOLVED, reason="target and reference have no output in common")
@@ -170,6 +181,8 @@ class Comparison:
         found: dict[str, Any] = {"reference": "ran" if case.has_reference else "recorded"}
         if not self._settled and (left_out := sorted({*case.target.outputs[0]} - {*names})):
             found["left_out"] = left_out
+        if not self._settled and self._rules.tasks:
+            found["own"] = sorted(names)
         told = self._verdict(compared, found)
         if case.candidate.inside:
             told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
@@ -196,12 +209,39 @@ class Comparison:
         return replace(verdict, metrics={**verdict.metrics, TABLE: self._table(case)})
 
     def _table(self, case: CandidateRuns) -> list[dict[str, Any]]:
-        return table(
-            case,
-            lambda number, name, mine, good: [
-                self._one(case, number, (name, rule), mine, good) for rule in self._rules.of_output(name)
-            ],
-        )
+        return table(case, lambda number, name, both: self._each(case, number, name, both))
+
+    def _each(self, case: CandidateRuns, number: int, name: str, both: Sides) -> list[Compared]:
+        """Judge a tensor of a sample by each metric; by those of all samples where it is the first one's."""
+        mine, good = both[number]
+        inside = name in case.candidate.marked or (self._own is not None and name not in self._own)
+        real = mine[name].structure is None and mine[name].dtype in auto_tolerance.EPSILON
+        tasks = [] if inside else self._tasks.of(name, mine[name].shape, real=real)
+        found = []
+        for metric in tasks if not number else ():
+            read = self._settings.boxes if name in self._settings.boxes else [name]
+            theirs, right = (
+                [{key: recorded.mapped(one[key]) for key in read if key in one} for one in side]
+                for side in zip(*both, strict=True)
+            )
+            difference = self._tasks.judge(metric, name, theirs, right, self._numbers(case))
+            found.append(Compared(0, name, metric, difference, difference.limit))
+        if (tasks and not self._rules.asked) or (name in self._settings.boxes and not inside):
+            return found
+        rules = self._rules.of_output(name)
+        return [*found, *(self._one(case, number, (name, rule), mine[name], good[name]) for rule in rules)]
+
+    def _numbers(self, case: CandidateRuns) -> list[int | None]:
+        """Return which of the given samples each is, by the folder of its values; None: one that was made or recorded.
+
+        Raises UsageError where labels have belonged to none so far.
+        """
+        folders = ([one.path.parent.name for one in sample.feeds.values()] for sample in case.samples)
+        found = [next((name[7:] for name in names if re.fullmatch(r"sample_\d+", name)), None) for names in folders]
+        self._labeled = self._labeled or any(found)
+        if self._settings.labels and not self._labeled:
+            raise UsageError("checker.labels: labels belong to samples from files, as they are fed. Give inputs.path=")
+        return [None if number is None else int(number) for number in found]
 
     def _with_evidence(
         self, told: Verdict, case: CandidateRuns, names: list[str], expected: list[Mapping[str, TensorFile]]
@@ -224,7 +264,7 @@ class Comparison:
         numbers = worst.difference.numbers() | ({"limit": worst.limit} if worst.difference.measured else {})
         found |= {"output": worst.output, "sample": worst.sample}
         found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
-        found |= {"metric": worst.metric.value} if len(self._rules.metrics) > 1 else {}
+        found |= {"metric": worst.metric.value} if len(self._rules.metrics) > 1 or self._rules.tasks else {}
         found |= {"exact": True} if worst.difference.exact else {}
         found |= {FLIPPED: [list(one) for one in flips]} if (flips := worst.difference.flips) else {}
         found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
@@ -246,15 +286,21 @@ class Comparison:
         """The outputs to compare: all of the candidate's, but not those of the whole model that the user leaves out."""
         present = [name for name in case.target.outputs[0] if name not in self._left_out]
         held = {name for sample in case.samples for name in sample.expected} if self._given else ()
-        wanted = self._settings.outputs
-        if self._settled or not (wanted or held):
+        if self._settled:
             return present
-        if unknown := [name for name in wanted if name not in present and name not in case.target.skipped]:
-            raise UsageError(
-                f"checker.outputs: the model has no output {', '.join(map(repr, unknown))}; "
-                f"its outputs are {', '.join(present)}"
-            )
-        return [name for name in present if name in (wanted or held) and name in (held or wanted)]
+        asked = {key: getattr(self._settings, key) for key in ("outputs", "ignore", "boxes")}
+        for key, names in {**asked, "labels": self._tasks.labels}.items():
+            if unknown := [name for name in names if name not in present and name not in case.target.skipped]:
+                raise UsageError(
+                    f"checker.{key}: the model has no output {', '.join(map(repr, unknown))}; "
+                    f"its outputs are {', '.join(present)}"
+                )
+        named = self._tasks.named if self._rules.tasks and not self._rules.asked else ()
+        return [
+            name
+            for name in present
+            if self._settings.selects(name) and name in (held or present) and name in (named or present)
+        ]
 
     def _lacks_values(self, case: CandidateRuns, names: list[str]) -> bool:
         """Whether the reference has to tell what is right, which was not recorded."""

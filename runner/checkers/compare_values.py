@@ -91,8 +91,6 @@ def _pairs(target: Any, reference: Any, place: str) -> Iterator[tuple[str, Any, 
 # How far two tensors are apart in the numbers that people ask for, computed block by block whatever their size.
 
 QUANTILE = 0.99
-TOP = 5
-"""So many of the largest values of each row are compared, besides the largest."""
 
 
 def statistics(target: Array, reference: Array, block: int = BLOCK) -> dict[str, Any]:
@@ -130,31 +128,6 @@ def statistics(target: Array, reference: Array, block: int = BLOCK) -> dict[str,
         "cosine": angle.cosine,
         **{key: [side[key] for side in sides] for key in ("nan", "inf", "range")},
     }
-
-
-def agreement(target: Array, reference: Array) -> dict[str, float]:
-    """Return in which part of the rows (along the last axis) the largest value stands in the same place.
-
-    ``top5``: which part of the five largest is the same; only where a row has more than five. A row that holds a NaN
-    never agrees. Of what is no table of real numbers nothing is returned.
-    """
-    if target.shape != reference.shape or not target.ndim or target.shape[-1] < 2 or not target.size:
-        return {}
-    if {target.dtype.kind, reference.dtype.kind} & set("OSUbc"):
-        return {}
-    width = target.shape[-1]
-    tables = [one.reshape(-1, width) for one in (target, reference)]
-    rows, step = tables[0].shape[0], max(1, BLOCK // width)
-    first = several = 0.0
-    for start in range(0, rows, step):
-        pair = [real(one[start : start + step]) for one in tables]
-        told = ~(np.isnan(pair[0]) | np.isnan(pair[1])).any(1)
-        a, b = (np.nan_to_num(one[told]) for one in pair)
-        first += float((a.argmax(1) == b.argmax(1)).sum())
-        if width > TOP:
-            best = [np.argpartition(one, -TOP, axis=1)[:, -TOP:] for one in (a, b)]
-            several += float((best[0][:, :, None] == best[1][:, None, :]).sum()) / TOP
-    return {"top1": first / rows, **({"top5": several / rows} if width > TOP else {})}
 
 
 def not_finite(flat: Array, block: int = BLOCK) -> dict[str, int]:

@@ -208,6 +208,7 @@ class Difference:
     ``nothing``: all elements were left out, as the settings want it for NaN and Inf: nothing was compared.
     ``measured``: values were held against values, of which the numbers tell; else there are none.
     ``flips``: the first integers that differ: their place in the flat tensor, the target's, the reference's.
+    ``value``: of a metric of all samples, which is no error; ``error`` and ``limit`` are then how far from the best.
 
     Units: scale and fraction: part of max(|reference|) (fraction: of the largest error after leaving out the allowed
     share of elements); elementwise: part of ``atol + rtol * |reference|``; cosine: 1 - cos; exact: share of elements.
@@ -226,6 +227,7 @@ class Difference:
     nothing: bool = False
     measured: bool = False
     flips: tuple[tuple[int, int, int], ...] = ()
+    value: float | None = None
 
     def fails(self, limit: float | None = None) -> bool:
         """Whether the output differs; ``limit`` replaces the fixed tolerance (not for exact types)."""
@@ -247,6 +249,8 @@ class Difference:
 
         ``fraction``: the share of elements beyond ``atol + rtol * max(|reference|)``.
         """
+        if self.value is not None:
+            return {"value": self.value, "error": finite(self.error), "limit": finite(self.limit)}
         names = ("error", "limit", "max_abs", "max_rel", "cosine", "fraction")
         return {name: finite(getattr(self, name)) if self.measured else None for name in names}
 
@@ -344,7 +348,9 @@ def _exactly(pair: Pair, rule: CompareChecker) -> Difference:
         count += int(np.count_nonzero(unlike))
         seen += a.size
     share = count / size
-    limit = rule.fraction if rule.metric is Metric.fraction else 0.0
+    limit = max(
+        rule.unequal if pair.target.dtype.kind in "iu" else 0.0, rule.fraction * (rule.metric is Metric.fraction)
+    )
     how_far = "" if is_text else f", by up to {distances.largest:g}"
     return Difference(
         "mismatch" if share > limit else "",

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate, Phase
-from runner.checkers.candidate_runs import BackendRun, BackendRunner, CandidateRuns, built
+from runner.checkers.candidate_runs import BackendRun, BackendRunner, CandidateRuns, built, digests_of
 from runner.checkers.checker import Tools
 from runner.checkers.compare_outputs import Comparison, looked_inside
 from runner.checkers.compare_values import WORDS, Bad, failed_by, non_finite
 from runner.checkers.failure_text import LARGEST
+from runner.checkers.task_metrics import read_labels
 from runner.checkers.tolerances import rules_of
 from runner.errors import UsageError
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Flaky, Golden, RunsChecker
@@ -80,7 +81,8 @@ class RuntimeCheck:
             held = "the files hold" if given else "the reference recorded"
             log.info("what %s is what is right (checker.golden=ahead)", held)
             rules = dataclasses.replace(rules, settings=dataclasses.replace(rules.settings, golden=Golden.ahead))
-        self._comparison = Comparison(rules, lowest=precision, given=given)
+        labels = read_labels(tools.at(rules.settings.labels) if rules.settings.labels else None)
+        self._comparison = Comparison(rules, labels, lowest=precision, given=given)
         self._given = given
         # what the reference made of the whole model: "ran", "failed", "non-finite"; None until that is known
         self._known: str | None = None
@@ -140,6 +142,7 @@ class RuntimeCheck:
             "checker": json.dumps(context_of(self._checker), sort_keys=True),
             **self._target.identity(),
             **self._reference.identity(),
+            **{f"checker {path}": sha for path, sha in digests_of(self._checker, self._tools.at).items()},
         }
 
     def describe(self) -> str:

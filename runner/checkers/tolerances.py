@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from runner.checkers.task_metrics import TASKS
 from runner.errors import UsageError
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Metric, Tolerance
 
@@ -21,10 +22,16 @@ _DEFAULTS = CompareChecker()
 
 @dataclass(frozen=True)
 class Rules:
-    """``rtol``, ``atol``: by output, and under `OTHERS`. ``metrics``: an output differs if it does by any of them."""
+    """``rtol``, ``atol``: by output, and under `OTHERS`. ``metrics``: a tensor differs if it does by any of them.
+
+    ``tasks``: metrics of all samples, for the outputs of the whole model. Where nothing else was asked for, ``metrics``
+    is `Metric.scale`, for tensors inside the model and outputs that no task metric is about.
+    """
 
     settings: CompareChecker
     metrics: tuple[Metric, ...]
+    tasks: tuple[Metric, ...]
+    asked: bool
     rtol: Mapping[str, float]
     atol: Mapping[str, float]
 
@@ -32,12 +39,24 @@ class Rules:
     def of(settings: CompareChecker) -> Rules:
         """Read the settings. Raises UsageError for a metric or a tolerance that is none."""
         chosen = _metrics(settings.metric)
-        if len(chosen) > 1 and settings.tolerance is Tolerance.auto:
+        tasks = tuple(one for one in chosen if one in TASKS)
+        if (len(chosen) > 1 or tasks) and settings.tolerance is Tolerance.auto:
             raise UsageError(
-                f"checker.metric={_listed(chosen)} checker.tolerance=auto: noise is measured by one metric. Give one, "
-                "or the tolerances: checker.tolerance=fixed checker.rtol=.. checker.cosine=.."
+                f"checker.metric={_listed(chosen)} checker.tolerance=auto: noise is measured by one metric"
+                f"{', of values' * bool(tasks)}. Give one, or the tolerances: checker.tolerance=fixed checker.rtol=.. "
+                "checker.cosine=.."
             )
-        return Rules(settings, chosen, _tolerances("rtol", settings.rtol), _tolerances("atol", settings.atol))
+        for key, needed in (("labels", "labels"), ("boxes", "detections")):
+            wanting = [one.value for one in tasks if getattr(TASKS[one], needed)]
+            if bool(wanting) != bool(getattr(settings, key)):
+                why = f"checker.metric={wanting[0]} needs it" if wanting else "no metric that was chosen reads it"
+                raise UsageError(f"checker.{key}={getattr(settings, key) or ''}: {why}")
+        if unknown := [name for name in settings.bounds if name not in {one.value for one in tasks}]:
+            known = ", ".join(one.value for one in tasks) or "none, as metrics of values have tolerances"
+            raise UsageError(f"checker.bounds: {unknown[0]}: no such metric was chosen; those with bounds are {known}")
+        values = tuple(one for one in chosen if one not in tasks)
+        tolerances = (_tolerances(key, getattr(settings, key)) for key in ("rtol", "atol"))
+        return Rules(settings, values or (Metric.scale,), tasks, bool(values), *tolerances)
 
     def of_output(self, name: str) -> tuple[CompareChecker, ...]:
         """Return the rules of one output: of one metric each, tolerances are numbers."""

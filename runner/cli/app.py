@@ -24,16 +24,17 @@ from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import standing_in
 from runner.cli.signals import Arrived, Phase, failure, terminable
 from runner.cli.task import HydraTask
-from runner.cli.terminal import say
-from runner.errors import WinnowError
+from runner.cli.terminal import put, say
+from runner.errors import UsageError, WinnowError
 from runner.judgment import FAILED_JOBS, Status
-from runner.report.summary import Summary
+from runner.report.summary import RESULT_NAME, Summary
 from runner.text import program_words
 
 if TYPE_CHECKING:
     from runner.sweeps.sweep import Sweep
 
 _HELP = frozenset({"--help", "-h"})
+LOOKS = frozenset({"open", "status", "diff"})
 
 
 def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
@@ -64,7 +65,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
     register()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
     memory, file, stand = LauncherMemory.received(), "", None
-    words = program_words(program)
+    words, as_json = program_words(program), False
     mark = f"#{memory.number} " if memory else ""
     try:
         if memory:  # what a launcher writes is Hydra's own grammar
@@ -73,13 +74,16 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             words = program_words()
             argv, file, command = list(typed), memory.file, memory.command
         else:
-            if (code := _answered(typed)) is not None:
+            asked = [word for word in typed if word != arguments.JSON]
+            as_json = len(asked) < len(typed)
+            if (code := _answered(asked, as_json=as_json)) is not None:
                 return code
-            argv, file, stand = _for_hydra(typed)
+            argv, file, stand = _for_hydra(arguments.with_keys([*asked, *(["verbosity=silent"] if as_json else [])]))
             command = (*words, *typed)
         sweep.prepare(memory, command)
         with standing_in(stand):
-            hydra_main.run(argv, HydraTask(command, words, ended, arrived, sweep.record), sweep.begins)
+            task = HydraTask(command, words, ended, arrived, sweep.record, as_json=as_json)
+            hydra_main.run(argv, task, sweep.begins)
     except WinnowError as error:
         sweep.withdraw()
         return _complain(str(error), error.exit_code, mark)
@@ -105,7 +109,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
     return ended[-1].exit_code if ended else 0
 
 
-def _answered(typed: Sequence[str]) -> int | None:
+def _answered(typed: Sequence[str], *, as_json: bool) -> int | None:
     """Answer what is asked of Winnow, or of runs that have ended; None: it is about a run that is to begin."""
     if not typed:  # nothing was asked for, so nothing is refused, and no folder is made
         from runner.cli.help import help_text  # noqa: PLC0415 - a run needs none
@@ -115,13 +119,24 @@ def _answered(typed: Sequence[str]) -> int | None:
     if said := _asked(typed):
         say(said)
         return 0
-    if typed and typed[0] == "ls":
+    if as_json and {"-m", "--multirun"} & {*typed}:
+        raise UsageError("--json: it is for one run. A sweep writes sweep.json into its folder")
+    if typed[0] == "ls":
         from runner.cli.list_runs import list_runs  # noqa: PLC0415 - no other command needs it
 
         return list_runs(typed[1:])
-    again = run_again.meant(typed)
+    if typed[0] in LOOKS:
+        from runner.cli.list_runs import look  # noqa: PLC0415 - as above
+
+        return look(typed[0], typed[1:])
+    again = run_again.meant(arguments.with_keys(typed))
     answer = again.answer() if again else None
-    return _show_again(answer, again.folder) if again and answer is not None else None
+    if again is None or answer is None:
+        return None
+    if as_json:
+        put((again.folder / RESULT_NAME).read_text(encoding="utf-8").rstrip("\n"))
+        return answer.exit_code
+    return _show_again(answer, again.folder)
 
 
 def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str, Path | None]:
@@ -170,6 +185,8 @@ def _show_again(answer: Summary, folder: Path) -> int:
     from runner.cli.last_screen import say_ended  # noqa: PLC0415 - no other command needs it here
 
     say_ended(answer, folder, words)
+    if answer.status == Status.interrupted:  # its next command goes on
+        return answer.exit_code
     replay = folder / "replay.yaml"
     again = f"To run it again: {shlex.join([*words, shown_path(replay)])}; to" if replay.is_file() else "To"
     say(f"This run has ended. {again} go on with other settings: {resume_command(words, folder)} KEY=VALUE")

@@ -5,6 +5,8 @@
   grammar can read means itself too, so that the error is about a missing file and not about a bracket.
 - In a sweep a comma list stays a list of choices, each of which may be such a name, and a glob is the files it finds.
 - In a sweep over a group a key that only some of its options have is forced in.
+- A key that one option of a group has, and not the usual one, chooses that option (``inputs.path=``: inputs=files).
+- A few flags stand for keys that everybody needs (`FLAGS`).
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from runner.cli import path_overrides
 from runner.cli.path_overrides import is_glob, means_itself, parse, quote
 from runner.cli.paths import exists, use_of
 from runner.errors import UsageError
-from runner.schema.installed_choices import SCHEMAS, option_files
+from runner.files import read_plain
+from runner.schema.installed_choices import SCHEMAS, implied_choice, option_files
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
 from runner.schema.strategy import StrategySettings
@@ -137,9 +140,69 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
     )
 
 
+# Flags: the few keys that everybody needs, as other programs write them. A key has no dashes.
+
+#: what each stands for, with its value behind; where a Python file chooses otherwise, what that stands for
+FLAGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "--check": (("checker=command", "checker.command="), ("checker=python", "checker.file=")),
+    "--inputs": (("inputs=files", "inputs.path="), ("inputs=python", "inputs.file=")),
+    "--expected": (("reference=files", "reference.path="), ()),
+    "--original": (("reference.model=",), ()),
+    "--timeout": (("checker.timeout=",), ()),
+    "--out": (("hydra.run.dir=",), ()),
+}
+_SWITCHES = {"-v": "verbosity=[info,runner.report.progress:debug]"}
+JSON = "--json"
+_CHECK = re.compile(rb"\bdef check\b|\bcheck *=|\bimport\b.*\bcheck\b")
+
+
+def with_keys(typed: Sequence[str]) -> list[str]:
+    """Return what was typed with keys in place of flags.
+
+    Raises UsageError for a flag without a value, for one beside its key, and for a key that is written as a flag.
+    """
+    made, rest = list[str](), list(typed)
+    while rest:
+        word = rest.pop(0)
+        flag, equals, value = word.partition("=")
+        name = flag.lstrip("-")
+        if word in _SWITCHES:
+            made.append(_SWITCHES[word])
+        elif flag in FLAGS:
+            if not equals and (not rest or rest[0].startswith("--")):
+                raise UsageError(f"{flag}: which value? {program_name()} --help shows an example")
+            usual, of_python = FLAGS[flag]
+            value = value if equals else rest.pop(0)
+            *choice, key = of_python if of_python and value.endswith(".py") and " " not in value else usual
+            if key == "checker.file=" and exists(value) and not _CHECK.search(read_plain(Path(value))):
+                script = f"--check 'python {value} {{model}}'"
+                raise UsageError(f"--check {value}: it has no function called check. If it is a script: {script}")
+            if flag == "--out" and {"-m", "--multirun"} & {*typed}:
+                key = "hydra.sweep.dir="
+            for one in (*choice, key):
+                if any(other.startswith(one.partition("=")[0] + "=") for other in typed):
+                    raise UsageError(f"{flag} and {one.partition('=')[0]}=: both say the same. Give one.")
+            made += [*choice, f"{key}{value}"]
+        elif word.startswith("-") and name.partition(".")[0] in _SECTIONS:
+            given = value if equals else rest[0] if rest else "VALUE"
+            raise UsageError(f"{flag}: a key has no dashes. Write it so: {name}={shlex.quote(given)}")
+        else:
+            made.append(word)
+    return made
+
+
+def _implied(given: Collection[str]) -> list[str]:
+    """Return the choice of each group of which keys are given that one option alone has, and not the usual one."""
+    keys = {group: {key.split(".")[1] for key in given if key.startswith(f"{group}.")} for group in SCHEMAS}
+    named = {group: implied_choice(group, held) for group, held in keys.items() if held and group not in given}
+    return [f"{group}={name}" for group, name in named.items() if name]
+
+
 _OPTIONS_WITH_VALUE = frozenset(
     {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"}
 )
+#: what may choose options of the user's own
+_CONFIGURED = frozenset({"experiment", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"})
 _INFO = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
 _OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
@@ -189,6 +252,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
     meant = meant_words(words, given, strategies() if words else {}, multirun=multirun)
     models = ",".join(_value("model", word, multirun=multirun) for word in meant.models)
     argv += [*meant.overrides, *([f"model={models}"] if models else [])]
+    argv += _implied(given) if meant.file is None and not _CONFIGURED & {*given} else []
     return Arguments(tuple(_for_some_choices(argv)), meant.file, tuple(typed))
 
 

@@ -13,38 +13,48 @@ from textwrap import wrap
 
 from runner.cli.paths import exists
 from runner.errors import UsageError
-from runner.schema.documentation import GROUPS, Key, Option, keys, options, read_commented, sections
-from runner.schema.installed_choices import CONF
+from runner.schema.documentation import GROUPS, Key, Option, keys, options, sections
+from runner.schema.installed_choices import usual_choices
 from runner.text import close, program_name
 
 WIDTH = 80
 _COMMANDS = (
     ("net.onnx", "triage: whose bug it is, where it lies, since when, and what helps"),
     ("reduce net.onnx", "the smallest part that still fails (strategy=reduce model=net.onnx)"),
-    ("reduce net.onnx checker=python checker.file=check.py", "by a check of yours (a command: checker=command)"),
+    ("reduce net.onnx --check 'python check.py {model}'", "by a check of yours"),
     ("mybug.yaml checker.timeout=60", "a file of yours, and what to change in it"),
     ("-m reduce 'model=glob(failures/*.onnx)'", "a sweep: a run for each, and one table"),
 )
 #: words that are no strategy's name, with what they do
 WORDS = {
-    "resume RUN": "goes on with a run or a sweep that was interrupted",
+    "resume RUN": "goes on with an interrupted run or sweep",
     "ls": "lists the runs so far",
+    "status [RUN]": "how far runs at work are, or how one goes on",
+    "open [RUN]": "prints the path of a run's page, and opens it",
+    "diff RUN RUN": "shows what two runs found otherwise",
 }
-#: the keys that people need
-_KEYS = (
-    *("model", "checker.command", "checker.timeout", "reference.model", "target.optimization", "inputs.path"),
-    *("inputs.shapes", "budget.seconds", "result.path", "plan", "hydra.run.dir"),
+#: flags, each short for a key
+_FLAGS = (
+    ("--check COMMAND or FILE.py", "what judges: exit code 0 passes, or check()"),
+    ("--inputs FILE", "values to feed (npz, data set; or FILE.py)"),
+    ("--expected FILE", "what the outputs should be"),
+    ("--original FILE.onnx", "the model that this one was made from"),
+    ("--timeout SECONDS", "what one check may take"),
+    ("--out DIR", "folder for the results"),
+    ("--json", "print result.json and nothing else"),
+    ("-v", "a line for each check"),
 )
+#: the keys that people need
+_KEYS = ("target.optimization", "target.providers", "inputs.shapes", "budget.seconds", "result.path")
 _MORE = (
     ("--help checker", "a group: its options and keys (also --help budget)"),
     ("--help checker=command", "an option (also --help reduce)"),
     ("--help checker.timeout", "a key"),
-    ("--cfg job", "all settings of a run (--info defaults-tree: where from)"),
-    ("--hydra-help", "Hydra's own options"),
+    ("--cfg job", "all settings of a run (--hydra-help: Hydra's own)"),
 )
 _CODES = (
     "Exit codes: 0 found, 2 usage, 3 could not judge, 4 nothing to find, 5 no set suffices, 6 not applicable, 7 a "
-    "sweep with failed jobs, 130/143 interrupted (go on with resume=FOLDER), 1 internal error."
+    "sweep with failed jobs, 130/143 interrupted, 1 internal error."
 )
 
 
@@ -52,9 +62,11 @@ def overview() -> str:
     """Return the page."""
     program = program_name()
     lines = ["Winnow finds the smallest part of a model that still fails, and why it does.", ""]
-    for typed, meaning in (*_COMMANDS, *WORDS.items()):
+    for typed, meaning in _COMMANDS:
         lines += [f"  {program} {typed}", *wrap(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
-    lines += ["", "Groups, of which an option is chosen (GROUP=OPTION; in brackets: if none is)"]
+    lines += _table({f"{program} {typed}": meaning for typed, meaning in WORDS.items()})
+    lines += ["", "Flags", *_table(dict(_FLAGS)), ""]
+    lines += ["Groups, of which an option is chosen (GROUP=OPTION; in brackets: if none is)"]
     lines += _table(_options_of_groups())
     lines += ["", "Keys that people need (KEY=VALUE)"]
     meanings = defaultdict[str, str](str)
@@ -67,8 +79,7 @@ def overview() -> str:
 
 def _options_of_groups() -> dict[str, str]:
     """Return the options by group, those of two groups that have the same ones together."""
-    listed = read_commented(CONF / "config.yaml").values["defaults"]
-    chosen = {group: option for entry in listed if isinstance(entry, dict) for group, option in entry.items()}
+    chosen = usual_choices()
     names: dict[str, str] = {}
     for group in GROUPS:
         held = [one.name for one in options() if one.group == group]
@@ -161,11 +172,16 @@ def _option(option: Option) -> str:
 
 
 def _group(name: str, options_of_it: Sequence[Option], known: Sequence[Key]) -> str:
+    """Return what a group is about: its keys at length, or where it has options these, a line or two each."""
     lines = [f"{name}: {sections()[name]}"]
-    for option in options_of_it:
-        lines += ["", f"  {name}={option.name}", *_wrapped(option.text, 6)]
     held = [key for key in known if key.name.startswith(f"{name}.")]
-    return "\n".join([*lines, *(["", *map(_key, held)] if held else [])])
+    if not options_of_it:
+        return "\n".join([*lines, *(["", *map(_key, held)] if held else [])])
+    rows = {f"{name}={one.name}": re.split(r"[:;\n]|\. ", one.text)[0].rstrip(".") for one in options_of_it}
+    names = ", ".join(dict.fromkeys(key.name for key in held))
+    example = f"{name}={options_of_it[0].name}"
+    more = f"More: {program_name()} --help {example}" + (f", {program_name()} --help {held[0].name}" if held else "")
+    return "\n".join([*lines, "", *_table(rows), *(["", "Keys", *_wrapped(names, 2)] if held else []), "", more])
 
 
 def _key(key: Key, option: str = "") -> str:

@@ -37,6 +37,7 @@ from runner.cli.compose import (
 from runner.cli.explain_errors import explain
 from runner.cli.path_overrides import content_from_file, parse, quote
 from runner.cli.paths import is_by_name, rooted, use_of
+from runner.cli.run_folders import at_work
 from runner.cli.signals import held
 from runner.errors import UsageError
 from runner.judgment import ENDED_WELL, Status
@@ -142,6 +143,8 @@ def meant(typed: Sequence[str]) -> RunAgain | None:
     changes = tuple(word for at, word in enumerate(typed) if at not in words)
     again = RunAgain(folder.resolve(), changes, asked)
     if not asked and again.answer() is None:  # it may be anybody's, and nobody has said that its check is to run
+        if at_work(again.folder):
+            raise UsageError(f"{folder}: it is at work. To see how far it is: {program_name()} status {folder}")
         what = "a sweep" if again.sweep else "a run with other settings" if changes else "a run without a result"
         raise UsageError(
             f"{folder}: {what} is not started by its name. To go on with it: {program_name()} {VERB} {folder}"

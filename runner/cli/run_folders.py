@@ -132,6 +132,23 @@ def lock(folder: Path, what: str, key: str) -> int:
     return descriptor
 
 
+def at_work(folder: Path) -> bool:
+    """Whether a process holds the folder."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system that locks no folders
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
     """``hydra.run.dir=.`` is all it takes to lose data, where somebody keeps it in a folder called inputs."""
     own = run_folder.own(folder)

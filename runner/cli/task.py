@@ -22,12 +22,12 @@ from runner.cli.explain_errors import whose_bug
 from runner.cli.paths import rooted
 from runner.cli.run_folders import FolderTakenError, holding, standing_in
 from runner.cli.signals import Arrived, Terminated, held, terminable
-from runner.cli.terminal import printable, say
+from runner.cli.terminal import printable, put, say
 from runner.disk_space import FULL, Room
 from runner.errors import UsageError, WinnowError
 from runner.judgment import ENDED_WELL, TERMINATED, Status
 from runner.reference.input_digests import digests
-from runner.report.summary import MistakeError, Summary, read_result
+from runner.report.summary import RESULT_NAME, MistakeError, Summary, read_result
 from runner.schema.root import Settings
 
 _log = logging.getLogger("winnow")
@@ -40,7 +40,8 @@ class HydraTask:
     """The task of one `hydra.main`.
 
     ``command``: what the user typed, of which ``program`` are the words before all arguments; ``ended``: summaries of
-    this process's jobs; ``arrived``: signals so far; ``record``: what the run's folder said before Hydra wrote there.
+    this process's jobs; ``arrived``: signals so far; ``record``: what the run's folder said before Hydra wrote there;
+    ``as_json``: the result is printed in place of the last screen.
     """
 
     command: tuple[str, ...]
@@ -48,6 +49,7 @@ class HydraTask:
     ended: list[Summary] = field(default_factory=list)
     arrived: Arrived = field(default_factory=Arrived)
     record: HydraRecord = field(default_factory=HydraRecord)
+    as_json: bool = False
 
     def __call__(self, config: DictConfig) -> None:
         """Run one job. Raises nothing (Hydra would end a sweep for it) but an interruption of a sweep."""
@@ -96,7 +98,9 @@ class HydraTask:
         if job is not None and not taken:
             why = summary.message if refused else None
             finished_jobs.note(folder, config, summary.exit_code, overrides, inputs, refused=why)
-        if not silent:
+        if self.as_json and not refused and (folder / RESULT_NAME).is_file():
+            put((folder / RESULT_NAME).read_text(encoding="utf-8").rstrip("\n"))
+        elif not silent or self.as_json:
             _say(summary, folder, self.program, job, refused=refused)
         if job is not None and summary.status == Status.interrupted:  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import rich
 
@@ -94,9 +95,16 @@ def write(first: str, rows: Sequence[Row], tone: str = "", *, error: bool = Fals
     for row in rows:
         name = f"  {row.name:<{_MARGIN - 3}} "
         inner = _wrapped(row.text, None if row.whole else columns, " " * _MARGIN, " " * _MARGIN, row.most)
-        inner[0] = _painted(name, (row.tone or "name") if color else "") + inner[0][_MARGIN:]
+        text = _linked(inner[0][_MARGIN:], row) if color else inner[0][_MARGIN:]
+        inner[0] = _painted(name, (row.tone or "name") if color else "") + text
         lines += inner
     put("\n".join(lines), error=error)
+
+
+def _linked(text: str, row: Row) -> str:
+    """Return a path as a link that terminals can open (OSC 8), where something lies there."""
+    there = row.whole and text == row.text and os.path.exists(text)  # noqa: PTH110 - it may be no path at all
+    return f"\x1b]8;;{Path(text).absolute().as_uri()}\x1b\\{text}\x1b]8;;\x1b\\" if there else text
 
 
 def _painted(text: str, tone: str) -> str:

@@ -179,10 +179,18 @@ def compared_outputs(judge: Judge) -> tuple[Mapping[str, Any], ...]:
 
 
 def shown_nothing(judge: Judge) -> tuple[str, ...]:
-    """Say which outputs the check compared in the pre-flight though they show nothing."""
+    """Say which outputs the check compared in the pre-flight show nothing, and which of integers decides alone."""
     verdict = judge.journal.get(judge.subject.space.whole, 0)
     names = verdict.metrics.get(CONSTANT) if verdict else None
-    return (said(names),) if names else ()
+    rows = [row for row in rows_of(verdict) if row["output"]] if verdict else []
+    bad = [str(row["tensor"]) for row in rows if row["bad"]]
+    alone = [
+        f"{name} alone decides, as the {counted(len(rows) - 1, 'other output')} passed: it holds integers, which are "
+        f"equal or differ. A share may differ with checker.unequal=0.01; checker.ignore=[{name}] leaves it out"
+        for name in bad
+        if len(rows) > len(bad) == 1 and verdict and verdict.metrics.get("exact") is True
+    ]
+    return (*((said(names),) if names else ()), *alone)
 
 
 def drift_of_message(ending: SessionResult, judge: Judge) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def expected_outputs(settings: Settings, graph: Graph, count: int, folder: Path)
             "inputs=files inputs.path=inputs.npz"
         )
     path = _beside_inputs(settings) if reference.path is None else reference.path
-    every = read(path, OUTPUTS, declared_outputs(graph), folder / "expected")
+    every = read(path, OUTPUTS, declared_outputs(graph), folder / "expected", getattr(settings.inputs, "split", None))
     if len(every) != count:
         raise UsageError(
             f"reference.path={path}: it holds {counted(len(every), 'sample')}, and inputs={settings.inputs.name} "
@@ -54,7 +54,7 @@ def expected_outputs(settings: Settings, graph: Graph, count: int, folder: Path)
         )
     names = [name for name in graph.outputs if all(name in one for one in every)]
     wanted = getattr(settings.checker, "outputs", ())
-    if not set(wanted or names) & set(names):
+    if not any(map(rules_of(settings.checker).settings.selects, names)):
         what = f"checker.outputs=[{', '.join(wanted)}]" if wanted else "there is no output that all samples have"
         raise UsageError(f"{what}: reference.path={path} holds {listed(names or [*every[0]])}")
     if rest := [name for name in graph.outputs if name not in names]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -213,10 +213,19 @@ class Loaded:
     expected: tuple[Mapping[str, TensorFile], ...] = ()
 
 
-def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, feeds: bool = True) -> Loaded:
+def load(
+    settings: Settings,
+    pool: Pool,
+    folder: Path,
+    *,
+    record: bool = True,
+    feeds: bool = True,
+    examine: Callable[[Path], None] = lambda structure: None,
+) -> Loaded:
     """Read the model of ``settings`` and record its values on the reference.
 
-    ``feeds``: whether checks are fed with these values. Raises UsageError for files that are wrong.
+    ``feeds``: whether checks are fed with these values. ``examine``: looks at the file, and may add to it, before
+    anything runs. Raises UsageError for files that are wrong.
     """
     if settings.model is None:
         raise UsageError(f"model=null: which model? Give its path: {program_name()} model=path/to/model.onnx")
@@ -232,6 +241,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True, f
         cleaned = path.resolve() if cleaned == path else cleaned
         path = path.resolve()
     warnings = [*said, *facts["warnings"]]
+    examine(store.structure)
     graph = Graph.load(store.structure)
     if not settings.target.model:
         check_outputs(settings.checker, graph.outputs)

@@ -41,6 +41,7 @@ class Inherited:
     ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``matched``:
     how many tensors were matched by map, name, value, position, and how many have no partner (``none``). ``origins``:
     the name of the parent's node that makes what a node of the child makes, by its name. ``parent``: as it ran.
+    ``partners``: the parent's tensor by the child's, of those that have the same elements in the same shape.
     """
 
     recorded: Recorded
@@ -49,6 +50,13 @@ class Inherited:
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
     parent: RecordedModel
+    partners: Mapping[str, str]
+
+    @property
+    def parent_types(self) -> dict[str, int]:
+        """The element types of the parent's tensors, as it ran."""
+        weights = {name: getattr(tensor, "data_type", 0) for name, tensor in self.parent.graph.initializers.items()}
+        return weights | {name: one.dtype for sample in self.parent.values for name, one in sample.items()}
 
 
 def inherit(
@@ -99,7 +107,8 @@ def inherit(
         seconds=ran.seconds + child.seconds,
     )
     said, origins = _said(graph, found), _origins(graph, other, found)
-    return Inherited(recorded, _digest(sha256, found), found.counted(), origins, said, elder)
+    partners = {name: one.tensor for name, one in found.partners.items() if not one.reshaped}
+    return Inherited(recorded, _digest(sha256, found), found.counted(), origins, said, elder, partners)
 
 
 def inherit_inside(

@@ -14,8 +14,8 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
@@ -32,7 +32,7 @@ from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import TensorFile
 from runner.samples.declared_inputs import Declared, fitted, listing, rounded, type_name
 from runner.schema.inputs import FilesInputs
-from runner.text import listed, one_line
+from runner.text import counted, listed, one_line
 from runner.workers.pool import Pool
 
 # Arrays in npy and npz files, which may say anything: what a header claims is compared with what is there.
@@ -125,6 +125,9 @@ _BROKEN = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, DecodeError),
 )
 _PROTOBUF_LIMIT = 1 << 31
+# a value is read only when its turn comes: one tensor in memory at a time
+_Held: TypeAlias = dict[str, Callable[[], Any]]
+_SPLIT = frozenset({".npz", ".npy"})
 _LONGEST_NAME = 80
 _LONGEST_REASON = 300
 
@@ -156,19 +159,27 @@ def from_files(
 
     Raises UsageError, naming the file, if it cannot be read, misses an input or holds one of another type or shape.
     """
-    return read(settings.path, INPUTS, inputs, folder)
+    return read(settings.path, INPUTS, inputs, folder, settings.split)
 
 
-def read(path: object, kind: Kind, declared: Mapping[str, Declared], folder: Path) -> tuple[dict[str, TensorFile], ...]:
+def read(
+    path: object, kind: Kind, declared: Mapping[str, Declared], folder: Path, split: int | None = None
+) -> tuple[dict[str, TensorFile], ...]:
     """Return one sample for each npz, npy, pb or data set that ``path`` names, written into ``folder``.
 
-    ``declared``: what the model says of what is read. Raises UsageError as `from_files` does.
+    ``declared``: what the model says of what is read. ``split``: so many samples of each npz or npy, along the first
+    axis of its arrays. Raises UsageError as `from_files` does.
     """
-    result = []
-    for number, source in enumerate(sources(path, kind)):
-        target = folder / f"sample_{number}"
-        target.mkdir(parents=True, exist_ok=True)
-        result.append(dict(_read_source(source, kind, declared, target)))
+    result: list[dict[str, TensorFile]] = []
+    for source in sources(path, kind):
+        parts = split if source.suffix in _SPLIT else None
+        whole = {name: replace(one, dims=(None, *one.dims[1:])) if one.dims else one for name, one in declared.items()}
+        held = _held(source, kind, whole if parts else declared)
+        held = {name: cache(reader) for name, reader in held.items()} if parts else held
+        for part in range(parts) if parts else (None,):
+            target = folder / f"sample_{len(result)}"
+            target.mkdir(parents=True, exist_ok=True)
+            result.append(dict(_read_source(source, kind, declared, held, target, part)))
     return tuple(result)
 
 
@@ -202,9 +213,8 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
-def _read_source(
-    source: Path, kind: Kind, inputs: Mapping[str, Declared], target: Path
-) -> Iterator[tuple[str, TensorFile]]:
+def _held(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
+    """Return what a source holds, by name. Raises UsageError where it cannot be read, or lacks some."""
     reader = _data_set if source.is_dir() else _READERS[source.suffix]
     try:
         if not (source.is_dir() or is_plain(source)):  # a pipe would be waited for, a device never ends
@@ -222,12 +232,20 @@ def _read_source(
     if extra := [name for name in held if name not in inputs]:
         names = listed([one_line(name, _LONGEST_NAME) for name in extra])
         log.warning("%s: %s not used, the model has no such %s", source, names, kind.word)
+    return held
+
+
+def _read_source(
+    source: Path, kind: Kind, inputs: Mapping[str, Declared], held: _Held, target: Path, part: int | None
+) -> Iterator[tuple[str, TensorFile]]:
+    """Write a sample of a source. ``part``: which of several along the first axis; None: the source is one."""
     for position, (name, one) in enumerate(inputs.items()):
-        if name in missing:
+        if name not in held:
             continue
         path = target / f"{kind.word}_{position}.pb"
         try:
             value = held[name]()
+            value = value if part is None else _part(value, part, one, source)
             if one.structure is None:
                 value = rounded(value, one) if kind.partial else value
                 found = recorded.write(fitted(value, one, source), name, path)
@@ -242,6 +260,16 @@ def _read_source(
         yield name, found
 
 
+def _part(value: Array, part: int, one: Declared, source: Path) -> Array:
+    """Return the rows of one of several samples: as many as the model declares, or one."""
+    rows = one.dims[0] if one.dims and isinstance(one.dims[0], int) else 1
+    found = value[part * rows : (part + 1) * rows] if value.ndim else value
+    if value.ndim and len(found) < rows:
+        whole = len(value) // rows
+        raise UsageError(f"{source}: {one.name!r} holds {counted(whole, 'sample')}. Take no more: inputs.split={whole}")
+    return found
+
+
 def _contained(value: object, one: Declared, source: Path, path: Path) -> TensorFile:
     """A sequence, an optional or a map, which only a data set can hold."""
     assert one.structure is not None
@@ -254,10 +282,6 @@ def _contained(value: object, one: Declared, source: Path, path: Path) -> Tensor
         if why := one.inside.mismatch(tensor.data_type, tensor.dims):
             raise UsageError(f"{source}: {one.name!r} holds a tensor that {why}")
     return recorded.write_container(value, one.structure, one.name, path)
-
-
-# a value is read only when its turn comes: one tensor in memory at a time
-_Held = dict[str, Callable[[], Any]]
 
 
 def _npz(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
@@ -275,7 +299,10 @@ def _npy(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
 def _judge(source: Path, one: Declared) -> Judge:
     def judge(shape: tuple[int, ...]) -> None:
         if one.structure is None and (why := one.mismatch(one.dtype, shape)):
-            raise UsageError(f"{source}: {one.name!r} {why}")
+            rows = one.dims[0] if one.dims and isinstance(one.dims[0], int) else 0
+            several = rows and shape and shape[0] > rows and not one.mismatch(one.dtype, (rows, *shape[1:]))
+            offer = f". To take them as samples: inputs.split={shape[0] // rows}, or fewer" if several else ""
+            raise UsageError(f"{source}: {one.name!r} {why}{offer}")
 
     return judge
 

@@ -19,6 +19,17 @@ class Metric(str, Enum):
     scale = "scale"
     fraction = "fraction"
     cosine = "cosine"
+    # of all samples together: against the reference's outputs
+    top1 = "top1"
+    top5 = "top5"
+    kl = "kl"
+    sqnr = "sqnr"
+    detections = "detections"
+    # and against labels
+    accuracy = "accuracy"
+    miou = "miou"
+    perplexity = "perplexity"
+    map = "map"
 
 
 class Statistic(str, Enum):
@@ -232,8 +243,18 @@ class CompareChecker(CheckerSettings):
     cosine: float = setting(1e-3, least=0)
     nan: NonFinite = NonFinite.compare
     inf: NonFinite = NonFinite.compare
+    unequal: float = setting(0.0, least=0, most=1)
+    bounds: dict[str, float] = setting({})
+    labels: str | None = setting(None, path=PathUse.READ)
+    boxes: list[str] = setting([])
+    overlap: float = setting(0.5, least=0, most=1)
     golden: Golden = Golden.candidate
     outputs: list[str] = setting([])
+    ignore: list[str] = setting([])
+
+    def selects(self, output: str) -> bool:
+        """Whether an output of the model is compared."""
+        return output not in self.ignore and (not self.outputs or output in self.outputs)
 
 
 @settings

@@ -40,6 +40,7 @@ class FilesInputs(InputsSettings):
 
     name: str = "files"
     path: Any = setting(None, path=PathUse.READ)
+    split: int | None = setting(None, least=1)
 
 
 @settings

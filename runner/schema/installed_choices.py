@@ -8,8 +8,8 @@ YAML of a choice lies in the folder ``conf`` of the package (docs/extend.md). A 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -150,6 +150,21 @@ def option_files(group: str) -> dict[str, Traversable]:
     folders = [CONF / group, *(files(package) / group for package in added().conf)]
     found = [one for folder in folders if folder.is_dir() for one in folder.iterdir() if one.name.endswith(".yaml")]
     return {one.name.removesuffix(".yaml"): one for one in found}
+
+
+@cache
+def usual_choices() -> Mapping[str, str]:
+    """Return the option of each group that a run has if none is named."""
+    listed = OmegaConf.load(CONF / "config.yaml").defaults
+    return {str(group): str(name) for entry in listed if OmegaConf.is_dict(entry) for group, name in entry.items()}
+
+
+def implied_choice(group: str, keys: Collection[str]) -> str:
+    """Return the option of a group that alone has these keys, where the usual one lacks some; else nothing."""
+    schemas = SCHEMAS[group]
+    have = [name for name, schema in schemas.items() if {*keys} <= {item.name for item in fields(schema)}]
+    by_schema = {*schemas} == {*option_files(group)}  # elsewhere several options are of one schema
+    return have[0] if by_schema and len(have) == 1 and usual_choices()[group] not in have else ""
 
 
 def implementation(group: str, settings: Any) -> Any:

@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner import machine
 from runner.errors import UsageError
-from runner.schema.installed_choices import CONF, SCHEMAS, added, option_files
+from runner.schema.installed_choices import CONF, SCHEMAS, added, implied_choice, option_files, usual_choices
 from runner.schema.root import Settings
 from runner.text import close, one_line
 
@@ -38,7 +38,7 @@ def compose(given: Mapping[str, Any]) -> Settings:
     kinds = get_type_hints(Settings)
     _refuse_unknown("", given, kinds)
     root = _yaml(CONF / "config.yaml")
-    options = {group: name for entry in root.defaults if OmegaConf.is_dict(entry) for group, name in entry.items()}
+    options = usual_choices()
     made: dict[str, Any] = {}
     for key, kind in kinds.items():
         value = given.get(key)
@@ -47,7 +47,7 @@ def compose(given: Mapping[str, Any]) -> Settings:
                 raise UsageError(f"{key}: these are {type(value).__name__}; it takes {kind.__name__}")
             made[key] = value
         elif key in SCHEMAS:
-            name, own = _named(key, value, str(options[key]))
+            name, own = _named(key, value, options[key])
             made[key] = _section(key, _parts(f"{key}/{name}"), own)
         elif is_dataclass(kind):
             section: Any = kind
@@ -65,7 +65,7 @@ def _named(group: str, given: Any, usual: str) -> tuple[str, Mapping[str, Any]]:
     own = {"name": given} if isinstance(given, str) else {} if given is None else given
     if not isinstance(own, Mapping):
         raise UsageError(f"{group}: {type(given).__name__} is neither the name of an option nor a mapping of its keys")
-    name, there = own.get("name", usual), sorted(option_files(group))
+    name, there = own.get("name") or implied_choice(group, own) or usual, sorted(option_files(group))
     if name not in there:
         raise UsageError(f"{group}={name}: no such option{close(str(name), there)}. There are: {', '.join(there)}")
     return str(name), {key: value for key, value in own.items() if key != "name"}

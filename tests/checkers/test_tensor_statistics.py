@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runner.checkers.compare_values import agreement, statistics
+from runner.checkers.compare_values import statistics
+from runner.checkers.task_metrics import agreement
 
 
 def pair(dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:

@@ -63,8 +63,7 @@ def test_an_existing_file_is_meant_to_the_letter(tmp_path_factory: pytest.TempPa
         except (OSError, UnicodeEncodeError):
             return
         for key in ("model", "reference.model", "inputs.path", "resume"):
-            (argument,) = rewrite([f"{key}={name}"]).argv
-            assert seen(argument) == [name]
+            assert seen(rewrite([f"{key}={name}"]).argv[0]) == [name]
         (folder / "other.onnx").touch()
         if "," in name:
             return

@@ -126,7 +126,7 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys:
     for columns, environment in ((80, {"NO_COLOR": "1"}), (200, {})):
         shown = on_a_terminal(told, tmp_path, columns, **environment)
         assert len(shown.splitlines()) <= 25 and ("\x1b[1;32mfound:\x1b[0m" in shown) == (not environment), shown
-        plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
+        plain = re.sub(r"\x1b\[[\d;]*m|\x1b\]8;;.*?\x1b\\", "", shown)  # colors, and links
         assert "\x1b" not in plain and ("\x1b" in shown) == (not environment)
         wide = [line for line in plain.splitlines() if len(line) > columns]
         assert all(str(tmp_path) in line for line in wide), "only what is to be copied is not wrapped"

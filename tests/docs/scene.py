@@ -14,6 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.harness import ROOT
 from tests.jobs.optimizer_defect import defective
+from tests.jobs.precision.test_quantized_forms import blocks, dynamic, operators, small_floats
 
 CHECK = '''"""Fails while the model holds a node "div" (its name is looked for in the bytes of the file)."""
 import sys
@@ -104,6 +105,8 @@ def prepare(folder: Path) -> Path:
         chain(folder / name, biased=0.5)
     for name in ("int8.onnx", "net_int8.onnx"):
         quantized(folder / name)
+    for name, form in (("int4", blocks), ("dynamic8", dynamic), ("qlinear8", operators), ("fp8", small_floats)):
+        form(folder / "original.onnx", folder / f"{name}.onnx", [{"x": np.ones((1, 4), np.float32)}])
     overflowing(folder / "fp32.onnx")
     negative(folder / "negative.onnx")
     (folder / "net.engine").write_bytes(b"an engine")

@@ -5,6 +5,8 @@ The elements of a precision search: nodes, nested ones included, that can run in
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -27,7 +29,8 @@ from runner.backends.nested_graphs import bodies
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
 from runner.model.values import tensor_bytes
-from runner.model.values.dtypes import BY_NAME
+from runner.model.values.dtypes import BY_NAME, BY_NUMBER
+from runner.text import listed
 
 # What schemas say of a node's types: which formal inputs and outputs share a type, and which it may be.
 #
@@ -166,7 +169,7 @@ def _at(formals: tuple[Formal, ...], place: int, tail: bool, free: bool) -> Form
 
 # Q/DQ pairs: where quantization stands between layers, and what a layer reads without it.
 
-Ends = tuple[float | None, float | None]
+Limits = tuple[float | None, float | None]
 """What a tensor is limited to: least and largest value; None: no limit."""
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
@@ -184,7 +187,7 @@ class QdqPair:
 
     source: str | None
     constant: TensorProto | None = None
-    ends: Ends = (None, None)
+    ends: Limits = (None, None)
 
 
 def is_quantization(node: NodeProto) -> bool:
@@ -239,7 +242,7 @@ def _pair(
     return None
 
 
-def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorProto]) -> Ends:
+def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorProto]) -> Limits:
     """Return what a QuantizeLinear limits to, if it makes the least integer of zero."""
     scale = constants.get(node.input[1])
     zero = constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
@@ -282,15 +285,44 @@ def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[s
     return {name for name in initializers_of(original) if name in by_quantization and name not in kept}
 
 
-def readers(graph: GraphProto, pairs: Mapping[str, QdqPair]) -> dict[str, tuple[NodeProto, int]]:
-    """Return for each pair the first node of its graph that reads it, and at which place."""
-    found: dict[str, tuple[NodeProto, int]] = {}
-    for node in graph.node:
-        for place, name in enumerate(node.input):
-            if name in pairs and not is_quantization(node):
-                found.setdefault(name, (node, place))
-    return found
+# Which nodes of a file are quantized, told from the file alone.
 
+NARROW = frozenset(
+    {TensorProto.INT16, TensorProto.UINT16}
+    | {one.number for one in BY_NUMBER.values() if 0 < one.bits <= 8 and one.name != "bool"}
+)
+QUANTIZING = re.compile(r"Quantize|^QLinear|Integer|^MatMul(NBits|Bnb4|FpQ4)|^Q(Attention|Embed|Gemm|MoE|Ordered)")
+
+
+def is_low(node: NodeProto, types: Mapping[str, int]) -> bool:
+    """Whether a node quantizes, or computes with what is quantized. ``types``: element types, as far as known."""
+    if QUANTIZING.search(node.op_type):
+        return True
+    return any(types.get(name) in NARROW for name in (*scopes.reads(node), *node.output))
+
+
+def others_than_pairs(model: ModelProto) -> list[NodeProto]:
+    """Return the quantized nodes that are no part of Q/DQ pairs, and do not read one."""
+    pairs = {name for one in pairs_of(model.graph) for name in one}
+    makers = {name: node for node in scopes.all_nodes(model.graph.node) for name in node.output}
+    quantized = {makers[name].input[0] for name in pairs if name in makers}
+    others = (node for node in low_nodes(model) if not {*node.output} & (pairs | quantized))
+    return [node for node in others if not pairs or QUANTIZING.search(node.op_type)]
+
+
+def low_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """Yield the quantized nodes of a model, nested ones too."""
+    types = {tensor.name: tensor.data_type for tensor in scopes.initializers(model)}
+    return (node for node in scopes.all_nodes(model.graph.node) if is_low(node, types))
+
+
+def kinds(nodes: Sequence[NodeProto]) -> str:
+    """Say of which operators nodes are, and how many of each."""
+    counts = Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes)
+    return listed([f"{count} {kind}" for kind, count in counts.items()])
+
+
+# Layers: nodes that can run in either type.
 
 Types = Mapping[str, int]
 """Element types of the tensors that are seen in a graph, by name; those of outer graphs included."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from onnx import ModelProto, NodeProto, TensorProto
 
 from runner.errors import UsageError
 from runner.jobs.precision.layers import is_quantization, pairs_of
 from runner.jobs.precision.prepare_model import FloatNode, float_nodes
+from runner.jobs.precision.regions import Region, RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
 from runner.model.graph.scopes import graphs_below
 from runner.model.values import tensor_bytes
@@ -36,6 +37,8 @@ def low_share(casting: PrecisionModel, loaded: Loaded, raised: frozenset[int]) -
     ``nodes``; ``flops``: of the top-level ones, estimated from the shapes that were recorded; ``weights``: of the
     numbers that are stored, those of a weight that is there in both types twice.
     """
+    if isinstance(casting.mixer, RegionMixer):
+        return _share_of_regions(casting.mixer.found, arithmetic(casting, loaded), raised)
     shapes = _shapes(casting, loaded)
     counts, work = [0.0, 0.0], [0.0, 0.0]
     for one in nodes_of(casting):
@@ -47,10 +50,31 @@ def low_share(casting: PrecisionModel, loaded: Loaded, raised: frozenset[int]) -
     return {"nodes": _share(*counts), "flops": _share(*work), "weights": _share(*stored)}
 
 
+def _share_of_regions(regions: Sequence[Region], work: Mapping[int, float], raised: frozenset[int]) -> dict[str, float]:
+    found = {}
+    sizes: dict[str, Callable[[int], float]] = {
+        "nodes": lambda index: 1,
+        "flops": lambda index: work[index],
+        "weights": lambda index: regions[index].weights,
+    }
+    for name, size in sizes.items():
+        high = sum(size(index) for index in raised)
+        found[name] = _share(sum(map(size, range(len(regions)))) - high, high)
+    return found
+
+
 def arithmetic(casting: PrecisionModel, loaded: Loaded) -> dict[int, float]:
     """Estimate the floating-point operations of each top-level layer from the shapes that were recorded."""
-    shapes = _shapes(casting, loaded)
-    nodes = casting.mixer.model.graph.node
+    shapes, nodes = _shapes(casting, loaded), casting.mixer.model.graph.node
+    if isinstance(casting.mixer, RegionMixer) and loaded.inherited:
+        parent = loaded.inherited.parent
+        shapes = {name: one.shape for sample in parent.values[:1] for name, one in sample.items()}
+        weights = ((name, one) for name, one in parent.graph.initializers.items() if isinstance(one, TensorProto))
+        shapes |= {name: tuple(one.dims) for name, one in weights}
+        return {
+            index: sum(_flops(parent.graph.protos[at], shapes) for at in one.parent)
+            for index, one in enumerate(casting.mixer.found)
+        }
     return {
         index: 0.0 if layer.nested else _flops(nodes[layer.key[1]], shapes)
         for index, layer in enumerate(casting.layers)

@@ -382,7 +382,7 @@ class Loading:
         self, raised: frozenset[int], at: Sequence[str] | None = None, disabled: Sequence[str] = ()
     ) -> Levels | str:
         """Load a mixed model; return what came of each level, or why it could not be tried."""
-        model = self._casting.mixer.mixed(raised)
+        model = self._subject.model(raised)
         _name(model)
         store = self._loaded.store
         try:

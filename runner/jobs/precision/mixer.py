@@ -20,9 +20,9 @@ from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.layers import (
     STASHING,
     Contrib,
-    Ends,
     Formals,
     Layer,
+    Limits,
     Pair,
     TypedGraph,
     Types,
@@ -33,7 +33,6 @@ from runner.jobs.precision.layers import (
     schemas_of,
     without_unused,
 )
-from runner.jobs.precision.layers import QdqPair as Quantized
 from runner.jobs.precision.weights import convert
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
@@ -209,9 +208,8 @@ class Mixer:
     ``types``: what is known of top-level tensors besides the file's own value_info. ``layers``: see `layers`.
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
     get the low one. ``restored``: gives what the DequantizeLinear of a constant makes, by the name of its output; None:
-    Q/DQ pairs stay. ``ends``: what a tensor is limited to where a pair goes, (graph, output of the pair) -> limits; the
-    pair's own where nothing is said. ``contrib``: operators that ONNX does not define; in a model with any of those, or
-    of others that ONNX does not infer, tensors get their types said: whoever reads the file could not infer them.
+    Q/DQ pairs stay. ``contrib``: operators that ONNX does not define; in a model with any of those, or of others that
+    ONNX does not infer, tensors get their types said: whoever reads the file could not infer them.
     """
 
     model: ModelProto
@@ -221,7 +219,6 @@ class Mixer:
     weights: Weights
     keep_io: bool = True
     restored: Weights | None = None
-    ends: Mapping[tuple[int, str], Ends] = field(default_factory=dict)
     contrib: Contrib = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -396,14 +393,11 @@ class Mixer:
             if at.level.types.get(pair.source) not in self.pair:
                 return self._fetch(at, name, wanted)
             given = self._fetch(at, pair.source, wanted)
-            return self._limited(at, given, wanted or self.pair.high, self._ends(at, name, pair))
+            return self._limited(at, given, wanted or self.pair.high, pair.ends)
         assert self.restored
         return self._added(at, (f"{name} before", wanted or self.pair.high), name, f"{name}__raw", self.restored)
 
-    def _ends(self, home: Scope, name: str, pair: Quantized) -> Ends:
-        return self.ends.get((home.level.number, name), pair.ends)
-
-    def _limited(self, home: Scope, name: str, dtype: int, ends: Ends) -> str:
+    def _limited(self, home: Scope, name: str, dtype: int, ends: Limits) -> str:
         """Return the name of a tensor without what is beyond its ends, which the pair that went had cut off."""
         if ends == (None, None):
             return name
@@ -429,7 +423,7 @@ class Mixer:
         # cut off before it is cast: few runtimes compare in every low type
         made = scope.native.get(pair.source, self.pair.high)
         given = self._fetch(scope, pair.source, made)
-        given = self._limited(scope, given, made, self._ends(scope, node.output[0], pair))
+        given = self._limited(scope, given, made, pair.ends)
         scope.hand(given, node.output[0], made, outward)
         return True
 

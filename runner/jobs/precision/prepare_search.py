@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import onnx
@@ -25,10 +25,14 @@ from runner.jobs.precision.low_share import costs_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
 from runner.jobs.precision.ranking import SENTINEL, Measurements, measure, prior
-from runner.jobs.precision.setup import PrecisionModel, cast
+from runner.jobs.precision.regions import examine
+from runner.jobs.precision.setup import Ends, PrecisionModel, cast
 from runner.jobs.precision.validation_samples import Division, Samples, Values
 from runner.model.files.candidate_store import Store
+from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.edits import copy_of
+from runner.model.graph.scopes import NameSupply
 from runner.reference.load import Loaded, load
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
@@ -280,8 +284,8 @@ class Precision:
     """Makes mixed-precision models.
 
     ``samples``: what the model is fed, and what its outputs should be. ``order``: the units that are searched;
-    ``members``: the layers of each unit; ``high``: layers that are raised in every trial; ``following``: layers that
-    are raised with another, by index.
+    ``members``: the layers of each unit; ``high``: layers that are raised in every trial. ``ends``: models that are
+    checked as they are where nothing, or everything, is raised. ``following``: layers that are raised with another.
     """
 
     mixer: Mixer
@@ -291,6 +295,7 @@ class Precision:
     parents: tuple[tuple[int, ...], ...]
     members: tuple[tuple[int, ...], ...]
     high: frozenset[int] = frozenset()
+    ends: Ends = field(default_factory=Ends)
     following: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -315,6 +320,7 @@ class Precision:
             "high": high,
             "keep_io": str(mixer.keep_io).lower(),
             "pairs": "kept" if mixer.restored is None else "restored where raised",
+            "ends": ", ".join(name for name in ("given", "parent") if getattr(self.ends, name) is not None),
             "layers": hashlib.sha256(paths.encode()).hexdigest(),
             "searched": hashlib.sha256(
                 f"{searched} {sorted(self.high)} {sorted(self.following.items()) or ''}".strip().encode()
@@ -337,7 +343,12 @@ class Precision:
 
     def cut(self, trial: Trial) -> Cut:
         """Return the model in which the nodes of ``trial`` are raised; it is whole."""
-        return Cut(self.mixer.mixed(self.raised(trial)), (), (), ())
+        return Cut(self.model(self.raised(trial)), (), (), ())
+
+    def model(self, raised: frozenset[int]) -> ModelProto:
+        """Return the model in which these layers are high: an end as the user gave it, or one that is mixed."""
+        end = self.ends.given if not raised else self.ends.parent if len(raised) == len(self.layers) else None
+        return with_own_names(self.mixer.mixed(raised)) if end is None else copy_of(end)
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the model in which the nodes of ``trial`` are raised, all others low."""
@@ -346,6 +357,21 @@ class Precision:
         except CutError as error:
             return Invalid(str(error))
         return Candidate(path, folder, trial, self.samples, nodes=self.names(trial), temporary=True)
+
+
+def with_own_names(model: ModelProto) -> ModelProto:
+    """Return a model without the names that ONNX Runtime's fusions give to tensors; it is changed in place.
+
+    A file that ONNX Runtime once optimized has them. A fusion that makes the same name again takes it for its own, and
+    the model is refused ("Attempt to replace the existing tensor").
+    """
+    kept = {value.name for value in (*model.graph.input, *model.graph.output)}
+    names = scopes.names_of(model)
+    supply = NameSupply(names)
+    others = {name: supply.fresh(f"{name}_kept") for name in sorted(names - kept) if _OF_FUSIONS.search(name)}
+    if others:
+        scopes.rename_graph(model.graph, others, supply)
+    return model
 
 
 def parents_of(layers: tuple[Layer, ...]) -> tuple[tuple[int, ...], ...]:
@@ -358,6 +384,11 @@ def parents_of(layers: tuple[Layer, ...]) -> tuple[tuple[int, ...], ...]:
 
 
 log = logging.getLogger(__name__)
+
+_OF_FUSIONS = re.compile(r"_token_\d+$|^gemm_(input|output)_(re)?shape")
+"""Names that ONNX Runtime makes: a number behind the second of a name, and those of its MatMulAddFusion."""
+_STRANGE = 0.5
+"""The relative error from which on a node is not what another one was made of: quantizing costs less, but for a few."""
 
 
 @dataclass(frozen=True)
@@ -408,7 +439,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     """Read the model and measure it. Raises WinnowError where the question cannot be put at all."""
     if strategy.costs and strategy.goal is Goal.smallest:
         raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
-    loaded = load(settings, pool, folder)
+    loaded = load(settings, pool, folder, examine=partial(_examine, settings, strategy))
     casting = cast(settings, strategy, loaded, pool)
     samples = Samples(settings, casting, loaded, pool, folder / "values", strategy.held_out)
     division = samples.divide()
@@ -423,15 +454,32 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     space = Space(searched.searched, searched.parents(parents))
     space = cheapest(space, searched.costs(costs)) if costs else space
     mixing = casting.mixer, loaded.store, samples.of(division.searched), space.order, space.parents
-    subject = Precision(*mixing, searched.members, kept.raised, following=following)
+    subject = Precision(*mixing, searched.members, kept.raised, casting.ends, following)
     left_alone = _left_alone(casting, kept, division, drawn=samples.is_endless)
     tolerance = coarse(settings.checker, subject.samples)
     warnings = (*casting.warnings, *_out_of_range(casting), *left_alone, *_scopeless(strategy, searched), *tolerance)
+    warnings += (*_strangers(casting, known),)
     for warning in warnings:
         log.warning("%s", warning)
     loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
     found = (settings, strategy, pool, loaded, casting, samples, division, known, kept, searched, parents, costs)
     return PrecisionSetup(*found, subject)
+
+
+def _strangers(casting: PrecisionModel, known: Measurements) -> Iterator[str]:
+    """Doubt a parent whose nodes make something else, of the same values, than what is said to be made of them."""
+    far = [index for index, error in known.errors.items() if error > _STRANGE]
+    if casting.ends.brought and len(far) > len(known.errors) / 2:
+        names = listed([casting.layers[index].path for index in sorted(far)])
+        yield (
+            f"{len(far)} of {counted(len(known.errors), 'node')} of reference.model make something else, of the same "
+            f"values, than what stands for them here ({names}): is it the model that this one was made of?"
+        )
+
+
+def _examine(settings: Settings, strategy: PrecisionSettings, structure: Path) -> None:
+    if strategy.low is FloatType.quantized:
+        examine(structure, bool(settings.reference.model), f"model={settings.model}")
 
 
 def _measurements(strategy: PrecisionSettings, samples: Samples, values: tuple[Values, ...]) -> Measurements:

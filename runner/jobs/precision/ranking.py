@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from onnx import GraphProto, ModelProto, NodeProto
 
 from runner.jobs.precision.layers import Layer, is_quantization, pairs_of
+from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
 from runner.jobs.precision.validation_samples import Samples, Values
 from runner.model.graph import scopes
@@ -164,8 +165,13 @@ def measure(samples: Samples, values: Sequence[Values]) -> Measurements:
     mixer = replace(casting.mixer, keep_io=True)
     everything = frozenset(range(len(casting.layers)))
     path = loaded.store.folder / "instrumented.onnx"
-    model = mixer.mixed(everything)
-    pairs = add_quantized(model, casting.mixer.model, casting.layers) if casting.quantized else None
+    pairs: list[list[object]] | None = None
+    if isinstance(mixer, RegionMixer):
+        model, pairs = mixer.measured(everything)
+    else:
+        model = mixer.mixed(everything)
+        if casting.quantized:
+            pairs = add_quantized(model, casting.mixer.model, casting.layers)
     path.write_bytes(model.SerializeToString())
     names = {(layer.key[0], name) for layer in casting.layers for name in (*layer.reads, *layer.writes)}
     args = {

@@ -109,8 +109,8 @@ def _alone(material: PrecisionSetup, index: int) -> str:
     casting, known = material.casting, material.known
     error = known.errors.get(index)
     if casting.quantized:
-        # what the pairs of the layer do to what it makes
-        return f"its Q/DQ pairs introduce a relative error of {error:.2g}" if error is not None else ""
+        # what quantizing it does to what it makes of good values
+        return f"quantized, it introduces a relative error of {error:.2g}" if error is not None else ""
     # beside a Q/DQ pair, what rounding to the low type introduces says little
     if casting.mixer.restored:
         return ""

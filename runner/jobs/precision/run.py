@@ -49,7 +49,7 @@ from strategies.trial import Trial
 log = logging.getLogger(__name__)
 
 _CPU = "CPUExecutionProvider"
-_QUANTIZED = "Q/DQ"
+_QUANTIZED = "quantized form"
 """How a message calls what is quantized as it was."""
 
 

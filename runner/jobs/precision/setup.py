@@ -3,50 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+from onnx import ModelProto, TensorProto, TypeProto, numpy_helper
 
 from runner.candidate import Sample
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.precision.layers import (
-    Ends,
+    Contrib,
     Layer,
     Pair,
     contrib_of,
+    kinds,
     layers,
     levels,
+    others_than_pairs,
     pairs_of,
     quantized_layers,
-    readers,
 )
 from runner.jobs.precision.mixer import Mixer, Weights
+from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
 from runner.jobs.precision.weights import convert as convert_values
+from runner.model.files.candidate_store import Store
+from runner.model.files.weights import WeightsWriter
 from runner.model.graph import scopes
-from runner.model.graph.graph_index import Graph
-from runner.model.graph.scopes import graphs_below, initializers
+from runner.model.graph.edits import copy_of
+from runner.model.graph.scopes import NameSupply, graphs_below, initializers
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile
+from runner.reference.align import QUANTIZED
 from runner.reference.good_values import UnfitError
 from runner.reference.good_values import cast as convert
 from runner.reference.load import Loaded
 from runner.reference.models import recording_backend
+from runner.reference.parent import Inherited
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.text import listed
 from runner.workers.pool import Pool, limited, operate
 
-# Weights and limits that raised layers get back: from the parent where one is given, else from what is stored.
+# Weights that raised layers get back: from the parent where one is given, else from what is stored.
 
 Worked = Callable[[str, dict[str, Any]], dict[str, Any]]
 """Calls an operation in a worker."""
 
-_ACTIVATIONS = ("Relu", "Clip")
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
 
@@ -66,118 +71,50 @@ class Lost:
 
 @dataclass(frozen=True)
 class Restored:
-    """``table``: (number of the graph, name) -> the weight in the high type. ``warnings``: where it comes from.
-
-    ``ends``: what the parent says that a tensor is limited to where a pair goes, see `Mixer`.
-    """
+    """``table``: (number of the graph, name) -> the weight in the high type. ``warnings``: where it comes from."""
 
     table: dict[tuple[int, str], TensorProto]
     warnings: tuple[str, ...]
     has_pairs: bool
-    ends: dict[tuple[int, str], Ends] = field(default_factory=dict)
 
     def weight(self, number: int, name: str, dtype: int) -> TensorProto:
         """Return what a DequantizeLinear of a constant makes."""
         return self.table[number, name]
 
 
-class Parent:
-    """A parent's nodes and weights, nested ones included, as far as a child's nodes are known to make the same."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        inherited = loaded.inherited
-        self.store = inherited.parent.store.structure if inherited else None
-        self._origins: Mapping[str, str] = inherited.origins if inherited else {}
-        self._nodes: dict[str, NodeProto] = {}
-        self._makers: dict[str, NodeProto] = {}
-        self._constants: dict[str, TensorProto] = {}
-        if self.store is None:
-            return
-        graph = Graph.load(self.store)
-        # as reports name them: a nameless node is called what it makes
-        named = {name: node.name for node in graph.nodes for name in node.outputs}
-        for nested in scopes.graphs_below(graph.model.graph):
-            self._constants.update({tensor.name: tensor for tensor in nested.initializer})
-            for node in nested.node:
-                for name in node.output:
-                    self._makers[name] = node
-                    self._nodes.setdefault(named.get(name) or node.name or name, node)
-
-    def read(self, reading: tuple[NodeProto, int] | None) -> Iterator[str]:
-        """Yield what the parent's node reads at the place where a node of the child does."""
-        if reading is None:
-            return
-        node, place = reading
-        own = node.name or next(iter(node.output), "")
-        for name in (self._origins.get(own), own):
-            found = self._nodes.get(name or "")
-            if found is not None and found.op_type in _ACTIVATIONS and found.op_type != node.op_type:
-                # the quantizer merged the activation into the node before it: compare with that node
-                found = self._makers.get(found.input[0])
-            if found is not None and found.op_type == node.op_type and place < len(found.input):
-                yield found.input[place]
-
-    def weights(self, names: Iterator[str], stored: TensorProto) -> tuple[str, ...]:
-        """Return those of the names that are float initializers of a fitting shape."""
-        dims = list(stored.dims)
-        return tuple(
-            name
-            for name in dict.fromkeys(names)
-            if name in self._constants
-            and self._constants[name].data_type in _FLOATS
-            and list(self._constants[name].dims) in (dims, dims[::-1])
-        )
-
-    def ends(self, read: Iterator[str], maker: NodeProto | None) -> Ends | None:
-        """Return what the parent limits a tensor to where the child's pair does; None: it does not tell."""
-        name = next(read, None)
-        if name is None:
-            return None
-        node = self._makers.get(name)
-        if node is None or node.op_type not in _ACTIVATIONS or (maker is not None and maker.op_type == node.op_type):
-            return None, None
-        if node.op_type == "Relu":
-            return 0.0, None
-        given = {attribute.name: attribute.f for attribute in node.attribute}
-        least, largest = (self._limit(node, place, given.get(key)) for place, key in ((1, "min"), (2, "max")))
-        return least, largest
-
-    def _limit(self, node: NodeProto, place: int, attribute: float | None) -> float | None:
-        name = node.input[place] if place < len(node.input) else ""
-        tensor = self._constants.get(name)
-        if tensor is None or tensor_bytes.is_external(tensor):
-            return attribute
-        return float(numpy_helper.to_array(tensor).reshape(-1)[0])
+def _fitting(originals: Mapping[str, TensorProto], names: Sequence[str], stored: TensorProto) -> tuple[str, ...]:
+    """Return those of the names that are float initializers of the parent of a fitting shape."""
+    dims = list(stored.dims)
+    known = [name for name in dict.fromkeys(names) if name in originals and originals[name].data_type in _FLOATS]
+    return tuple(name for name in known if list(originals[name].dims) in (dims, dims[::-1]))
 
 
 def restore(worked: Worked, model: ModelProto, typed: Path, loaded: Loaded, pair: Pair) -> Restored:
     """Make the weights that raised layers get."""
-    parent = Parent(loaded)
+    inherited = loaded.inherited
+    store = inherited.parent.store.structure if inherited else None
+    originals = {one.name: one for one in scopes.initializers(inherited.parent.graph.model)} if inherited else {}
     pairs = pairs_of(model.graph)
     graphs = list(scopes.graphs_below(model.graph))
-    lost, ends = [], {}
+    lost = []
     for number, graph in enumerate(graphs):
         lost += [
-            Lost(number, tensor.name, False, parent.weights(iter([tensor.name]), tensor))
+            Lost(number, tensor.name, False, _fitting(originals, [tensor.name], tensor))
             for tensor in graph.initializer
             if tensor.data_type == pair.low != pair.high
         ]
-        reading = readers(graph, pairs[number])
-        makers = {name: node for node in graph.node for name in node.output}
         for name, found in pairs[number].items():
             if found.constant is not None:
-                own = found.constant.name.removesuffix("_quantized")
-                names = iter([*parent.read(reading.get(name)), own])
-                lost.append(Lost(number, name, True, parent.weights(names, found.constant)))
-            elif (told := parent.ends(parent.read(reading.get(name)), makers.get(found.source or ""))) is not None:
-                ends[number, name] = told
+                partner = inherited.partners.get(name, "") if inherited else ""
+                names = [partner, found.constant.name.removesuffix(QUANTIZED)]
+                lost.append(Lost(number, name, True, _fitting(originals, names, found.constant)))
     wanted = [one for one in lost if one.quantized or one.parents]
     if not wanted:
-        return Restored({}, (), any(pairs), ends)
+        return Restored({}, (), any(pairs))
     out = typed.parent / "restored.onnx"
     args = {
         "model": str(typed),
-        "parent": str(parent.store) if parent.store else None,
+        "parent": str(store) if store else None,
         "weights": [[one.number, one.name, list(one.parents)] for one in wanted],
         "target": pair.high,
         "out": str(out),
@@ -191,7 +128,7 @@ def restore(worked: Worked, model: ModelProto, typed: Path, loaded: Loaded, pair
         for one in wanted
         if one.quantized or (one.number, one.name) in taken
     }
-    return Restored(table, tuple(_said(wanted, taken, strangers, parent.store is not None)), any(pairs), ends)
+    return Restored(table, tuple(_said(wanted, taken, strangers, store is not None)), any(pairs))
 
 
 def _said(
@@ -225,6 +162,19 @@ DTYPES = {
 
 
 @dataclass(frozen=True)
+class Ends:
+    """Both ends of a search among quantized nodes, each as the user gave it; None: it is what the mixer makes.
+
+    ``given``: the quantized model. ``parent``: the one that was quantized, with the names of the other's inputs and
+    outputs. ``brought``: its initializers.
+    """
+
+    given: ModelProto | None = None
+    parent: ModelProto | None = None
+    brought: Mapping[str, TensorProto] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class PrecisionModel:
     """``clamped`` / ``flushed``: initializers with values that the low type does not reach, and how many.
 
@@ -241,13 +191,14 @@ class PrecisionModel:
     quantized: bool = False
     inlined: Mapping[str, str] = field(default_factory=dict)
     lifted: Mapping[str, int] = field(default_factory=dict)
+    ends: Ends = field(default_factory=Ends)
 
     @property
     def is_lossy(self) -> bool:
         """Whether the model itself, as it is, has less than the high precision."""
         model = self.mixer.model
         low = any(tensor.data_type == self.pair.low != self.pair.high for tensor in initializers(model))
-        return low or self.mixer.restored is not None
+        return low or self.quantized or self.mixer.restored is not None
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -281,9 +232,13 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
     types = {**loaded.types, **loaded.recorded.types}
     contrib = contrib_of(told)
+    quantized = strategy.low is FloatType.quantized
+    ends = _ends(loaded, model, types) if quantized else Ends()
+    # nested pairs are raised one by one: nobody knows what the parent has in their place
+    if quantized and loaded.inherited and (others_than_pairs(model) or not any(pairs_of(model.graph)[1:])):
+        return _by_regions(settings, strategy, loaded, model, types, contrib, ends, reply)
     found = layers(model, types, pair, contrib)
     restored = restore(worked, model, typed, loaded, pair)
-    quantized = strategy.low is FloatType.quantized
     if quantized:
         found = quantized_layers(model, found)
     if not found:
@@ -291,11 +246,103 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     warnings = [reply["warning"]] if reply["warning"] else []
     weights, lost = _weights(worked, typed, pair, restored)
     pairs = restored.weight if restored.has_pairs else None
-    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends, contrib)
+    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, contrib)
     warnings += [*_overridden(model, pair)]
     clamped = {**lost["clamped"], **_filled(model, pair)}
     warned = (*warnings, *restored.warnings)
-    return PrecisionModel(mixer, pair, clamped, lost["flushed"], warned, quantized, reply["inlined"], lost["lifted"])
+    counts = clamped, lost["flushed"], warned
+    return PrecisionModel(mixer, pair, *counts, quantized, reply["inlined"], lost["lifted"], ends)
+
+
+WEIGHTS = "weights.parent.bin"
+"""The parent's weights, in the store of the model."""
+
+
+def _ends(loaded: Loaded, model: ModelProto, types: Mapping[str, TypeProto]) -> Ends:
+    """Return both ends of a search among quantized nodes."""
+    store, inherited = loaded.store, loaded.inherited
+    aside = store.folder / GIVEN
+    given = ModelProto.FromString((aside if aside.is_file() else store.structure).read_bytes())
+    if inherited is None:
+        return Ends(given)
+    weights = _brought(inherited, store)
+    return Ends(given, _as_child(inherited, weights, model, levels(model, types)[0].types), weights)
+
+
+def _brought(inherited: Inherited, store: Store) -> dict[str, TensorProto]:
+    """Return the parent's initializers, and copy their large weights into the store of the model."""
+    parent, found = inherited.parent, dict[str, TensorProto]()
+    with WeightsWriter(store.folder / WEIGHTS) as writer:
+        for name, tensor in parent.graph.initializers.items():
+            if not isinstance(tensor, TensorProto):
+                continue
+            found[name] = copy_of(tensor)
+            if tensor_bytes.is_external(tensor):
+                length, pieces = parent.store.region(tensor)
+                tensor_bytes.set_reference(found[name], WEIGHTS, writer.add(pieces, length), length)
+    return found
+
+
+def _as_child(
+    inherited: Inherited, brought: Mapping[str, TensorProto], model: ModelProto, types: Mapping[str, int]
+) -> ModelProto | None:
+    """Return the parent with the names of the model's inputs and outputs; None where it has not all of them."""
+    parent = inherited.parent.graph
+    names, kinds_of = dict[str, str](), inherited.parent_types
+    fed = {value.name for value in model.graph.input} - {tensor.name for tensor in model.graph.initializer}
+    for mine in (*fed, *(value.name for value in model.graph.output)):
+        theirs = inherited.partners.get(mine)
+        if theirs is None:
+            if mine in fed:
+                continue
+            return None
+        known = parent.outputs if mine not in fed else parent.inputs
+        if theirs not in known or names.setdefault(theirs, mine) != mine or types.get(mine) != kinds_of.get(theirs):
+            return None
+    made = copy_of(parent.model)
+    del made.graph.initializer[:]
+    made.graph.initializer.extend(brought.values())
+    supply = NameSupply({*scopes.names_of(made), *names.values()})
+    moved = {name: supply.fresh(name) for name in names.values() if name in scopes.names_of(made) and name not in names}
+    scopes.rename_graph(made.graph, {**moved, **{old: new for old, new in names.items() if old != new}}, supply)
+    return made
+
+
+def _by_regions(
+    settings: Settings,
+    strategy: PrecisionSettings,
+    loaded: Loaded,
+    model: ModelProto,
+    types: Mapping[str, TypeProto],
+    contrib: Contrib,
+    ends: Ends,
+    reply: Mapping[str, Any],
+) -> PrecisionModel:
+    """Return the model with the regions that are low as layers. Raises UsageError where the parent has none of them."""
+    inherited, pair = loaded.inherited, pair_of(strategy)
+    assert inherited
+    known = levels(model, types)[0].types
+    regions = Regions(model, known, inherited.parent.graph, inherited.partners, inherited.parent_types)
+    if not regions.found:
+        raise UsageError(
+            f"model={settings.model} strategy.low=quantized: reference.model={settings.reference.model} has no nodes "
+            f"that do what {kinds(regions.lost)} do here, as far as names and values tell. Is it the model that this "
+            "one was made of? If tensors have other names, reference.map says which is which"
+        )
+    warnings = [reply["warning"]] if reply["warning"] else []
+    if regions.lost:
+        ends = replace(ends, parent=None)
+        warnings.append(
+            f"{kinds(regions.lost)} stay quantized in every trial: no nodes of reference.model are known to do the same"
+        )
+    found = tuple(one.layer for one in regions.found)
+    given = model, types, found, pair, _no_weights, strategy.keep_io
+    mixer = RegionMixer(*given, contrib=contrib, regions=regions, brought=ends.brought)
+    return PrecisionModel(mixer, pair, {}, {}, tuple(warnings), True, reply["inlined"], {}, ends)
+
+
+def _no_weights(number: int, name: str, dtype: int) -> TensorProto:
+    raise KeyError(name)  # a region has the parent's weights
 
 
 def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:

@@ -109,7 +109,8 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any], 
     finite = checker if isinstance(checker, FiniteChecker) else FiniteChecker()
     looked = [name for name in ("nan", "inf") if getattr(finite, name).value == "fail"]
     given = {**vars(rules.settings), **given, "rtol": rules.rtol, "atol": rules.atol, "looked_for": looked}
-    given |= {"unlike": rules.settings.fraction if rules.metrics == (Metric.fraction,) else 0.0}
+    by_share = rules.settings.fraction if rules.metrics == (Metric.fraction,) else 0.0
+    given |= {"unlike": max(by_share, rules.settings.unequal)}
     measured = isinstance(checker, CompareChecker) and checker.tolerance is Tolerance.auto
     measured = measured and None not in (evidence.get("limit"), evidence.get("output")) and not evidence.get("exact")
     given |= {"counted": evidence.get("output"), "limit": evidence.get("limit"), "measured": measured}

@@ -112,14 +112,6 @@ def test_all_raised_has_no_pair_left_and_cuts_off_below_zero_as_it_did() -> None
     np.testing.assert_allclose(run(model)[0], a @ (weights["v"] * np.float32(0.02)), rtol=1e-5)
 
 
-def test_a_parent_knows_what_a_tensor_is_limited_to() -> None:
-    made = mixer(FP32)
-    made.ends = {(0, "ad"): (None, None)}
-    assert ops(made.mixed(frozenset({0, 1, 2}))) == ["MatMul", "MatMul", "Identity", "Tanh"]
-    made.ends = {(0, "ad"): (0.0, 6.0)}
-    assert ops(made.mixed(frozenset({0, 1, 2}))) == ["MatMul", "Max", "Min", "MatMul", "Identity", "Tanh"]
-
-
 def test_a_pair_behind_a_pair_and_one_in_a_branch() -> None:
     text = """<ir_version: 9, opset_import: ["" : 19]>
     g (float[2] x, bool c) => (float[2] y) <float s = {0.02}, int8 z = {0}, int8[2] w = {1, 2}> {

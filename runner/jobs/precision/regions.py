@@ -1,0 +1,592 @@
+"""Regions of a quantized model, and the parent's nodes in their place, whatever form quantization has.
+
+A quantized model and its parent (reference.model) share tensors: those of the one with a partner in the other. Between
+shared tensors lies a region: nodes of the one model that do what nodes of the other do. Where low precision is in a
+region of the quantized model, that region is an element of the search: raised, it is replaced by the parent's nodes
+between the partners of the same tensors, with the parent's weights. So one rule covers Q/DQ pairs, MatMulNBits,
+DynamicQuantizeLinear with MatMulInteger, QLinearConv, quantized attention, and whatever else computes the same.
+
+Models of QLinear operators hold integers between their nodes, where the parent holds floats. The scale and zero point
+of such a tensor stand beside it wherever it is read, so that a DequantizeLinear (`with_floats`) shows the float that it
+stands for, a tensor like any other. Where that is raised, a QuantizeLinear makes the integers for readers that are low.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
+
+from runner.errors import NotApplicable, UsageError
+from runner.jobs.precision.layers import (
+    NARROW,
+    QUANTIZING,
+    Layer,
+    is_low,
+    is_quantization,
+    kinds,
+    low_nodes,
+    others_than_pairs,
+)
+from runner.jobs.precision.mixer import Mixer, without_graph
+from runner.model.graph import scopes
+from runner.model.graph.edits import copy_of
+from runner.model.graph.graph_index import Graph, Node
+from runner.model.graph.scopes import NameSupply
+from runner.model.values import tensor_bytes
+from runner.model.values.dtypes import FLOATS
+from runner.reference.align import QUANTIZED
+
+# The file, before anything runs; integers that stand for floats: those between QLinear operators.
+
+GIVEN = "given.onnx"
+"""In the model's store: its structure as the user gave it, where floats were added to it."""
+_KNOWN_DOMAINS = ("", "com.microsoft")
+
+
+def examine(structure: Path, has_parent: bool, key: str) -> None:
+    """Look at a file before anything runs, and add the floats that its integers stand for, see `with_floats`.
+
+    ``key``: how a message calls the model. Raises NotApplicable where nothing is quantized, UsageError for forms of
+    quantization that are not known, or that want a parent which is not there.
+    """
+    model = ModelProto.FromString(structure.read_bytes())
+    low = list(low_nodes(model))
+    if not low:
+        raise NotApplicable(
+            f"{key} strategy.low=quantized: no node of it is quantized, so there is nothing to raise; "
+            "strategy.low=float16 asks the same of a model that is not"
+        )
+    functions = {scopes.function_key(function)[:2] for function in model.functions}
+    strange = [
+        node
+        for node in low
+        if (domain := scopes.domain_of(node.domain)) not in _KNOWN_DOMAINS and (domain, node.op_type) not in functions
+    ]
+    if strange:
+        raise UsageError(
+            f"{key} strategy.low=quantized: this form of quantization is not known: {kinds(strange)}. Known are the "
+            "operators of ONNX and of ONNX Runtime (com.microsoft)"
+        )
+    others = others_than_pairs(model)
+    if others and not has_parent:
+        raise UsageError(
+            f"{key} strategy.low=quantized: {kinds(others)} took the place of nodes that only the model knows that "
+            "was quantized: give it as reference.model=PATH"
+        )
+    made = with_floats(model) if others else None
+    if made is not None:
+        structure.with_name(GIVEN).write_bytes(structure.read_bytes())
+        structure.write_bytes(made.SerializeToString())
+
+
+def with_floats(model: ModelProto) -> ModelProto | None:
+    """Return the model with a DequantizeLinear behind each tensor of integers that stands for a float; None: no such.
+
+    Left out are those that have one, and those that a QuantizeLinear makes: their float is before that.
+    """
+    known = integers_of(model)
+    more = {name: one for name, one in known.items() if one.shown is None}
+    if not more:
+        return None
+    made, supply = copy_of(model), NameSupply(scopes.names_of(model))
+    places = {name: place for place, node in enumerate(model.graph.node) for name in node.output}
+    for name in sorted(more, key=places.__getitem__, reverse=True):
+        one = more[name]
+        float_name = supply.fresh(f"{name}_float")
+        node = helper.make_node("DequantizeLinear", [name, one.scale, one.zero], [float_name], name=float_name)
+        made.graph.node.insert(places[name] + 1, node)
+    return made
+
+
+@dataclass(frozen=True)
+class Integers:
+    """A tensor of integers that stands for floats. ``shown``: what a DequantizeLinear makes of it, None: there is none.
+
+    ``scale``, ``zero``: initializers.
+    """
+
+    name: str
+    scale: str
+    zero: str
+    shown: str | None = None
+
+
+def integers_of(model: ModelProto) -> dict[str, Integers]:
+    """Return the tensors of integers that stand for floats and that no QuantizeLinear makes, by name.
+
+    All operators read such a tensor with its scale and zero point right behind it; those that only move elements
+    (MaxPool, Reshape) hand them on.
+    """
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    known: dict[str, Integers] = {}
+    by_quantizing = ("QuantizeLinear", "DynamicQuantizeLinear")
+    nodes = [node for node in model.graph.node if node.op_type not in by_quantizing]
+    for node in reversed(nodes):
+        moved = known.get(node.output[0]) if node.output else None
+        if moved is not None and node.input and not QUANTIZING.search(node.op_type):
+            known.setdefault(node.input[0], replace(moved, name=node.input[0], shown=None))
+        for name, scale, zero in zip(node.input, node.input[1:], node.input[2:], strict=False):
+            if name and name not in constants and _is_scale(constants.get(scale), constants.get(zero)):
+                shown = node.output[0] if node.op_type == "DequantizeLinear" and is_quantization(node) else None
+                earlier = known.get(name)
+                known[name] = Integers(name, scale, zero, shown or (earlier.shown if earlier else None))
+    made = {name for node in nodes for name in node.output}
+    return {name: one for name, one in known.items() if name in made}
+
+
+def _is_scale(scale: TensorProto | None, zero: TensorProto | None) -> bool:
+    """Whether these are a scale and a zero point for all elements of a tensor."""
+    if scale is None or zero is None or tensor_bytes.elements(scale.dims) != 1:
+        return False
+    return scale.data_type in FLOATS and zero.data_type in NARROW
+
+
+# Regions: what lies between tensors that both models have.
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes of the quantized model, and the parent's that do the same.
+
+    ``makes``: what it makes, each tensor with the parent's. ``place``: of the last node of the quantized model.
+    ``layer``: it as an element of a search. ``parent``: indices of the parent's nodes. ``weights``: how many numbers
+    the parent's weights in it have.
+    """
+
+    makes: Mapping[str, str]
+    place: int
+    layer: Layer
+    parent: frozenset[int]
+    weights: int
+
+
+@dataclass
+class Regions:
+    """Finds the regions of a quantized model in which something is low.
+
+    ``model``: with floats for its integers, see `with_floats`. ``types``: element types of its tensors. ``shared``: the
+    parent's tensor by the model's. ``lost``: nodes that are low and in no region that can be raised.
+    """
+
+    model: ModelProto
+    types: Mapping[str, int]
+    parent: Graph
+    partners: Mapping[str, str]
+    parent_types: Mapping[str, int]
+    shared: dict[str, str] = field(init=False)
+    found: tuple[Region, ...] = field(init=False)
+    lost: tuple[NodeProto, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        graph = self.model.graph
+        self._places = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+        self._reads = [scopes.reads(node) for node in graph.node]
+        self._low = [any(is_low(one, self.types) for one in scopes.all_nodes([node])) for node in graph.node]
+        self.integers = integers_of(self.model)
+        self.partners = {**self.partners, **dict(self._named_integers())}
+        self._opsets = {scopes.domain_of(one.domain): one.version for one in self.model.opset_import}
+        self.shared = self._shared()
+        while (misled := self._circle()) is not None:
+            del self.shared[misled]
+        regions = [one for one in map(self._region, self._groups()) if one is not None]
+        self.found = tuple(self._named(regions))
+        covered = {at for one in self.found for name in one.makes for at in self._cone(name)[0]}
+        lost = [node for at, node in enumerate(graph.node) if self._low[at] and at not in covered]
+        added = {one.shown for one in self.integers.values()}
+        self.lost = tuple(node for node in lost if not added & {*node.output})
+
+    @cached_property
+    def back(self) -> dict[str, str]:
+        """The model's tensor by the parent's."""
+        return {theirs: mine for mine, theirs in self.shared.items()}
+
+    # ---- tensors that both models have
+
+    def _named_integers(self) -> Iterator[tuple[str, str]]:
+        """Yield the floats that integers stand for, each with the parent's tensor of the name that these tell.
+
+        A quantizer leaves out a Relu or a Clip: the integers end there.
+        """
+        for one in self.integers.values():
+            name = one.name.removesuffix(QUANTIZED)
+            if one.shown is None or one.shown in self.parent.producers or name not in self.parent.producers:
+                continue
+            readers = [self.parent.nodes[at] for at in self.parent.readers.get(name, ())]
+            limits = len(readers) == 1 and readers[0].op_type in ("Relu", "Clip")
+            after = readers[0].outputs[0] if limits else name
+            yield one.shown, name if {after, f"{after}{QUANTIZED}"} & self._places.keys() else after
+
+    def _shared(self) -> dict[str, str]:
+        """Return the parent's tensor by the model's: of several that are one, the first, before it is quantized."""
+        graph, found, taken = self.model.graph, dict[str, str](), set[str]()
+        constant = Graph.of(self.model).data_independent
+        fed = [value.name for value in graph.input]
+        inside = {*self.parent.producers, *self.parent.inputs}
+        for name in (*fed, *(name for node in graph.node for name in node.output)):
+            theirs = self.partners.get(name, "")
+            if theirs not in inside or theirs in taken or not self._alike(name, theirs):
+                continue
+            if self._rounded(name) in found or self._rounded(name) in fed:
+                continue  # its float is known before it was quantized
+            if name in constant and self.types.get(name) in FLOATS:
+                continue  # a weight: the parent has its own
+            found[name] = theirs
+            taken.add(theirs)
+        return found
+
+    def _alike(self, mine: str, theirs: str) -> bool:
+        one, other = self.types.get(mine), self.parent_types.get(theirs)
+        return one is not None and (one == other or (one in FLOATS and other in FLOATS))
+
+    def _rounded(self, name: str) -> str:
+        """Return what a tensor is that was quantized and back; "" for any other tensor."""
+        root = ""
+        while name in self._places:
+            node = self.model.graph.node[self._places[name]]
+            if not is_quantization(node) or node.op_type != "DequantizeLinear" or node.input[0] not in self._places:
+                break
+            maker = self.model.graph.node[self._places[node.input[0]]]
+            if not is_quantization(maker) or maker.op_type != "QuantizeLinear":
+                break
+            root = name = maker.input[0]
+        return root
+
+    def _circle(self) -> str | None:
+        """Return a shared tensor by which a node, raised or not, would depend on itself; None: there is none."""
+        self.__dict__.pop("back", None)
+        above = {name: {*self._cone(name)[1], *self._above(self.shared[name])[1]} for name in self.shared}
+        order = {name: sum(other in above for other in names) for name, names in above.items()}
+        below: dict[str, list[str]] = {}
+        for name, names in above.items():
+            for other in names:
+                below.setdefault(other, []).append(name)
+        ready = [name for name, count in order.items() if not count]
+        while ready:
+            for name in below.get(ready.pop(), ()):
+                order[name] -= 1
+                if not order[name]:
+                    ready.append(name)
+        circle = [name for name, count in order.items() if count]
+        return min(circle, key=lambda name: (name == self.shared[name], self._places.get(name, 0)), default=None)
+
+    # ---- nodes between them
+
+    def _cone(self, name: str) -> tuple[set[int], set[str]]:
+        """Return the nodes that make a tensor of shared ones, and these."""
+        nodes, ends = set[int](), set[str]()
+        waiting = [name]
+        while waiting:
+            at = self._places.get(waiting.pop())
+            if at is None or at in nodes:
+                continue
+            nodes.add(at)
+            for read in self._reads[at]:
+                one = self.integers.get(read)
+                shown = one.shown if one else None
+                if read in self.shared:
+                    ends.add(read)
+                elif shown in self.shared and shown != name:
+                    ends.add(shown)
+                else:
+                    waiting.append(read)
+        return nodes, ends
+
+    def _above(self, theirs: str) -> tuple[set[int], set[str]]:
+        """Return the parent's nodes that make a tensor of shared ones, and these, as the model calls them."""
+        nodes, ends = set[int](), set[str]()
+        waiting = [theirs]
+        while waiting:
+            at = self.parent.producers.get(waiting.pop())
+            if at is None or at in nodes:
+                continue
+            nodes.add(at)
+            for read in self.parent.nodes[at].inputs:
+                if read in self.back:
+                    ends.add(self.back[read])
+                else:
+                    waiting.append(read)
+        return nodes, ends
+
+    def _groups(self) -> list[dict[str, str]]:
+        """Return the shared tensors of each node, each with the parent's; graph outputs that a pair quantizes too."""
+        groups: dict[int, dict[str, str]] = {}
+        shown = {one.shown: name for name, one in self.integers.items() if one.shown}
+        for name, theirs in self.shared.items():
+            at = self._places.get(shown.get(name, name))
+            if at is not None and theirs in self.parent.producers:
+                groups.setdefault(at, {})[name] = theirs
+        for value in self.model.graph.output:
+            at = self._places.get(self._rounded(value.name), -1)
+            if at in groups and self.partners.get(value.name) in self.parent.producers:
+                groups[at][value.name] = self.partners[value.name]
+        return [groups[at] for at in sorted(groups)]
+
+    def _region(self, makes: dict[str, str]) -> Region | None:
+        """Return the region that makes these; None where nothing is low in it, or the parent's nodes do not fit."""
+        nodes, ends, above = set[int](), set[str](), set[int]()
+        for name, theirs in makes.items():
+            (mine, before), (other, more) = self._cone(name), self._above(theirs)
+            nodes, ends, above = nodes | mine, ends | before | more, above | other
+        protos = self.model.graph.node
+        theirs_do = {self.parent.nodes[at].op_type for at in above}
+        low = [at for at in sorted(nodes) if self._low[at] and protos[at].op_type not in theirs_do]
+        if not low or not above or not all(self._fits(self.parent.protos[at]) for at in above):
+            return None
+        main, weights = self._main(above)
+        own = [at for at in sorted(nodes) if not is_quantization(protos[at])] or low
+        kind = [at for at in own if self._low[at] and protos[at].op_type != "DynamicQuantizeLinear"] or own[-1:]
+        reads = tuple(sorted(ends - makes.keys(), key=lambda name: self._places.get(name, -1)))
+        writes = tuple(name for name in makes if name in self.shared)
+        layer = Layer(main.name, (0, kind[0]), main.op_type, reads, writes, False)
+        return Region(makes, max(nodes), layer, frozenset(above), weights)
+
+    def _main(self, nodes: Collection[int]) -> tuple[Node, int]:
+        """Return the parent's node with most weights, the last where none has any; and how many numbers all have."""
+        sizes = dict.fromkeys(sorted(nodes), 0)
+        for at in sizes:
+            for name in self.parent.nodes[at].inputs:
+                tensor = self.parent.initializers.get(name)
+                if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS:
+                    sizes[at] += tensor_bytes.elements(tensor.dims)
+        return self.parent.nodes[max(sizes, key=lambda at: (sizes[at], at))], sum(sizes.values())
+
+    def _fits(self, node: NodeProto) -> bool:
+        """Whether a node of the parent means the same in the opset of the model: as far as its schema tells."""
+        domain = scopes.domain_of(node.domain)
+        theirs = {scopes.domain_of(one.domain): one.version for one in self.parent.model.opset_import}.get(domain, 0)
+        mine = self._opsets.get(domain, theirs)
+        if mine == theirs or not defs.has(node.op_type, domain):
+            return True
+        schema = defs.get_schema(node.op_type, mine, domain)
+        known = schema.since_version == defs.get_schema(node.op_type, theirs, domain).since_version
+        fits = all(attribute.name in schema.attributes for attribute in node.attribute)
+        return known or (fits and schema.min_input <= len(node.input) <= schema.max_input)
+
+    def _named(self, regions: Sequence[Region]) -> Iterator[Region]:
+        """Yield the regions, each with a name of its own."""
+        counts = Counter(one.layer.path for one in regions)
+        for one in regions:
+            path = one.layer.path if counts[one.layer.path] == 1 else f"{one.layer.path} ({one.layer.writes[0]})"
+            yield replace(one, layer=replace(one.layer, path=path))
+
+
+# Putting the parent's nodes in the place of regions.
+
+
+@dataclass
+class RegionMixer(Mixer):
+    """Makes models in which the raised regions are the parent's nodes. ``given``: the model as the user gave it.
+
+    ``regions``: all; the layers are theirs. ``brought``: the parent's initializers, in the model's store.
+    """
+
+    regions: Regions | None = None
+    brought: Mapping[str, TensorProto] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert self.regions
+        self._known = self.regions
+        self.found = self.regions.found
+
+    def mixed(self, raised: frozenset[int]) -> ModelProto:
+        """Return the model in which the regions with these indices are the parent's nodes."""
+        made, _ = self._spliced(raised)
+        _drop_unread(made.graph, {value.name for value in made.graph.output})
+        return made
+
+    def measured(self, raised: frozenset[int]) -> tuple[ModelProto, list[list[object]]]:
+        """Return the same with what was low still there, which reads what is raised.
+
+        And [[index of the region, 0, what it makes, what its low nodes make in its place]].
+        """
+        made, low = self._spliced(raised)
+        found = ((index, name) for index in sorted(raised) for name in self.layers[index].writes)
+        return made, [[index, 0, name, low[name]] for index, name in found]
+
+    def _spliced(self, raised: frozenset[int]) -> tuple[ModelProto, dict[str, str]]:
+        made = copy_of(without_graph(self.model))
+        made.graph.CopyFrom(self.model.graph)
+        splice = _Splice(self._known, made, self.brought)
+        for index in sorted(raised):
+            splice.retire(self.found[index])
+        for index in sorted(raised):
+            splice.put(self.found[index])
+        splice.finish()
+        return made, splice.retired
+
+
+class _Splice:
+    """One model while nodes of the parent are put into it. ``retired``: the new name of what is low, by the old one."""
+
+    def __init__(self, regions: Regions, model: ModelProto, brought: Mapping[str, TensorProto]) -> None:
+        self._regions, self._model, self._brought = regions, model, brought
+        self._parent = regions.parent
+        self._shown = {one.shown: one for one in regions.integers.values() if one.shown}
+        self._supply = NameSupply(scopes.names_of(model))
+        self._labels = NameSupply(node.name for node in model.graph.node)
+        self._orders: list[float] = [float(place) for place in range(len(model.graph.node))]
+        self._nodes = list(model.graph.node)
+        self._names: dict[str, str] = {}  # what is at hand of the parent's tensors
+        self._values: dict[str, str] = {}  # and of what integers stand for
+        self._put: set[int] = set()
+        self._at = 0.0
+        self.retired: dict[str, str] = {}
+
+    def retire(self, region: Region) -> None:
+        """Give what the region makes other names: these will be the parent's."""
+        places = {name: at for at, node in enumerate(self._model.graph.node) for name in node.output}
+        for name in region.makes:
+            self._rename(places[name], name)
+            one = self._shown.get(name)
+            if one is None:
+                continue
+            self._rename(places[one.name], one.name)
+            low = self._nodes[places[name]]
+            low.input[0] = self.retired[one.name]
+            back = helper.make_node("QuantizeLinear", [name, one.scale, one.zero], [one.name], name=one.name)
+            self._add(back, places[name] + 0.5)
+
+    def _rename(self, place: int, name: str) -> None:
+        self.retired[name] = self._supply.fresh(f"{name}_low")
+        node = self._nodes[place]
+        node.output[:] = [self.retired[name] if one == name else one for one in node.output]
+
+    def put(self, region: Region) -> None:
+        """Add the parent's nodes of a region, which make what it made."""
+        self._at = region.place + 0.25
+        done: dict[str, str] = {}
+        for name, theirs in region.makes.items():
+            if theirs in done:
+                self._add(helper.make_node("Identity", [done[theirs]], [name], name=name), self._at)
+                continue
+            done[theirs] = name
+            mine, other = self._regions.types.get(name), self._regions.parent_types.get(theirs)
+            made = name if mine == other else self._supply.fresh(f"{name}_parent")
+            self._build(self._parent.producers[theirs], {theirs: made})
+            if made != name:
+                self._add(helper.make_node("Cast", [made], [name], name=f"{name}_cast", to=mine), self._at)
+
+    def _build(self, at: int, outputs: Mapping[str, str]) -> None:
+        """Add a node of the parent, with what it needs; ``outputs``: what some of its outputs are to be called."""
+        node = copy_of(self._parent.protos[at])
+        names = {name: self._bring(name) for name in scopes.reads(node)}
+        for name in node.output:
+            if name:
+                names[name] = outputs.get(name) or self._supply.fresh(name)
+                self._names.setdefault(name, names[name])
+                self._declare(names[name], name)
+        scopes.rename_node(node, names, self._supply)
+        node.name = self._labels.fresh(self._parent.nodes[at].name)
+        self._add(node, self._at)
+
+    def _bring(self, theirs: str) -> str:
+        """Return what a tensor of the parent is called here; what is not there is added."""
+        mine = self._regions.back.get(theirs)
+        if theirs in self._names and mine is None:
+            return self._names[theirs]
+        if mine is not None:
+            integers = self._shown.get(mine) if mine not in self.retired else None
+            return self._cast(self._floats(integers, mine) if integers else mine, theirs, self._regions.types.get(mine))
+        if theirs in self._brought:
+            tensor = copy_of(self._brought[theirs])
+            tensor.name = self._names[theirs] = self._supply.fresh(theirs)
+            self._model.graph.initializer.append(tensor)
+            return str(tensor.name)
+        if theirs in self._parent.carried:
+            node = copy_of(self._parent.carried[theirs][1])
+            node.output[0] = self._names[theirs] = self._supply.fresh(theirs)
+            self._add(node, -1.0)
+        elif theirs in self._parent.producers:
+            self._build(self._parent.producers[theirs], {})
+        return self._names.get(theirs, theirs)
+
+    def _floats(self, integers: Integers, mine: str) -> str:
+        """Return what integers stand for, without a DequantizeLinear.
+
+        ONNX Runtime quantizes what stands between one and a QuantizeLinear, weights included.
+        """
+        if mine not in self._values:
+            dtype = self._regions.types.get(mine)
+            at = [self._supply.fresh(f"{mine}_{end}") for end in ("wide", "zero", "less", "value")]
+            for node in (
+                helper.make_node("Cast", [integers.name], [at[0]], name=at[0], to=dtype),
+                helper.make_node("Cast", [integers.zero], [at[1]], name=at[1], to=dtype),
+                helper.make_node("Sub", at[:2], [at[2]], name=at[2]),
+                helper.make_node("Mul", [at[2], integers.scale], [at[3]], name=at[3]),
+            ):
+                self._add(node, self._at)
+            self._values[mine] = at[3]
+        return self._values[mine]
+
+    def _cast(self, mine: str, theirs: str, dtype: int | None) -> str:
+        """Return a shared tensor, which has this type, in the type that the parent has."""
+        wanted = self._regions.parent_types.get(theirs)
+        if dtype == wanted:
+            return mine
+        if theirs not in self._names:
+            self._names[theirs] = self._supply.fresh(f"{mine}_wide")
+            cast = helper.make_node("Cast", [mine], [self._names[theirs]], name=self._names[theirs], to=wanted)
+            self._add(cast, self._at)
+        return self._names[theirs]
+
+    def _declare(self, name: str, theirs: str) -> None:
+        known = {value.name for value in (*self._model.graph.value_info, *self._model.graph.output)}
+        dtype = self._regions.parent_types.get(theirs)
+        if dtype and name not in known:
+            self._model.graph.value_info.add(name=name).type.tensor_type.elem_type = dtype
+
+    def _add(self, node: NodeProto, order: float) -> None:
+        self._nodes.append(node)
+        self._orders.append(order)
+
+    def finish(self) -> None:
+        """Put all nodes in an executable order, as near to the one there was as can be."""
+        graph, parent = self._model.graph, self._parent.model
+        makers = {name: at for at, node in enumerate(self._nodes) for name in node.output if name}
+        above = [{makers[name] for name in scopes.reads(node) if name in makers} for node in self._nodes]
+        below: dict[int, list[int]] = {}
+        for at, some in enumerate(above):
+            for other in some:
+                below.setdefault(other, []).append(at)
+        counts = [len(some) for some in above]
+        ready = [(self._orders[at], at) for at, count in enumerate(counts) if not count]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            _, at = heapq.heappop(ready)
+            order.append(at)
+            for reader in below.get(at, ()):
+                counts[reader] -= 1
+                if not counts[reader]:
+                    heapq.heappush(ready, (self._orders[reader], reader))
+        nodes = [copy_of(self._nodes[at]) for at in order]
+        del graph.node[:]
+        graph.node.extend(nodes)
+        domains = {scopes.domain_of(one.domain) for one in self._model.opset_import}
+        self._model.opset_import.extend(
+            one for one in parent.opset_import if scopes.domain_of(one.domain) not in domains
+        )
+        known = {scopes.function_key(function) for function in self._model.functions}
+        self._model.functions.extend(one for one in parent.functions if scopes.function_key(one) not in known)
+
+
+def _drop_unread(graph: GraphProto, wanted: Collection[str]) -> None:
+    """Remove, in place, nodes that nobody reads, the initializers that only they read, and what is said of both."""
+    before = {name for node in graph.node for name in scopes.reads(node)}
+    read, kept = set(wanted), list[NodeProto]()
+    for node in reversed(graph.node):
+        if read & {*node.output}:
+            read.update(scopes.reads(node))
+            kept.append(copy_of(node))
+    weights = [copy_of(one) for one in graph.initializer if one.name in read or one.name not in before]
+    there = {name for node in kept for name in node.output}
+    told = [copy_of(value) for value in graph.value_info if value.name in there]
+    for field_of, messages in ((graph.node, kept[::-1]), (graph.initializer, weights), (graph.value_info, told)):
+        del field_of[:]
+        field_of.extend(messages)

@@ -1,0 +1,145 @@
+"""Flags, in front of the keys: what each stands for, and what a key written as one is told."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from runner.cli.arguments import FLAGS, rewrite, with_keys
+from runner.cli.help import help_text, overview
+from runner.errors import UsageError
+from runner.schema.installed_choices import implied_choice
+from runner.schema.option_files import compose
+from tests.harness import ROOT, winnow
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        (["--check", "python c.py {model}"], ["checker=command", "checker.command=python c.py {model}"]),
+        (["--check=acc.py"], ["checker=python", "checker.file=acc.py"]),
+        (["--inputs", "x.npz"], ["inputs=files", "inputs.path=x.npz"]),
+        (["--inputs", "data.py"], ["inputs=python", "inputs.file=data.py"]),
+        (["--expected", "y.npz"], ["reference=files", "reference.path=y.npz"]),
+        (["--original", "a.onnx"], ["reference.model=a.onnx"]),
+        (["--timeout", "60"], ["checker.timeout=60"]),
+        (["--out", "here"], ["hydra.run.dir=here"]),
+        (["-m", "--out", "here"], ["-m", "hydra.sweep.dir=here"]),
+        (["-v"], ["verbosity=[info,runner.report.progress:debug]"]),
+        (["reduce", "--cfg", "job", "a=b"], ["reduce", "--cfg", "job", "a=b"]),
+    ],
+)
+def test_a_flag_is_short_for_keys(typed: list[str], keys: list[str]) -> None:
+    assert with_keys(typed) == keys
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--check"], "--check: which value?"),
+        (["--inputs", "--json"], "--inputs: which value?"),
+        (["--timeout", "6", "checker.timeout=7"], "--timeout and checker.timeout=: both say the same"),
+        (["--check", "a.py", "checker=compare"], "--check and checker=: both say the same"),
+        (["--checker.timeout", "60"], "--checker.timeout: a key has no dashes. Write it so: checker.timeout=60"),
+        (["--budget.checks=3"], "Write it so: budget.checks=3"),
+        (["--model", "a b.onnx"], "Write it so: model='a b.onnx'"),
+    ],
+)
+def test_what_is_no_flag_is_told_how_it_is_written(typed: list[str], said: str) -> None:
+    with pytest.raises(UsageError) as error:
+        with_keys(typed)
+    assert said in str(error.value)
+
+
+def test_a_script_is_no_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("check.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(UsageError, match="no function called check"):
+        with_keys(["--check", "check.py"])
+    Path("check.py").write_text("from mine import check\n")
+    assert with_keys(["--check", "check.py"])[0] == "checker=python"
+
+
+@pytest.mark.parametrize(
+    ("typed", "choice"),
+    [
+        ("inputs.path=x.npz", "inputs=files"),
+        ("inputs.file=x.py", "inputs=python"),
+        ("checker.file=acc.py", "checker=python"),
+        ("checker.command=./check", "checker=command"),
+        ("checker.metric=cosine", "checker=compare"),
+        ("reference.path=y.npz", "reference=files"),
+        ("target.rounding=off", ""),  # the usual one has it
+        ("checker.nan=fail", ""),  # two have it
+        ("checker.nothing=1", ""),
+        ("strategy.until=3", ""),
+    ],
+)
+def test_a_key_that_one_option_alone_has_chooses_it(typed: str, choice: str) -> None:
+    assert list(rewrite([typed]).argv[1:]) == [choice] * bool(choice)
+    group = typed.partition(".")[0]
+    assert rewrite([typed, f"{group}=auto"]).argv[1:] == (f"{group}=auto",)
+    assert rewrite([typed, "--config-name", "mine"]).argv[1:] == ("--config-name", "mine")
+
+
+def test_a_program_s_keys_choose_as_well() -> None:
+    assert compose({"checker": {"file": "acc.py"}, "inputs": {"path": "x.npz"}}).checker.name == "python"
+    assert implied_choice("checker", ["nan", "metric"]) == "compare"
+
+
+def test_help_names_each_flag_and_a_group_fits_two_screens() -> None:
+    assert all(f"  {flag} " in overview() for flag in (*FLAGS, "--json", "-v"))
+    for group in ("strategy", "checker", "target"):
+        text = help_text([group])
+        assert len(text.splitlines()) <= 80 and f"--help {group}=" in text
+
+
+def doubled(folder: Path) -> None:
+    """A model of a batch of one, and an npz with nine rows."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"], name="twice")], "net", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(folder / "net.onnx"))
+    values = np.arange(36, dtype=np.float32).reshape(9, 4)
+    np.savez(folder / "x.npz", x=values)
+    np.savez(folder / "y.npz", y=2 * values)
+
+
+def test_rows_of_one_file_are_offered_as_samples(tmp_path: Path) -> None:
+    doubled(tmp_path)
+    given = [f"model={tmp_path / 'net.onnx'}", f"inputs.path={tmp_path / 'x.npz'}", "strategy=repeat"]
+    refused = winnow(*given, "strategy.until=1", folder=tmp_path / "refused")
+    assert refused.code == 2 and "To take them as samples: inputs.split=9, or fewer" in refused.output
+    more = winnow(*given, "strategy.until=1", "inputs.split=10", folder=tmp_path / "more")
+    assert more.code == 2 and "'x' holds 9 samples. Take no more: inputs.split=9" in more.output
+    known = [f"reference.path={tmp_path / 'y.npz'}", "inputs.split=9", "strategy.until=1", "checker=compare"]
+    right = winnow(*given, *known, folder=tmp_path / "right")
+    assert right.result["statistics"]["passed"] == 1, right.output
+    np.savez(tmp_path / "y.npz", y=np.zeros((9, 4), np.float32))
+    assert winnow(*given, *known, folder=tmp_path / "wrong").result["statistics"]["passed"] == 0
+
+
+def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
+    doubled(tmp_path)
+
+    def said(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, str(ROOT / "winnow_onnx.py"), *words]
+        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+
+    run = said("reduce", "net.onnx", "--check", "false", "--out", "run", "--json")
+    assert (run.returncode, run.stderr) == (3, "")
+    assert json.loads(run.stdout) == json.loads((tmp_path / "run" / "result.json").read_text())
+    again = said("run", "--json")
+    assert again.stdout == run.stdout.rstrip("\n") + "\n" and again.returncode == 3
+    sweep = said("-m", "reduce", "net.onnx,net.onnx", "--json")
+    assert sweep.returncode == 2 and "--json: it is for one run" in sweep.stderr
+    wrong = said("reduce", "no.onnx", "--json")
+    assert wrong.returncode == 2 and "no such file" in wrong.stderr + wrong.stdout

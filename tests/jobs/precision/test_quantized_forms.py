@@ -1,0 +1,370 @@
+"""`strategy.low=quantized reference.model=`, as a user runs it: every form that ONNX Runtime's quantizers write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+
+from runner.jobs.precision.prepare_search import with_own_names
+from tests.harness import Run, winnow
+
+WIDTH, SAMPLES = 64, 3
+COARSE = "dense2"
+Built = tuple[Path, list[dict[str, np.ndarray]]]
+"""The layer with a weight that is far larger than all others, so that a common step is too coarse for the rest."""
+
+
+class Given(CalibrationDataReader):
+    """The samples, for a calibration."""
+
+    def __init__(self, samples: list[dict[str, np.ndarray]]) -> None:
+        self._left = iter(samples)
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """Return the next sample."""
+        return next(self._left, None)
+
+
+def dense(folder: Path, op: str = "MatMul") -> Built:
+    """Layers one after the other, with a Relu and a bias; the input channel of the large weights is always zero."""
+    random = np.random.default_rng(5)
+    nodes, weights, x = [], [], "x"
+    for number in range(4):
+        name = f"dense{number}"
+        values = random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
+        bias = random.normal(0, 0.1, WIDTH).astype(np.float32)
+        if number == 1:
+            values[:, 0], bias[0] = 0, 0
+        if name == COARSE:
+            values[0] = 40
+        weights += [numpy_helper.from_array(values, f"w{number}"), numpy_helper.from_array(bias, f"b{number}")]
+        if op == "Gemm":
+            nodes.append(helper.make_node("Gemm", [x, f"w{number}", f"b{number}"], [f"a{number}"], name=name))
+        else:
+            nodes.append(helper.make_node("MatMul", [x, f"w{number}"], [f"m{number}"], name=name))
+            nodes.append(helper.make_node("Add", [f"m{number}", f"b{number}"], [f"a{number}"], name=f"bias{number}"))
+        nodes.append(
+            helper.make_node("Relu" if number < 3 else "Tanh", [f"a{number}"], [f"r{number}"], name=f"act{number}")
+        )
+        x = f"r{number}"
+    return saved(folder, nodes, weights, [4, WIDTH], x), drawn(random, (4, WIDTH))
+
+
+def convolutions(folder: Path) -> Built:
+    """The same with convolutions and pooling."""
+    random = np.random.default_rng(6)
+    nodes, weights, x = [], [], "x"
+    for number in range(4):
+        values = random.normal(0, 0.2, (8, 8, 3, 3)).astype(np.float32)
+        if number == 1:
+            values[0] = 0
+        if number == 2:
+            values[:, 0] = 30
+        weights.append(numpy_helper.from_array(values, f"w{number}"))
+        nodes.append(helper.make_node("Conv", [x, f"w{number}"], [f"c{number}"], name=f"dense{number}", pads=[1] * 4))
+        nodes.append(helper.make_node("Relu", [f"c{number}"], [f"r{number}"], name=f"act{number}"))
+        x = f"r{number}"
+        if number == 0:
+            nodes.append(helper.make_node("MaxPool", [x], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]))
+            x = "p"
+    return saved(folder, nodes, weights, [1, 8, 8, 8], x), drawn(random, (1, 8, 8, 8))
+
+
+def attention(folder: Path) -> Built:
+    """An attention of ONNX Runtime's between products."""
+    random = np.random.default_rng(7)
+    nodes, weights, x = [], [], "x"
+    for number, (width, out) in enumerate(((WIDTH, WIDTH), (WIDTH, WIDTH), (WIDTH, 3 * WIDTH), (WIDTH, WIDTH))):
+        values = random.normal(0, width**-0.5, (width, out)).astype(np.float32)
+        if number == 1:
+            values[:, 0] = 0
+        if number == 2:
+            values[0] = 40
+        weights.append(numpy_helper.from_array(values, f"w{number}"))
+        if number == 2:
+            weights.append(numpy_helper.from_array(np.zeros(out, np.float32), "bias"))
+            given = {"name": COARSE, "num_heads": 4, "domain": "com.microsoft"}
+            nodes.append(helper.make_node("Attention", [x, "w2", "bias"], ["m2"], **given))
+        else:
+            nodes.append(helper.make_node("MatMul", [x, f"w{number}"], [f"m{number}"], name=f"dense{number}"))
+        x = f"m{number}"
+    return saved(folder, nodes, weights, [1, 4, WIDTH], x), drawn(random, (1, 4, WIDTH))
+
+
+def embedding(folder: Path) -> Built:
+    """A table, of which rows are taken, before products."""
+    random = np.random.default_rng(8)
+    table = random.normal(0, 1, (16, WIDTH)).astype(np.float32)
+    table[:, 0] = 40
+    first = random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
+    first[0] = 0
+    weights = [numpy_helper.from_array(one, name) for one, name in ((table, "table"), (first, "w1"))]
+    nodes = [
+        helper.make_node("Gather", ["table", "x"], ["rows"], name=COARSE),
+        helper.make_node("MatMul", ["rows", "w1"], ["m1"], name="dense1"),
+    ]
+    samples = [{"x": random.integers(0, 16, (1, 4))} for _ in range(SAMPLES)]
+    return saved(folder, nodes, weights, [1, 4], "m1", TensorProto.INT64), samples
+
+
+def saved(
+    folder: Path,
+    nodes: list[onnx.NodeProto],
+    weights: list[TensorProto],
+    shape: list[int],
+    out: str,
+    kind: int = TensorProto.FLOAT,
+) -> Path:
+    ends = [
+        [helper.make_tensor_value_info(name, dtype, dims)]
+        for name, dtype, dims in (("x", kind, shape), (out, TensorProto.FLOAT, shape if kind == 1 else [*shape, WIDTH]))
+    ]
+    graph = helper.make_graph(nodes, "g", *ends, weights)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)], ir_version=10
+    )
+    onnx.save(onnx.shape_inference.infer_shapes(model), str(folder / "float.onnx"))
+    return folder / "float.onnx"
+
+
+def drawn(random: np.random.Generator, shape: tuple[int, ...]) -> list[dict[str, np.ndarray]]:
+    return [{"x": random.normal(0, 1, shape).astype(np.float32)} for _ in range(SAMPLES)]
+
+
+def dynamic(model: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> None:
+    quantize_dynamic(model, out, weight_type=QuantType.QUInt8)
+
+
+def static(model: Path, out: Path, samples: list[dict[str, np.ndarray]], form: QuantFormat, kind: QuantType) -> None:
+    both = {"activation_type": kind, "weight_type": kind if kind is QuantType.QFLOAT8E4M3FN else QuantType.QInt8}
+    quantize_static(model, out, Given(samples), quant_format=form, **both)
+
+
+def qdq(model: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> None:
+    static(model, out, samples, QuantFormat.QDQ, QuantType.QUInt8)
+
+
+def operators(model: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> None:
+    static(model, out, samples, QuantFormat.QOperator, QuantType.QUInt8)
+
+
+def four_bits(model: Path, out: Path, *, pairs: bool) -> None:
+    """Store the weights of products in four bits, one step a column, as ONNX Runtime's MatMulNBitsQuantizer does.
+
+    That needs a package (onnx_ir) which nothing else here does.
+    """
+    held = onnx.load(str(model))
+    weights = {tensor.name: tensor for tensor in held.graph.initializer}
+    nodes = list(held.graph.node)
+    for place, node in reversed(list(enumerate(nodes))):
+        if node.op_type != "MatMul":
+            continue
+        x, name = node.input
+        values = numpy_helper.to_array(weights[name])
+        steps = (np.maximum(np.abs(values).max(0), 1e-6) / 7).astype(np.float32)
+        whole = np.rint(values / steps).astype(np.int8)
+        held.graph.initializer.remove(weights[name])
+        if pairs:
+            packed = helper.make_tensor(f"{name}_Q4", TensorProto.INT4, [*whole.shape], whole)
+            added = [packed, numpy_helper.from_array(steps[None], f"{name}_scales")]
+            back = helper.make_node(
+                "DequantizeLinear", [one.name for one in added], [f"{name}_DQ"], axis=0, block_size=len(values)
+            )
+            nodes[place : place + 1] = [
+                back,
+                helper.make_node("MatMul", [x, f"{name}_DQ"], node.output, f"{node.name}_Q4"),
+            ]
+        else:
+            rows, columns = values.shape
+            block = max(16, rows)
+            nibbles = np.full((columns, block), 8, np.uint8)
+            nibbles[:, :rows] += whole.T.astype(np.uint8)
+            packed = (nibbles[:, ::2] | (nibbles[:, 1::2] << 4))[:, None]
+            added = [numpy_helper.from_array(one, f"{name}_{end}") for one, end in ((packed, "Q4"), (steps, "scales"))]
+            sizes = {"K": rows, "N": columns, "bits": 4, "block_size": block}
+            given = [x, *(one.name for one in added)]
+            nodes[place] = helper.make_node(
+                "MatMulNBits", given, node.output, f"{node.name}_Q4", domain="com.microsoft", **sizes
+            )
+        held.graph.initializer.extend(added)
+    del held.graph.node[:]
+    held.graph.node.extend(nodes)
+    if len(held.opset_import) == 1:
+        held.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(held, str(out))
+
+
+def blocks(model: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> None:
+    four_bits(model, out, pairs=False)
+
+
+def block_pairs(model: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> None:
+    four_bits(model, out, pairs=True)
+
+
+def small_floats(model: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> None:
+    """Pairs of eight-bit floats around each product, with one scale for a weight that is far too large for it."""
+    held = onnx.load(str(model))
+    weights = {tensor.name: tensor for tensor in held.graph.initializer}
+    nodes = []
+    for node in held.graph.node:
+        if node.op_type == "MatMul":
+            x, name = node.input
+            values = numpy_helper.to_array(weights[name])
+            scale = np.float32(np.abs(values).max() / 448 * (4096 if node.name == COARSE else 1))
+            pair = [numpy_helper.from_array(scale, f"{name}_scale"), helper.make_tensor(f"{name}_zero", FP8, [], [0.0])]
+            one = numpy_helper.from_array(np.float32(2**-6), f"{node.name}_scale")
+            held.graph.initializer.extend([*pair, one])
+            for source, step in ((x, one.name), (name, pair[0].name)):
+                made = f"{node.name}_{source}"
+                nodes.append(helper.make_node("QuantizeLinear", [source, step, pair[1].name], [f"{made}_q"]))
+                nodes.append(helper.make_node("DequantizeLinear", [f"{made}_q", step, pair[1].name], [made]))
+            node.input[:] = [f"{node.name}_{x}", f"{node.name}_{name}"]
+        nodes.append(node)
+    graph = onnx.GraphProto()
+    graph.node.extend(nodes)
+    del held.graph.node[:]
+    held.graph.node.extend(graph.node)
+    held.opset_import[0].version = max(19, held.opset_import[0].version)
+    onnx.save(held, str(out))
+
+
+def rows_of_blocks(model: Path, out: Path, samples: list[dict[str, np.ndarray]]) -> None:
+    """Store the table of an embedding in four bits, one step a row."""
+    held = onnx.load(str(model))
+    (table,) = [tensor for tensor in held.graph.initializer if tensor.name == "table"]
+    values = numpy_helper.to_array(table)
+    steps = (np.abs(values).max(1, keepdims=True) / 7).astype(np.float32)
+    held.graph.initializer.remove(table)
+    packed = helper.make_tensor("table_Q4", TensorProto.INT4, [*values.shape], np.rint(values / steps).astype(np.int8))
+    held.graph.initializer.extend([packed, numpy_helper.from_array(steps, "table_scales")])
+    sizes = {"gather_axis": 0, "quantize_axis": 1, "block_size": WIDTH, "domain": "com.microsoft"}
+    node = helper.make_node("GatherBlockQuantized", ["table_Q4", "x", "table_scales"], ["rows"], "taken_Q4", **sizes)
+    held.graph.node[0].CopyFrom(node)
+    onnx.save(held, str(out))
+
+
+FP8 = TensorProto.FLOAT8E4M3FN
+FORMS: dict[str, tuple[Callable[[Path], Built], Callable[..., None], str, float]] = {
+    "dynamic": (dense, dynamic, "MatMulInteger", 0.1),
+    "dynamic convolution": (convolutions, dynamic, "ConvInteger", 0.1),
+    "dynamic attention": (attention, dynamic, "QAttention", 0.1),
+    "pairs": (dense, qdq, "DequantizeLinear", 0.2),
+    "pairs of small floats": (dense, small_floats, "DequantizeLinear", 0.3),
+    "operators": (dense, operators, "QLinearMatMul", 0.2),
+    "operators of convolutions": (convolutions, operators, "QLinearConv", 0.2),
+    "operators of sums and products": (lambda folder: dense(folder, "Gemm"), operators, "QGemm", 0.2),
+    "blocks": (dense, blocks, "MatMulNBits", 0.5),
+    "pairs of blocks": (dense, block_pairs, "DequantizeLinear", 0.5),
+    "rows of blocks": (embedding, rows_of_blocks, "GatherBlockQuantized", 0.2),
+}
+
+
+def answer(model: Path, feeds: dict[str, np.ndarray], *, optimized: bool = True) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    if not optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return session.run(None, feeds)[0]
+
+
+def asked(folder: Path, low: Path, samples: list[dict[str, np.ndarray]], *options: str) -> Run:
+    (folder / "samples").mkdir()
+    for number, sample in enumerate(samples):
+        np.savez(folder / "samples" / f"{number}.npz", **sample)
+    given = (f"model={low}", "inputs=files", f"inputs.path={folder / 'samples'}", "strategy.low=quantized")
+    check = ("checker=compare", "checker.metric=scale", "strategy.margin=1")
+    return winnow("strategy=precision", *given, *check, *options, folder=folder / "run")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_layer_that_must_not_be_quantized(tmp_path: Path, form: str) -> None:
+    make, quantize, operator, limit = FORMS[form]
+    model, samples = make(tmp_path)
+    low = tmp_path / "low.onnx"
+    quantize(model, low, samples)
+    assert operator in {node.op_type for node in onnx.load(str(low)).graph.node}
+    run = asked(tmp_path, low, samples, f"reference.model={model}", f"checker.rtol={limit}")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == [COARSE]
+    mixed = run.model("mixed.onnx")
+    onnx.checker.check_model(mixed)
+    weights = {tensor.name for tensor in onnx.load(str(model)).graph.initializer}
+    assert any(tensor.name in weights for tensor in mixed.graph.initializer), "the original's weight is back"
+    # optimized, ONNX Runtime's fusion of small floats makes something else, here and in the model that is given
+    for sample in samples:
+        good = answer(model, sample)
+        found = answer(run.folder / "mixed.onnx", sample, optimized="small floats" not in form)
+        assert np.abs(found - good).max() <= limit * np.abs(good).max()
+
+
+def test_both_ends_are_the_files_that_were_given(tmp_path: Path) -> None:
+    model, samples = convolutions(tmp_path)
+    operators(model, tmp_path / "low.onnx", samples)
+    run = asked(tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", "checker.rtol=4")
+    assert run.code == 4, run.output
+    given, mixed = onnx.load(str(tmp_path / "low.onnx")), run.model("mixed.onnx")
+    assert [*mixed.graph.node] == [*given.graph.node]
+    (tmp_path / "all").mkdir()
+    run = asked(tmp_path / "all", tmp_path / "low.onnx", samples, f"reference.model={model}", "checker.rtol=1e-7")
+    assert run.code == 0, run.output
+    original = onnx.load(str(model))
+    assert [*run.model("mixed.onnx").graph.node] == [*original.graph.node]
+
+
+def test_what_cannot_be_raised_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    model, samples = dense(tmp_path)
+    blocks(model, tmp_path / "low.onnx", samples)
+    run = asked(tmp_path, tmp_path / "low.onnx", samples)
+    assert run.code == 2, run.output
+    assert "4 com.microsoft.MatMulNBits took the place of nodes that only the model knows" in run.output
+    assert "reference.model=PATH" in run.output
+    held = onnx.load(str(tmp_path / "low.onnx"))
+    for node in held.graph.node:
+        node.domain = "vendor" if node.domain else ""
+    held.opset_import.append(helper.make_opsetid("vendor", 1))
+    onnx.save(held, str(tmp_path / "strange.onnx"))
+    (tmp_path / "other").mkdir()
+    run = asked(tmp_path / "other", tmp_path / "strange.onnx", samples, f"reference.model={model}")
+    assert run.code == 2, run.output
+    assert "this form of quantization is not known: 4 vendor.MatMulNBits" in run.output
+
+
+def test_a_parent_without_the_nodes_is_named(tmp_path: Path) -> None:
+    model, samples = dense(tmp_path)
+    blocks(model, tmp_path / "low.onnx", samples)
+    low = tmp_path / "low.onnx"
+    run = asked(tmp_path, low, samples, f"reference.model={low}")
+    assert run.code == 2, run.output
+    assert "has no nodes that do what 4 com.microsoft.MatMulNBits do here" in run.output
+
+
+def test_names_that_fusions_make_are_no_reason_to_refuse_a_mixed_model() -> None:
+    """ONNX Runtime's MatMulAddFusion gave these names before the model was quantized, and gives them again."""
+    shape = numpy_helper.from_array(np.array([8, 4]), "gemm_input_shape")
+    nodes = [
+        helper.make_node("Reshape", ["x", "gemm_input_shape"], ["gemm_input_reshape_arg_token_3"], "reshape"),
+        helper.make_node("Relu", ["gemm_input_reshape_arg_token_3"], ["gemm_output_reshape"], "relu"),
+    ]
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims)]
+        for name, dims in (("x", [2, 4, 4]), ("gemm_output_reshape", [8, 4]))
+    ]
+    made = with_own_names(helper.make_model(helper.make_graph(nodes, "g", *ends, [shape])))
+    onnx.checker.check_model(made, full_check=True)
+    names = [*made.graph.node[0].input, *made.graph.node[0].output, *made.graph.node[1].output]
+    # the caller's own stay
+    assert names == ["x", "gemm_input_shape_kept", "gemm_input_reshape_arg_token_3_kept", "gemm_output_reshape"]
