@@ -22,10 +22,9 @@ from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import Layer
-from runner.jobs.precision.low_share import low_share, nodes_of
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
-from runner.jobs.precision.ranking import SENTINEL, Measurements
+from runner.jobs.precision.ranking import SENTINEL, Measurements, low_share, nodes_of
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
 from runner.journal.journal import Entry
