@@ -48,7 +48,7 @@ OF_A_RUN = (
     *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
     *("result.json", "ended.json", "REPORT.md", "report.html", "bundle.zip", "repro.py"),
     *("replay.yaml", "layers.json", "layers.svg", "curve.svg"),
-    *("quantize.py", "quantize.json", "calibration.npz"),
+    *("quantize.py", "quantize.json", "calibration.npz", "partners.json"),
     *("layerwise.csv", "layerwise.json"),
     *("placed.json", ".hydra", "winnow.log", STEPS, "kept", "bugs.md"),
 )

@@ -211,7 +211,7 @@ def _valid(job: Job, loaded: Loaded) -> None:
 
 FEWEST = 16
 """Samples that are drawn to calibrate on, at least; of the user's own, all are taken but those that are held out."""
-ASKED, CALIBRATION = "quantize.json", "calibration.npz"
+ASKED, CALIBRATION, PARTNERS = "quantize.json", "calibration.npz", "partners.json"
 
 
 def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Settings]:
@@ -233,7 +233,9 @@ def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Sett
     own_file_only(settings, "quantizes")
     with processes(settings, folder) as running:
         made = _quantize(settings, strategy, running.pool, folder)
-    reference = replace(settings.reference, model=str(made.model))
+    # a tool leaves tensors their names
+    known: dict[str, Any] = {"model": str(made.model), "map": str(folder / PARTNERS)}
+    reference = replace(settings.reference, **known)
     how = replace(strategy.quantize, operators=made.args["operators"])
     quantized = replace(strategy, low=FloatType.quantized, quantize=how)
     model = str(folder / f"{QUANTIZED}.onnx")
@@ -271,6 +273,9 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
     beside = {"model": named.name if path == named else str(path), "samples": samples}
     write_text(folder / ASKED, json.dumps({**args, **beside}, indent=1) + "\n")
     shutil.copyfile(Path(backends.__file__).with_name("quantize_model.py"), folder / SCRIPT)
+    both = (parse(Path(one)).graph.node for one in (path, args["out"]))
+    shared = set.intersection(*({name for node in nodes for name in node.output if name} for nodes in both))
+    write_text(folder / PARTNERS, json.dumps({name: name for name in sorted(shared)}) + "\n")
     args["operators"] = reply.value["operators"]
     return Quantized(strategy.low.value, path, args)
 

@@ -104,6 +104,17 @@ def test_fp8(tmp_path: Path) -> None:
     assert run.result["culprits"] == ["/layer.2/MatMul"], run.output
 
 
+def test_int4(tmp_path: Path) -> None:
+    pytest.importorskip("onnx_ir")
+    run = asked(tmp_path, network(tmp_path, 200), "int4", "strategy.quantize.block_size=16", rtol=0.5)
+    told = run.result["precision"]
+    assert run.result["culprits"] == told["nodes_to_exclude"] == ["/layer.2/MatMul"], run.output
+    assert told["quantizers"]["int4_nodes_to_exclude"] == "/layer.2/MatMul" and told["quantizers"]["holds"] == "pass"
+    kinds = [node.op_type for node in run.model("mixed.onnx").graph.node if "MatMul" in node.op_type]
+    assert sorted(kinds) == ["MatMul", *["MatMulNBits"] * (LAYERS - 1)]
+    assert "int4_nodes_to_exclude=/layer.2/MatMul" in (run.folder / "REPORT.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
