@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 import time
@@ -43,6 +44,8 @@ _OF_A_SWEEP = ("multirun.yaml", "sweep.json", "jobs.jsonl")
 _FLEXIBLE = ("model", "answer")
 _LONGEST_MESSAGE = 80
 _PAGE, _LOG, _JOURNALS = "report.html", "winnow.log", "journal*.jsonl"
+#: what stands before a line's message
+_STAMP = re.compile(r"^[\d-]+ [\d:,]+ [A-Z]+ [\w.]+: ")
 _TAIL = 1 << 14
 _LARGEST = 1 << 28
 _MOST_SHOWN = 12
@@ -262,7 +265,7 @@ def _say_status(folder: Path) -> None:
     busy = now == "at work"
     since = f" in {duration(time.time() - began(folder))}" if busy else ""
     log = read_plain(folder / _LOG, _LARGEST)[-_TAIL:].decode("utf-8", "replace").splitlines()
-    rows = [Row("now", one_line(log[-1].partition(" - ")[2] or log[-1]))] if busy and log else []
+    rows = [Row("now", one_line(_STAMP.sub("", log[-1])))] if busy and log else []
     what = f"{kind} of {Path(model).name}" if model else kind
     rows += [Row("folder" if busy else "next", shown_path(folder) if busy else onward(folder), whole=True)]
     write(f"{now}: {what}, {counted(checks, 'check')}{since}", rows, "good" if busy else "strong")

@@ -28,6 +28,7 @@ from runner.reference.recording import Recorded
 from runner.samples.declared_inputs import Declared, declared
 from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
+from runner.schema.strategy import PrecisionSettings
 from runner.text import listed
 from runner.workers.pool import Pool
 
@@ -106,7 +107,8 @@ def inherit(
         error=_error(graph.outputs, child, found, rules),
         seconds=ran.seconds + child.seconds,
     )
-    said, origins = _said(graph, found), _origins(graph, other, found)
+    cuts = not isinstance(settings.strategy, PrecisionSettings)
+    said, origins = _said(graph, found, cuts), _origins(graph, other, found)
     partners = {name: one.tensor for name, one in found.partners.items() if not one.reshaped}
     return Inherited(recorded, _digest(sha256, found), found.counted(), origins, said, elder, partners)
 
@@ -239,8 +241,11 @@ def _origins(graph: Graph, other: Graph, found: ParentValues) -> dict[str, str]:
     return {name: other.nodes[index].name for name, index in makers.items() if index is not None}
 
 
-def _said(graph: Graph, found: ParentValues) -> tuple[str, ...]:
-    """Say how the tensors were matched: in the log, and as a warning where it is not simply by name."""
+def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
+    """Say how the tensors were matched: in the log, and as a warning where it is not simply by name.
+
+    ``cuts``: tensors inside are judged, or fed.
+    """
     counts = found.counted()
     total = sum(counts.values())
     parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
@@ -254,11 +259,11 @@ def _said(graph: Graph, found: ParentValues) -> tuple[str, ...]:
             listed(found.wrong),
         )
     said = []
-    if found.alone or counts["value"] or counts["position"]:
+    if cuts and (found.alone or counts["value"] or counts["position"]):
         said.append(text)
     else:
         log.info("%s", text)
-    if unfit := [name for name in found.unfit if name in graph.producers]:
+    if cuts and (unfit := [name for name in found.unfit if name in graph.producers]):
         said.append(f"what lies on either side of {listed(unfit)} is judged together: {found.unfit[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"reference.model has no partner for the outputs {listed(missing)}: they are not judged")

@@ -155,14 +155,15 @@ class Region:
     """Nodes of the quantized model, and the parent's that do the same.
 
     ``makes``: what it makes, each tensor with the parent's. ``place``: of the last node of the quantized model.
-    ``layer``: it as an element of a search. ``parent``: indices of the parent's nodes. ``weights``: how many numbers
-    the parent's weights in it have.
+    ``layer``: it as an element of a search. ``parent``: indices of the parent's nodes, ``main``: of that with most
+    weights. ``weights``: how many numbers the parent's weights in it have.
     """
 
     makes: Mapping[str, str]
     place: int
     layer: Layer
     parent: frozenset[int]
+    main: int
     weights: int
 
 
@@ -344,7 +345,7 @@ class Regions:
         reads = tuple(sorted(ends - makes.keys(), key=lambda name: self._places.get(name, -1)))
         writes = tuple(name for name in makes if name in self.shared)
         layer = Layer(main.name, (0, kind[0]), main.op_type, reads, writes, False)
-        return Region(makes, max(nodes), layer, frozenset(above), weights)
+        return Region(makes, max(nodes), layer, frozenset(above), main.index, weights)
 
     def _main(self, nodes: Collection[int]) -> tuple[Node, int]:
         """Return the parent's node with most weights, the last where none has any; and how many numbers all have."""
@@ -432,15 +433,16 @@ class _Splice:
         self._labels = NameSupply(node.name for node in model.graph.node)
         self._orders: list[float] = [float(place) for place in range(len(model.graph.node))]
         self._nodes = list(model.graph.node)
+        self._places = {name: at for at, node in enumerate(self._nodes) for name in node.output}
+        self._typed = {value.name for value in (*model.graph.value_info, *model.graph.output)}
         self._names: dict[str, str] = {}  # what is at hand of the parent's tensors
         self._values: dict[str, str] = {}  # and of what integers stand for
-        self._put: set[int] = set()
         self._at = 0.0
         self.retired: dict[str, str] = {}
 
     def retire(self, region: Region) -> None:
         """Give what the region makes other names: these will be the parent's."""
-        places = {name: at for at, node in enumerate(self._model.graph.node) for name in node.output}
+        places = self._places
         for name in region.makes:
             self._rename(places[name], name)
             one = self._shown.get(name)
@@ -536,9 +538,9 @@ class _Splice:
         return self._names[theirs]
 
     def _declare(self, name: str, theirs: str) -> None:
-        known = {value.name for value in (*self._model.graph.value_info, *self._model.graph.output)}
         dtype = self._regions.parent_types.get(theirs)
-        if dtype and name not in known:
+        if dtype and name not in self._typed:
+            self._typed.add(name)
             self._model.graph.value_info.add(name=name).type.tensor_type.elem_type = dtype
 
     def _add(self, node: NodeProto, order: float) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from runner.disk_space import bytes_of
 from runner.engine.session_question import SessionResult
@@ -25,6 +25,7 @@ from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
 from runner.jobs.precision.ranking import SENTINEL, Measurements, low_share, nodes_of
+from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
 from runner.journal.journal import Entry
@@ -56,7 +57,8 @@ _LONGEST_NAME = 60
 def reason(material: PrecisionSetup, index: int) -> str:
     """Say what was measured of a layer: a range that the low type has not, and the error that it introduces alone."""
     alone, cause = _alone(material, index), next(_causes(material, material.casting.layers[index]), "")
-    return "; ".join(part for part in (cause, alone) if part) or "the check fails without it"
+    told = (cause, alone, next(_outliers(material, index), ""))
+    return "; ".join(part for part in told if part) or "the check fails without it"
 
 
 def unmeasured(material: PrecisionSetup, index: int) -> str:
@@ -120,6 +122,53 @@ def _alone(material: PrecisionSetup, index: int) -> str:
     if math.isinf(error):
         return f"not finite when it alone is in {material.strategy.low.value}"
     return f"introduces a relative error of {error:.2g}"
+
+
+OUTLIER = 30.0
+"""A value, or a channel, that is so many times the median makes steps too coarse for the rest."""
+_MOVING = frozenset({"Slice", "Split", "Gather", "GatherND", "GatherElements"})
+
+
+def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
+    """Say what of the original's weights and values makes the steps of a quantized node coarse, weights first."""
+    mixer, inherited = material.casting.mixer, material.loaded.inherited
+    if not isinstance(mixer, RegionMixer) or inherited is None:
+        return
+    parent = inherited.parent
+    node = parent.graph.nodes[mixer.found[index].main]
+    for name in node.inputs:
+        tensor = parent.graph.initializers.get(name)
+        if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS and len(tensor.dims) > 1:
+            yield from _outlier(f"its weight {_short(name)}", parent.store.array(tensor))
+    held = {name: values.read(one) for name, one in parent.values[0].items() if name in (*node.inputs, *node.outputs)}
+    read, made = ({name: held[name] for name in names if name in held} for names in (node.inputs, node.outputs))
+    floats = {name: array for name, array in read.items() if array.dtype.kind == "f" and array.size}
+    limits = sorted(float(np.abs(array).max()) for array in floats.values())
+    if node.op_type == "Concat" and len(limits) > 1 and limits[-1] > OUTLIER * limits[0]:
+        yield f"one scale holds what it joins: values up to {limits[-1]:.3g} and up to {limits[0]:.3g}"
+    for array in made.values() if node.op_type in _MOVING and limits else ():
+        least = float(np.abs(array).max(initial=0)) if array.dtype.kind == "f" else math.inf
+        if limits[-1] > OUTLIER * least:
+            yield f"it takes values up to {least:.3g} out of a tensor whose scale holds up to {limits[-1]:.3g}"
+    for name, array in floats.items():
+        yield from _outlier(f"what it reads, {_short(name)},", array)
+
+
+def _outlier(what: str, array: Any) -> Iterator[str]:
+    """Say in which channel of an array the largest value is, where that is far beyond the median."""
+    found = np.asarray(array, np.float32)
+    usual = float(np.median(np.abs(found.reshape(-1)[:: max(1, found.size >> 20)])))
+    peaks = [np.maximum(found.max(axis), -found.min(axis)) for axis in _others(found.ndim)]
+    largest = float(max(peak.max() for peak in peaks))
+    if usual and largest > OUTLIER * usual:
+        # the axis of which one channel stands out most
+        axis = max(range(found.ndim), key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
+        channel, times = int(peaks[axis].argmax()), largest / usual
+        yield f"{what} reaches {largest:.3g}, {times:.0f} times its median, in channel {channel} of axis {axis}"
+
+
+def _others(rank: int) -> list[tuple[int, ...]]:
+    return [tuple(other for other in range(rank) if other != axis) for axis in range(rank)]
 
 
 def _is_mask(known: Measurements, layer: Layer) -> bool:

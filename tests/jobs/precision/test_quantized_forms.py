@@ -80,7 +80,7 @@ def convolutions(folder: Path) -> Built:
         if number == 0:
             nodes.append(helper.make_node("MaxPool", [x], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]))
             x = "p"
-    return saved(folder, nodes, weights, [1, 8, 8, 8], x), drawn(random, (1, 8, 8, 8))
+    return saved(folder, nodes, weights, [1, 8, 8, 8], x, [1, 8, 4, 4]), drawn(random, (1, 8, 8, 8))
 
 
 def attention(folder: Path) -> Built:
@@ -117,7 +117,7 @@ def embedding(folder: Path) -> Built:
         helper.make_node("MatMul", ["rows", "w1"], ["m1"], name="dense1"),
     ]
     samples = [{"x": random.integers(0, 16, (1, 4))} for _ in range(SAMPLES)]
-    return saved(folder, nodes, weights, [1, 4], "m1", TensorProto.INT64), samples
+    return saved(folder, nodes, weights, [1, 4], "m1", [1, 4, WIDTH], TensorProto.INT64), samples
 
 
 def saved(
@@ -126,11 +126,13 @@ def saved(
     weights: list[TensorProto],
     shape: list[int],
     out: str,
+    made: list[int] | None = None,
     kind: int = TensorProto.FLOAT,
 ) -> Path:
+    """Write a network; ``made``: the shape of its output, None: that of its input."""
     ends = [
         [helper.make_tensor_value_info(name, dtype, dims)]
-        for name, dtype, dims in (("x", kind, shape), (out, TensorProto.FLOAT, shape if kind == 1 else [*shape, WIDTH]))
+        for name, dtype, dims in (("x", kind, shape), (out, TensorProto.FLOAT, made or shape))
     ]
     graph = helper.make_graph(nodes, "g", *ends, weights)
     model = helper.make_model(
@@ -300,6 +302,8 @@ def test_the_layer_that_must_not_be_quantized(tmp_path: Path, form: str) -> None
     run = asked(tmp_path, low, samples, f"reference.model={model}", f"checker.rtol={limit}")
     assert run.code == 0, run.output
     assert run.result["culprits"] == [COARSE]
+    (told,) = run.result["precision"]["selected"]
+    assert "its weight" in told["reason"] and "times its median, in channel 0 of axis" in told["reason"]
     mixed = run.model("mixed.onnx")
     onnx.checker.check_model(mixed)
     weights = {tensor.name for tensor in onnx.load(str(model)).graph.initializer}
