@@ -22,6 +22,8 @@ NAME = ".winnow.json"
 FORMAT = 1
 STEPS = "steps"
 """The folder with the steps of a triage, each a run's."""
+INPUTS = "inputs.yaml"
+"""The file in which a user says what inputs the model takes, where the reference refuses those that were made up."""
 #: the models that are handed over, without `.onnx`
 REDUCED, MIN_GOOD, MIXED, WORKAROUND = "reduced", "min_good", "mixed", "workaround"
 #: a float model with names for all nodes, and what ONNX Runtime's tools made of it
@@ -47,7 +49,7 @@ OF_A_RUN = (
     *(f"{name}.{kind}" for name in _MODELS for kind in ("onnx", "onnx.data*", "tactics.json")),
     *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
     *("result.json", "ended.json", "REPORT.md", "report.html", "bundle.zip", "repro.py"),
-    *("replay.yaml", "layers.json", "layers.svg", "curve.svg"),
+    *("replay.yaml", INPUTS, "layers.json", "layers.svg", "curve.svg"),
     *("quantize.py", "quantize.json", "calibration.npz", "partners.json"),
     *("layerwise.csv", "layerwise.json"),
     *("placed.json", ".hydra", "winnow.log", STEPS, "kept", "bugs.md"),

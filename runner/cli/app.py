@@ -6,17 +6,21 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hydra
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner import DISTRIBUTION
 from runner.cli import arguments, hydra_main, run_again
+from runner.cli.bounded_yaml import read_yaml
 from runner.cli.compose import NAME, register, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.launcher_memory import LauncherMemory
@@ -25,10 +29,13 @@ from runner.cli.run_folders import standing_in
 from runner.cli.signals import Arrived, Phase, failure, terminable
 from runner.cli.task import HydraTask
 from runner.cli.terminal import put, say
-from runner.errors import UsageError, WinnowError
+from runner.errors import ModelError, UsageError, WinnowError
 from runner.judgment import FAILED_JOBS, Status
 from runner.report.summary import RESULT_NAME, Summary
-from runner.text import program_words
+from runner.schema.backend import OnnxRuntimeBackend, Optimization
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from runner.text import program_name, program_words
 
 if TYPE_CHECKING:
     from runner.sweeps.sweep import Sweep
@@ -125,6 +132,8 @@ def _answered(typed: Sequence[str], *, as_json: bool) -> int | None:
         from runner.cli.list_runs import list_runs  # noqa: PLC0415 - no other command needs it
 
         return list_runs(typed[1:])
+    if typed[0] == "inputs":
+        return _inputs_file(typed[1:])
     if typed[0] in LOOKS:
         from runner.cli.list_runs import look  # noqa: PLC0415 - as above
 
@@ -137,6 +146,55 @@ def _answered(typed: Sequence[str], *, as_json: bool) -> int | None:
         put((again.folder / RESULT_NAME).read_text(encoding="utf-8").rstrip("\n"))
         return answer.exit_code
     return _show_again(answer, again.folder)
+
+
+def _inputs_file(words: Sequence[str]) -> int:
+    """Print the file that says what the inputs of a model are like; return the exit code: 3, where one is refused.
+
+    With ``--check`` the reference (ONNX Runtime without optimizations) runs the model on it once, and other sizes are
+    tried where it refuses. Raises UsageError for other words.
+    """
+    # a run needs none of these here
+    from runner.jobs.processes import processes  # noqa: PLC0415
+    from runner.model.files.parse_without_weights import parse  # noqa: PLC0415
+    from runner.model.graph.graph_index import Graph  # noqa: PLC0415
+    from runner.samples.made_up_inputs import taken, template  # noqa: PLC0415
+
+    files = [word for word in words if word != "--check"]
+    if len(files) != 1 or files[0].startswith("-"):
+        raise UsageError(f"inputs: give a model, or a file that this wrote: {program_name()} inputs net.onnx [--check]")
+    model, given = files[0], RandomInputs()
+    if arguments.is_yaml_file(model):
+        model, given = _inputs_in(Path(model).expanduser())
+    path = Path(model).expanduser().absolute()
+    try:
+        graph = Graph.of(parse(path))
+    except (OSError, DecodeError, ModelError) as error:
+        raise UsageError(f"inputs {model}: it cannot be read: {error}") from None
+    refused = ""
+    if "--check" in words:
+        reference = OnnxRuntimeBackend(optimization=Optimization.none)
+        settings = Settings(model=str(path), inputs=given, target=reference, reference=reference)
+        with tempfile.TemporaryDirectory() as scratch, processes(settings, Path(scratch)) as running:
+            found = taken(settings, reference, graph, path, running.pool, Path(scratch) / "attempts", given_too=True)
+        given, refused = found.inputs, found.refused or found.unclear
+    put(template(model, graph, given).rstrip())
+    if refused:
+        say(f"{program_name()}: the reference does not run the model on these inputs: {refused}", error=True)
+    elif "--check" in words:
+        say("the reference runs the model on these inputs", error=True)
+    return Status.could_not_judge.exit_code if refused else 0
+
+
+def _inputs_in(path: Path) -> tuple[str, RandomInputs]:
+    """Return the model and the inputs that a file names."""
+    told: Any = read_yaml(path)
+    inputs = told.get("inputs") if isinstance(told, Mapping) else None
+    known = {item.name for item in fields(RandomInputs)}
+    if not isinstance(inputs, Mapping) or not isinstance(told.get("model"), str) or not known >= {*inputs}:
+        raise UsageError(f"inputs {path}: it has to name a model, and of inputs {', '.join(sorted(known))} only")
+    given = {key: value for key, value in inputs.items() if value is not None}
+    return str(path.parent / Path(told["model"]).expanduser()), replace(RandomInputs(), **given)
 
 
 def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str, Path | None]:

@@ -48,8 +48,8 @@ _FLAGS = (
 _KEYS = ("target.optimization", "target.providers", "inputs.shapes", "budget.seconds", "result.path")
 _MORE = (
     ("--help checker", "a group: its options and keys (also --help budget)"),
-    ("--help checker=command", "an option (also --help reduce)"),
-    ("--help checker.timeout", "a key"),
+    ("--help checker=command", "an option (also --help reduce), or a key"),
+    ("inputs net.onnx", "a file for the shapes and ranges of its inputs"),
     ("--cfg job", "all settings of a run (--hydra-help: Hydra's own)"),
 )
 _CODES = (

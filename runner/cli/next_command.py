@@ -16,7 +16,7 @@ from runner.judgment import ANSWERED, BUDGET_REACHED, Status, Whose
 from runner.report.cause_section import beyond_range
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json
-from runner.run_folder import REDUCED
+from runner.run_folder import INPUTS, REDUCED
 
 _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
 #: what `strategy=passes` turns off: where target and reference differ in more, it need not find anything
@@ -65,6 +65,8 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
     if status == Status.could_not_judge and result.message.startswith((BUDGET_REACHED, "no iterations")):
         more = resume_command(program, folder, "budget.checks=null", "budget.seconds=null")
         return more, "goes on without a budget; what is known is not asked again"
+    if status == Status.could_not_judge and (folder / INPUTS).is_file():
+        return shlex.join([*program, strategy, shown_path(folder / INPUTS)]), "once that file says what the model takes"
     if status == Status.could_not_judge and result.unresolved and (folder / ".hydra").is_dir():
         return resume_command(program, folder), "once that is mended: asks again what is not known, and that only"
     own = result.checker in _OWN_CODE

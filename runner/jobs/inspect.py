@@ -1,4 +1,4 @@
-"""Runs `strategy=inspect`: says what a model or an engine is made of; nothing is checked, and nothing is run."""
+"""Runs `strategy=inspect`: what a model or an engine is made of, and why the target does not load it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,22 +19,27 @@ from runner.errors import UsageError
 from runner.jobs.model_description import Concern
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
-from runner.judgment import Status
+from runner.judgment import Status, Whose
+from runner.model.passes.infer_shapes import BARE
 from runner.report.bundle import write_bundle
 from runner.report.diagnosis_sections import screen
+from runner.report.result_parts import Concern as ToldConcern
 from runner.report.result_parts import Inspection
 from runner.report.summary import Seconds, Summary
 from runner.report.typed_json import from_json
+from runner.run_folder import WORKAROUND
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
+from runner.schema.diagnosis import InspectSettings
 from runner.schema.root import Settings
-from runner.text import counted, one_line
+from runner.schema.strategy import chosen
+from runner.text import counted, listed, one_line
 from runner.workers.leases import NoGpuError
 from runner.workers.pool import Pool, lease_of, operate
 
 # What of a model the installed runtime does not know: its opsets, its IR version, its operators.
 
-#: of ONNX Runtime's message what is about the file here, and the place in its own source
-_WHERE = re.compile(r"^.*?opsets\.onnx failed:(/\S+:\d+ \S+::.*\) (?=[A-Z]))?(This is an invalid model\. )?", re.DOTALL)
+#: of ONNX Runtime's message what is about the file, and the place in its own source
+_WHERE = re.compile(r"^.*?\.onnx failed:(/\S+:\d+ \S+::.*\) (?=[A-Z]))?(This is an invalid model\. )?", re.DOTALL)
 
 
 def limits_of_runtime(
@@ -60,16 +65,20 @@ def limits_of_runtime(
         schemas = pool.call("contrib_schemas", {"model": str(strange)}, python=target.python)
     if loads.value is None:
         return [], [f"whether the runtime knows the opsets was not asked: {loads.why}"]
-    refused = one_line(_WHERE.sub("", loads.value["levels"].get("disable", "")))
+    refused = _short(loads.value["levels"].get("disable", ""))
     stated = {**inspection["opsets"], "IR version": inspection["ir_version"]}
     imports = [f"{name} {version}" for name, version in stated.items()]
-    found = (
-        [Concern("opset", f"{name} does not take it: {refused}", imports)] if refused and inspection["opsets"] else []
-    )
+    said = f"{name} does not take it: {refused}"
+    found = [Concern("opset", said, imports)] if refused and inspection["opsets"] else []
     known = {(one["domain"], one["op"]) for one in (schemas.value or {}).get("schemas", ())}
     # of the operators in a library of the user's own nobody is told
     left = [] if target.custom_ops else [one for one in unknown if one not in known]
     return [*found, *_unknown(left, name)], []
+
+
+def _short(said: str) -> str:
+    """Return what ONNX Runtime says without the file and the place in its own source."""
+    return one_line(_WHERE.sub("", said))
 
 
 def _unknown(operators: Sequence[tuple[str, str]], runtime: str) -> list[Concern]:
@@ -98,18 +107,22 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     with processes(settings, folder) as running:
         artifact_folder.drop(folder, [path])
         look = _engine if path.suffix in ENGINES else _model
-        inspection, warnings = look(settings, path, running.pool)
-        log.info("%s\n%s", settings.model, screen(inspection))
+        inspection, warnings, reason = look(settings, path, running.pool, folder)
+        if command:  # a step of a triage says it in a line
+            log.info("%s\n%s", settings.model, screen(inspection))
         for warning in warnings:
             log.warning("%s", warning)
         concerns = inspection.concerns
         size = counted(inspection.nodes, "layer" if inspection.kind == "engine" else "node")
-        told = ", ".join(one.kind for one in concerns)
+        told = ": ".join(filter(None, (counted(len(concerns), "concern"), ", ".join(one.kind for one in concerns))))
         summary = Summary(
             status=Status.found,
             exit_code=Status.found.exit_code,
             strategy=settings.strategy.name,
-            message=f"{size}, {counted(len(concerns), 'concern')}" + (f": {told}" if told else ""),
+            whose=_whose(settings, reason),
+            message="; ".join(filter(None, (inspection.why, inspection.cure))) or f"{size}, {told}",
+            culprits=reason.names if reason and reason.kind in _OF_NODES else (),
+            model=f"{WORKAROUND}.onnx" if (folder / f"{WORKAROUND}.onnx").is_file() else None,
             nodes_before=inspection.nodes,
             inspection=inspection,
             input_model=settings.model,
@@ -122,15 +135,108 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     return summary
 
 
-def _model(settings: Settings, path: Path, pool: Pool) -> tuple[Inspection, list[str]]:
+#: the kinds of concerns for which a model does not load, the surest first
+_REASONS = (
+    *("unreadable weights", "no opset", "opset", "unknown operator", "invalid graph", "domain not imported"),
+    *("declared type", "type not taken", "mixed types", "no kernel"),
+)
+#: those of which the target need not be asked
+_SURE = _REASONS[:5]
+_LARGE = 256 << 20
+"""Bytes of weights from which on the target is asked about the model without them."""
+#: those that name nodes; those for which the target is too old, else the model or its converter is mistaken
+_OF_NODES = _REASONS[6:]
+_TOO_OLD = frozenset({"opset", "unknown operator", "domain not imported", "no kernel"})
+_CURES = {
+    "infer": "without the types that are declared inside",
+    "cast": "with a Cast to the declared type behind each of them",
+}
+
+
+def _model(
+    settings: Settings, path: Path, pool: Pool, folder: Path
+) -> tuple[Inspection, list[str], ToldConcern | None]:
     told = _value(settings, pool, "describe_model", {"model": str(path)}, path)
+    (folder / f"{WORKAROUND}.onnx").unlink(missing_ok=True)
     unknown = [(str(domain), str(name)) for domain, name in told.pop("unknown")]
-    concerns, warnings = limits_of_runtime(settings, pool, told, unknown)
+    with tempfile.TemporaryDirectory() as scratch:
+        args = {"model": str(path), "out": scratch, "limit": _LARGE}
+        reply = pool.call("check_types", args, timeout=settings.workers.timeout)
+        types = reply.value or {"conflicts": [], "checker": "", "lone": []}
+        concerns, warnings = [*_contradictions(types)], []
+        if reply.value is None:
+            warnings.append(f"types were not checked: {reply.why}")
+        asks = chosen(settings.strategy, InspectSettings).run
+        if asks:
+            more, unasked = limits_of_runtime(settings, pool, told, unknown)
+            concerns, warnings = [*more, *concerns], [*warnings, *unasked]
+        kinds = {one["kind"] for one in told["concerns"]} | {one.kind for one in concerns}
+        target = settings.target
+        certain = _SURE if isinstance(target, OnnxRuntimeBackend) and not target.model else _SURE[: not target.model]
+        refused, large, sure = "", False, next((kind for kind in certain if kind in kinds), "")
+        if asks and isinstance(target, OnnxRuntimeBackend) and not target.model and not sure:
+            large = told["weights"]["bytes"] > _LARGE
+            refused = _refused(settings, pool, Path(scratch) / BARE if large else path)
+            concerns += _without_kernel(settings, pool, types["lone"]) if refused else []
+    reason = sure or next((one for one in _REASONS if refused and one in kinds | {one.kind for one in concerns}), "")
+    refused = refused if reason or not large else ""  # it may want weights where they are inputs
     told["concerns"] = [*told["concerns"], *(one.to_json() for one in concerns)]
-    return from_json(Inspection, told), warnings
+    made = from_json(Inspection, {**told, "refused": _short(refused)})
+    because = next((one for one in made.concerns if one.kind == reason), None)
+    if because is None:
+        return made, warnings, None
+    cure = _mended(settings, pool, path, folder) if refused and "declared type" in kinds else ""
+    why = because.what if reason in _OF_NODES else f"{because.where}: {because.what}"
+    return replace(made, why=why, cure=cure), warnings, because
 
 
-def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[Inspection, list[str]]:
+def _whose(settings: Settings, reason: ToldConcern | None) -> str | None:
+    """Return whose mistake it is that the target refuses the model; None where it does not, or is too old for it."""
+    if reason is None or reason.kind in _TOO_OLD:
+        return None
+    return str((Whose.CONVERSION if settings.reference.model else Whose.MODEL).value)
+
+
+def _contradictions(types: Mapping[str, Any]) -> Iterator[Concern]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    for kind, node, text in types["conflicts"]:
+        found.setdefault(kind, []).append((node, text))
+    for kind, several in found.items():
+        more = f"; {len(several) - 1} more like it" if several[1:] else ""
+        yield Concern(kind, f"{several[0][1]}{more}", [node for node, _ in several])
+    if types["checker"] and not found:
+        yield Concern("onnx.checker", one_line(types["checker"]), ["the file"])
+
+
+def _refused(settings: Settings, pool: Pool, path: Path) -> str:
+    """Return what the target says of a model, without optimizations, that it does not load; "" where it does."""
+    args = {"model": str(path), "levels": ["disable"], "custom_ops": list(getattr(settings.target, "custom_ops", ()))}
+    reply = pool.call("loads", args, python=settings.target.python, timeout=settings.workers.timeout)
+    return str(reply.value["levels"].get("disable", "")) if reply.value else ""
+
+
+def _without_kernel(settings: Settings, pool: Pool, lone: Sequence[tuple[str, str, list[str]]]) -> list[Concern]:
+    """Return the operators that the target implements for none of the types that they read, each asked alone."""
+    refused = [(what, names) for file, what, names in lone if "NOT_IMPLEMENTED" in _refused(settings, pool, Path(file))]
+    whats = listed(dict.fromkeys(what for what, _ in refused))
+    said = f"the target has no kernel for {whats}"
+    return [Concern("no kernel", said, [name for _, names in refused for name in names])] if refused else []
+
+
+def _mended(settings: Settings, pool: Pool, path: Path, folder: Path) -> str:
+    """Try what may cure contradicting types; return what it came to. What loads is left in the folder."""
+    out, said = folder / f"{WORKAROUND}.onnx", ""
+    for how, what in _CURES.items():
+        reply = pool.call("mend_types", {"model": str(path), "out": str(out), "how": how})
+        if not (reply.value and reply.value["written"]):
+            return ""
+        if not (said := _refused(settings, pool, out)):
+            return f"{what} it loads: {out.name}"
+        out.unlink()
+    return f"{' and '.join(_CURES.values())} it does not load either: {_short(said)}"
+
+
+def _engine(settings: Settings, path: Path, pool: Pool, _folder: Path) -> tuple[Inspection, list[str], None]:
     target = settings.target if isinstance(settings.target, TensorRtBackend) else TensorRtBackend()
     target = replace(target, python=settings.target.python)
     lease = lease_of(target.to_json(), pool, target.python)
@@ -146,7 +252,7 @@ def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[Inspection, lis
         "dtypes": dict(Counter(one["dtype"] for one in tensors).most_common()),
         "dynamic": dynamic,
     }
-    return from_json(Inspection, {**made, **told}), []
+    return from_json(Inspection, {**made, **told}), [], None
 
 
 def _value(settings: Settings, pool: Pool, op: str, args: Mapping[str, Any], path: Path, **how: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from runner.model.files.read_model import HashedAside, confirm_unchanged, parse_
 from runner.model.files.weights import ExternalFiles, chunks
 from runner.model.graph import scopes
 from runner.model.graph.validate import check_names, check_text, sort_nodes
+from runner.model.passes.infer_shapes import called
 from runner.model.values import dtypes, tensor_bytes
 from runner.model.values.tensor_bytes import dtype_name
 from runner.text import counted, listed, one_line
@@ -32,6 +34,8 @@ HALF_LARGEST = dtypes.FLOATS[TensorProto.FLOAT16].largest
 HALF_VANISHES = dtypes.FLOATS[TensorProto.FLOAT16].least / 2
 """The largest number that float16 rounds to zero."""
 _PIECE = 4 << 20
+# a weight of so many elements has a median; a number above it is looked at, and so many times the median is odd
+_SEVERAL, _LARGE, _ODD = 16, 1e4, 1e6
 # what a slice has for "to the end", and less one for "to the beginning": no number that anything is computed with
 _TO_THE_END = 2**63 - 1
 # how the elements of a float type lie (complex numbers are two): unsigned integers, bits without the sign, of the
@@ -53,7 +57,8 @@ class WeightValues:
     ``digest``: of its bytes. ``subnormal``: elements below the least normal number of the type that are not zero;
     ``beyond_half``: finite ones that float16 has no number for. ``least``, ``greatest``: of all numbers, infinite ones
     included, but not those that mean "to the end" in int64 (None: there are none, or the type is not looked into);
-    ``beyond``: the same of those that are infinite or that float16 has no number for.
+    ``beyond``: the same of those that are infinite or that float16 has no number for. ``median``: of the absolute
+    values, the least of the pieces; only where one of them is large.
     """
 
     nan: int = 0
@@ -64,6 +69,7 @@ class WeightValues:
     greatest: float | int | None = None
     beyond: tuple[float, float] | None = None
     digest: str = ""
+    median: float | None = None
 
     @property
     def magnitude(self) -> float | None:
@@ -81,6 +87,7 @@ class WeightValues:
             min((one for one in (self.least, more.least) if one is not None), default=None),
             max((one for one in (self.greatest, more.greatest) if one is not None), default=None),
             (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None,
+            median=min((one for one in (self.median, more.median) if one is not None), default=None),
         )
 
 
@@ -120,7 +127,9 @@ def _floats(piece: Any, dtype: int) -> WeightValues:
         if not numbers.size:
             return WeightValues(nan)
     least, greatest = float(numbers.min()), float(numbers.max())
-    found = WeightValues(nan, 0, subnormal, 0, least, greatest)
+    large = numbers.size >= _SEVERAL and _LARGE < max(-least, greatest) < math.inf
+    median = float(np.median(np.abs(numbers))) if large else None
+    found = WeightValues(nan, 0, subnormal, 0, least, greatest, median=median)
     if least >= -HALF_LARGEST and greatest <= HALF_LARGEST:
         return found
     beyond = numbers[np.abs(numbers) > HALF_LARGEST]
@@ -215,6 +224,8 @@ _WORTH_SHARING = 1024
 # attributes that hold a small number which keeps another from being zero
 _EPSILONS = frozenset({"epsilon", "eps"})
 _MOST_NAMES = 1000
+# names that optimizers of ONNX Runtime give
+_OF_FUSIONS = re.compile(r"^gemm_(in|out)put_(re)?shape|^Inserted(PrecisionFree)?Cast_|^FusedBack_|_token_\d+$")
 
 
 @dataclass(frozen=True)
@@ -265,11 +276,6 @@ def nodes_of(model: ModelProto) -> Iterator[NodeProto]:
         yield from scopes.all_nodes(function.node)
 
 
-def called(node: NodeProto) -> str:
-    """Return a node's name, or its first output."""
-    return node.name or next(filter(None, node.output), f"({node.op_type})")
-
-
 def _invalid(graph: GraphProto) -> Concern:
     """Say what is wrong with the names of a graph; of several the first."""
     problem = ""
@@ -316,6 +322,12 @@ def _beyond_half(one: Constant) -> str:
     return f"up to {one.values.magnitude:.6g}" if one.values.beyond_half and not _mask(one) else ""
 
 
+def _odd(one: Constant) -> str:
+    """Say it of a number that no weight beside it comes near: what a damaged file, or a flipped bit, looks like."""
+    size, median = one.values.magnitude or 0, one.values.median or 0
+    return f"{size:.6g} beside a median of {median:.2g}" if median and size > _ODD * median else ""
+
+
 def _vanishing(one: Constant) -> str:
     size = one.values.magnitude or 0
     return f"at most {size:.6g}" if one.dtype != TensorProto.FLOAT16 and 0 < size <= HALF_VANISHES else ""
@@ -342,6 +354,7 @@ _IN_TENSORS: tuple[tuple[str, Callable[[Constant], str], str], ...] = (
     ("Inf", _infinite, "what is computed with it may be Inf or NaN"),
     ("mask", _mask, "-Inf in float16, or once something is added; a row of nothing else is NaN after Softmax"),
     ("beyond float16", _beyond_half, f"float16 ends at {HALF_LARGEST:g} and makes Inf of it"),
+    ("odd weight", _odd, "one number far from all others: is the file damaged?"),
     ("vanishes in float16", _vanishing, "float16 makes 0 of it: what is divided by it is Inf or NaN"),
     ("subnormal", _subnormal, "slow on CPUs, and 0 where a runtime flushes such numbers"),
     ("beyond int32", _beyond_int32, "TensorRT before 10 keeps int64 in int32"),
@@ -393,9 +406,17 @@ def _of_nodes(model: ModelProto) -> Iterator[Concern]:
     nameless = [called(node) for node in model.graph.node if not node.name]
     strange = {operator_name(node.domain, node.op_type) for node in nodes_of(model)
                if versions and scopes.domain_of(node.domain) not in versions}  # fmt: skip
+    made = [name for graph in graphs_of(model) for name in _names_in(graph) if _OF_FUSIONS.search(name)]
+    said = "a runtime's optimizer made them, and makes the same again for another node: give them other names"
+    yield Concern("names of fusions", said, list(dict.fromkeys(made)))
     yield Concern("duplicate names", "several nodes have them", [name for name, count in names.items() if count > 1])
     yield Concern("nodes without a name", "reports call them by their first outputs", nameless)
     yield Concern("domain not imported", "the model imports no opset of its domain", sorted(strange))
+
+
+def _names_in(graph: GraphProto) -> Iterator[str]:
+    yield from (one.name for one in graph.initializer)
+    yield from (name for node in graph.node for name in (node.name, *node.output))
 
 
 def _imported(model: ModelProto) -> Mapping[str, int]:

@@ -27,7 +27,8 @@ from runner.reference.body_values import Level, loop_types
 from runner.reference.expected_outputs import expected_outputs, with_expected
 from runner.reference.models import ingest, needs_values, recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
-from runner.samples.declared_inputs import Declared, declared, refuse_unknown, samples, tensor
+from runner.samples.declared_inputs import Declared, declared, refuse_unknown, tensor
+from runner.samples.made_up_inputs import Taken, accepted, refusal, samples, taken
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.inputs import InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference
@@ -198,6 +199,7 @@ class Loaded:
     weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a
     parent of its own (reference.model) tells, if it has one. ``samples``: of the model where nothing was recorded, as
     it stays whole. ``expected``: its outputs for each sample, where files hold them.
+    ``refused``: why the reference takes none of the inputs that were made up, and what to do; "": it does.
     """
 
     path: Path
@@ -211,6 +213,7 @@ class Loaded:
     inherited: Inherited | None = None
     samples: tuple[Sample, ...] = ()
     expected: tuple[Mapping[str, TensorFile], ...] = ()
+    refused: str = ""
 
 
 def load(
@@ -248,7 +251,7 @@ def load(
     values, unusable = _samples(settings, graph, pool, folder)
     warnings += unusable
     expected = expected_outputs(settings, graph, len(values), folder / "inputs")
-    recorded, inherited = Recorded(values), None
+    recorded, inherited, refused = Recorded(values), None, ""
     if record and settings.cut.records and values:
         if settings.reference.model:
             from runner.reference.parent import inherit  # noqa: PLC0415 - few models have one
@@ -256,9 +259,13 @@ def load(
             inherited = inherit(settings, graph, store, values, pool, folder / "values")
             recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
         else:
-            source = recording_backend(settings)
             limits = recording_limits(settings.cut, folder, hold=not feeds)
-            recorded = recorder(settings, source, graph, store, pool, folder / "values", limits).record(values)
+            source = recording_backend(settings)
+            running = recorder(settings, source, graph, store, pool, folder / "values", limits)
+            recorded, made = _recorded(settings, running, values, cleaned, folder)
+            settings = replace(settings, inputs=made.inputs)
+            refused = refusal(settings, graph, made.refused, folder) if made.refused else ""
+            warnings += filter(None, [made.warning])
     elif record and settings.reference.model:
         raise needs_values(settings)
     samples: tuple[Sample, ...] = ()
@@ -267,7 +274,7 @@ def load(
     else:
         samples = _whole(settings, graph, pool, values, folder / "values" / "parent")
         samples = tuple(replace(one, expected=good) for one, good in zip(samples, expected)) or samples  # noqa: B905
-    warnings += _doubts(settings, graph, recorded, facts["seeded"])
+    warnings += _doubts(settings, graph, recorded, facts["seeded"], refused=bool(refused))
     types = inferred_types(settings, graph, store, recorded, pool, warnings) if record else {}
     if recorded.unrunnable and recorded.values:
 
@@ -278,7 +285,7 @@ def load(
     for warning in warnings:
         log.warning("%s", warning)
     told = facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited, samples, expected
-    return Loaded(path, *told)
+    return Loaded(path, *told, refused)
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
@@ -289,6 +296,21 @@ def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) 
     limits = replace(recording_limits(settings.cut, folder), disk=0, lazy=True)
     running = recorder(settings, settings.target, loaded.graph, loaded.store, pool, folder / "target", limits)
     return running.record(inputs).values
+
+
+def _recorded(
+    settings: Settings, running: Recorder, values: Sequence[Mapping[str, TensorFile]], model: Path, folder: Path
+) -> tuple[Recorded, Taken]:
+    """Record on the reference; where it refuses inputs that were made up, on others that it takes."""
+    recorded = running.record(values)
+    if not recorded.reason.startswith("infer"):
+        return recorded, Taken(settings.inputs)
+    graph, pool = running.graph, running.pool
+    found = taken(settings, recording_backend(settings), graph, model, pool, folder / "attempts")
+    if found.inputs != settings.inputs:
+        shutil.rmtree(running.folder, ignore_errors=True)
+        recorded = running.record(_samples(replace(settings, inputs=found.inputs), graph, pool, folder)[0])
+    return recorded, found
 
 
 def _samples(
@@ -310,10 +332,13 @@ def _whole(
     return whole_samples(settings, graph, pool, values, folder)
 
 
-def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequence[str]) -> list[str]:
-    """What a user should know before trusting a reduction of this model."""
+def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequence[str], *, refused: bool) -> list[str]:
+    """What a user should know before trusting a reduction of this model.
+
+    ``refused``: the reference takes none of the inputs that were made up, which is said at the end.
+    """
     found = []
-    if recorded.unrunnable:
+    if recorded.unrunnable and not refused:
         found.append(
             f"the reference cannot run {listed(recorded.unrunnable, 1)} ({recorded.reason}): "
             "what depends on it is not recorded"
@@ -335,18 +360,12 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
             "the recorded values are not all kept: one that is asked for is computed again by the reference "
             "(cut.record=all keeps all, cut.disk=SIZE more of them)"
         )
-    open_inputs = [
-        name
-        for name in graph.inputs
-        if name in graph.value_types
-        and any(not dim.dim_value for dim in graph.value_types[name].tensor_type.shape.dim)
-        and name not in settings.inputs.shapes
-        and name not in getattr(settings.target, "profiles", {})
-    ]
-    if open_inputs and isinstance(settings.inputs, RandomInputs):
+    inputs = settings.inputs
+    sizes = accepted(inputs, graph).sizes if isinstance(inputs, RandomInputs) and recorded.values else ()
+    if sizes and not getattr(settings.target, "profiles", {}):
         found.append(
-            f"the open dimensions of {', '.join(open_inputs)} were taken as 1; give the shapes that fail: "
-            f"inputs.shapes.{open_inputs[0]}='[1, 3, 224, 224]'"
+            f"sizes were made up: {listed(sizes, 20)}; give those that fail by inputs.shapes, or by the file that "
+            f"`{program_name()} inputs` writes"
         )
     if seeded:
         found.append(

@@ -311,6 +311,8 @@ def _facts(inspection: Inspection) -> Iterator[tuple[str, str]]:
     yield "parameters", f"{weights.parameters:,}"
     dynamic = [f"{name} {', '.join(dims)}" for name, dims in inspection.dynamic.items()]
     yield "dynamic", _first(dynamic) or "no input"
+    yield "refused", inspection.refused
+    yield "tried", inspection.cure
 
 
 def _tensors(inspection: Inspection) -> Iterator[tuple[str, str]]:

@@ -284,7 +284,11 @@ class EngineLayer:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a model, or an engine (``library``, ``memory`` in bytes, ``layers``), is made of."""
+    """What a model, or an engine (``library``, ``memory`` in bytes, ``layers``), is made of.
+
+    ``refused``: what the target says of a model that it does not load; ``why``: the reason, if one of the concerns is;
+    ``cure``: what was tried.
+    """
 
     kind: str = ""
     bytes: int = 0
@@ -303,6 +307,9 @@ class Inspection:
     dtypes: Mapping[str, int] = field(default_factory=dict)
     weights: Weights = field(default_factory=Weights)
     concerns: tuple[Concern, ...] = ()
+    refused: str = field(default="", metadata=OPTIONAL)
+    why: str = field(default="", metadata=OPTIONAL)
+    cure: str = field(default="", metadata=OPTIONAL)
     library: str = field(default="", metadata=OPTIONAL)
     memory: int = field(default=0, metadata=OPTIONAL)
     layers: tuple[EngineLayer, ...] = field(default=(), metadata=OPTIONAL)

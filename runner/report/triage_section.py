@@ -24,6 +24,8 @@ _OF_THE_MODEL = (
     "these nodes are in a lower precision, float32 there may help; else other inputs, or a guard before them"
 )
 
+_OF_THE_FILE = "Mend the file, or what made it: no runtime is at fault"
+_OF_RELEASES = "Take a release of the runtime that knows it, or convert the model to an opset that this one knows"
 _PLAIN_IS_FINITE = (
     "The part that fails alone is no report on a bug: the reference makes the NaN or Inf in it as well. What is turned "
     "off, or rewritten, keeps the whole finite on this runtime. On one that rounds after every operator, as a GPU "
@@ -33,6 +35,8 @@ _PLAIN_IS_FINITE = (
 
 def title(summary: Summary) -> str:
     """Return the report's title."""
+    if summary.inspection:
+        return f"triage: {runtime(summary, 'target') or 'the target'} does not load the model"
     failure = summary.triage.reproduced.failure if summary.triage else None
     if not failure:
         return "triage: nothing fails here" if summary.exit_code != 0 else "triage"
@@ -68,6 +72,9 @@ def _decision(one: Decision) -> str:
 
 def _failing(summary: Summary) -> list[str]:
     """Return the part that fails, whether it is the cause, and where it is seen."""
+    if looked := summary.inspection:
+        nodes = [f"Nodes that it refuses: {some(summary.culprits, len(summary.culprits))}"] if summary.culprits else []
+        return [*nodes, *([f"It says: {looked.refused}"] if looked.refused else [])]
     if not summary.culprits:
         return []
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes"
@@ -84,6 +91,9 @@ def _advice(summary: Summary) -> list[Block]:
     What the whole model was tried with is offered where it passed, whatever was shown on the reduced model.
     """
     told = summary.triage or Triage()
+    if summary.inspection:
+        mended = [f"Take {code(summary.model)}: {summary.inspection.cure}"] if summary.model else []
+        return [Bullets((*mended, _OF_THE_FILE if summary.whose else _OF_RELEASES))]
     passing = [one for one in summary.workarounds if one.passes]
     found: list[Block] = _applied(passing[0]) if passing else []
     kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from runner.samples.declared_inputs import Declared, declared, samples
+from runner.samples.declared_inputs import Declared, declared
+from runner.samples.made_up_inputs import samples
 
 __all__ = ["Declared", "declared", "samples"]

@@ -1,4 +1,4 @@
-"""What a model declares about its inputs, how values are made to fit, and the choices of inputs=."""
+"""What a model declares about its inputs, and how values are made to fit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from onnx import TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
 from runner.errors import NotApplicable, UsageError
 from runner.model.graph.graph_index import Graph
 from runner.model.values.dtypes import is_integer, limits_of
-from runner.model.values.recorded import NUMPY, TensorFile
+from runner.model.values.recorded import NUMPY
 from runner.model.values.tensor_bytes import BITS, beyond, clipped
 from runner.model.values.value_types import Structure, leaf_dtype, structure_of, structure_text
-from runner.schema.inputs import InputsSettings
-from runner.schema.installed_choices import implementation
-from runner.workers.pool import Pool
 
 _MOST_SIZES = 16  # of a shape that a file claims, in messages
 
@@ -241,20 +238,3 @@ def _onnx_type(array: np.ndarray[Any, Any], wanted: int) -> int:
         return int(helper.np_dtype_to_tensor_dtype(array.dtype.newbyteorder("=")))
     except (KeyError, ValueError, TypeError):
         return int(TensorProto.UNDEFINED)
-
-
-# The choices of `inputs=` by name.
-
-
-def samples(settings: InputsSettings, graph: Graph, pool: Pool, folder: Path) -> tuple[dict[str, TensorFile], ...]:
-    """Values for the model's inputs: one mapping (name to tensor, in the model's order) for each sample, at least one.
-
-    Tensor files are written into ``folder``; relative paths of the settings start at the current folder. Raises
-    UsageError for values that are missing or do not fit the model, for files that cannot be read and for an unknown
-    choice; NotApplicable for a model with inputs of an unknown type.
-    """
-    inputs = concrete(declared(graph), settings.shapes)
-    folder.mkdir(parents=True, exist_ok=True)
-    choice = implementation("inputs", settings)
-    found: tuple[dict[str, TensorFile], ...] = choice(settings, inputs, pool, folder)
-    return found

@@ -1,6 +1,6 @@
-"""Values from files: npz, npy, ONNX `test_data_set` folders, folders of these. Nothing is unpickled.
+"""Values from files: npz, npy, ONNX `test_data_set` folders, folders of these; and from a function of the user's.
 
-Values of the model's inputs, and expected ones of its outputs: both are written in the same ways.
+Values of the model's inputs, and expected ones of its outputs: both are written in the same ways. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from runner.files import is_plain
 from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import TensorFile
 from runner.samples.declared_inputs import Declared, fitted, listing, rounded, type_name
-from runner.schema.inputs import FilesInputs
+from runner.schema.inputs import FilesInputs, PythonInputs
 from runner.text import counted, listed, one_line
 from runner.workers.pool import Pool
 
@@ -378,3 +378,55 @@ def _unreadable(source: Path, error: Exception, kind: Kind, name: str | None = N
 
 _Reader = Callable[[Path, Kind, Mapping[str, Declared]], _Held]
 _READERS: Mapping[str, _Reader] = {".npz": _npz, ".npy": _npy, ".pb": _pb}
+
+
+# Values from a function of the user's, which runs in a worker.
+
+_EXAMPLE = "it returns (or yields) dictionaries, input name to numpy array, one for each sample"
+
+
+def from_python(
+    settings: PythonInputs, inputs: Mapping[str, Declared], pool: Pool, folder: Path
+) -> tuple[dict[str, TensorFile], ...]:
+    """What ``settings.function`` of ``settings.file`` returns.
+
+    Raises UsageError if there is no such file or function, if it raises, dies or takes longer than ``timeout``,
+    and for values that do not fit the model.
+    """
+    if not settings.file:
+        raise UsageError(f"inputs.file is missing: inputs=python needs a Python file with a function; {_EXAMPLE}")
+    file = Path(settings.file).expanduser().absolute()
+    if not file.is_file():
+        raise UsageError(f"inputs.file={settings.file}: no such file (seen from {Path.cwd()})")
+    call = f"{file.name}:{settings.function}"
+    out = folder / "values"
+    out.mkdir(parents=True, exist_ok=True)
+    structures = {name: one.structure for name, one in inputs.items() if one.structure is not None}
+    arguments = {"file": str(file), "function": settings.function, "out": str(out), "structures": structures}
+    reply = pool.call("user_inputs", arguments, timeout=settings.timeout, lease=pool.user_kind)
+    if reply.failure:
+        # the stage "setup": it could not even be called
+        raised = "" if reply.failure.stage == "setup" else f"{call} raised {reply.failure.type}: "
+        raise UsageError(f"inputs=python: {raised}{reply.failure.message}; {_EXAMPLE}")
+    if reply.death or reply.value is None:
+        raise UsageError(f"inputs=python: {call} ended with {reply.death}")
+    result = tuple(
+        _returned([TensorFile.from_json(tensor) for tensor in sample.values()], inputs, f"{call}, sample {number}")
+        for number, sample in enumerate(reply.value["samples"])
+    )
+    if not result:
+        raise UsageError(f"inputs=python: {call} gave no sample; {_EXAMPLE}")
+    return result
+
+
+def _returned(tensors: list[TensorFile], inputs: Mapping[str, Declared], where: str) -> dict[str, TensorFile]:
+    held = {tensor.name: tensor for tensor in tensors}
+    if missing := [name for name in inputs if name not in held]:
+        raise UsageError(f"{where}: no value for input {', '.join(map(repr, missing))}; {listing(inputs)}")
+    for name, one in inputs.items():
+        shapes = (held[name].shape,) if one.structure is None else held[name].elements
+        dtype = held[name].dtype if one.structure is None else one.inside.dtype
+        for shape in shapes:
+            if why := one.inside.mismatch(dtype, shape):
+                raise UsageError(f"{where}: {name!r} {why}")
+    return {name: held[name] for name in inputs}

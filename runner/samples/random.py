@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,8 +23,6 @@ from runner.samples.declared_inputs import Declared, Value, refuse_unknown, tens
 from runner.schema.inputs import RandomInputs
 from runner.workers.pool import Pool
 
-log = logging.getLogger(__name__)
-
 # [low, high)
 Span = tuple[float, float]
 _FLOAT_RANGE: Span = (-1.0, 1.0)
@@ -44,7 +41,7 @@ def from_random(
 ) -> tuple[dict[str, TensorFile], ...]:
     """Values for every input: floats in [-1, 1), integers 0 or 1, unless ``ranges`` says otherwise ([low, high)).
 
-    A dynamic dimension without a given shape becomes 1, which is logged. A sequence gets two elements, a map two keys,
+    Open dimensions have sizes by now (`runner.samples.accepted_inputs`). A sequence gets two elements, a map two keys,
     an optional a value. Raises UsageError for a bad range or one that the type of its input cannot hold, for
     ``samples`` below 1, for an input of unknown rank without a given shape and for one too large for this machine.
     """
@@ -134,14 +131,6 @@ def _shape(one: Declared) -> tuple[int, ...]:
         raise UsageError(
             f"inputs=random: the model does not say what rank its input {one.name!r} has; give its shape, for example "
             f"inputs.shapes.{one.name}=[1,3]"
-        )
-    if dynamic := [str(dim or "?") for dim in one.dims if not isinstance(dim, int)]:
-        log.info(
-            "input %s is %s: %s taken as 1; set inputs.shapes.%s=[..] for another size",
-            one.name,
-            one.shape_text,
-            ", ".join(dynamic),
-            one.name,
         )
     shape = tuple(dim if isinstance(dim, int) else 1 for dim in one.dims)
     _refuse_absurd(one, shape)

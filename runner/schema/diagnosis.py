@@ -42,7 +42,7 @@ class ExtractSettings(StrategySettings):
 
 @settings
 class InspectSettings(StrategySettings):
-    """What a model or an engine is made of; nothing is checked or searched."""
+    """What a model or an engine is made of, and why the target does not load it; nothing is checked or searched."""
 
     implementation = "runner.jobs.inspect:run"
     checks = False
@@ -50,6 +50,7 @@ class InspectSettings(StrategySettings):
     name: str = "inspect"
     search: str = "inspect"
     subject: str = "model"
+    run: bool = True
 
 
 class Patches(str, Enum):

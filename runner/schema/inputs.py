@@ -47,7 +47,7 @@ class FilesInputs(InputsSettings):
 class PythonInputs(InputsSettings):
     """Values from a function of the user's: `samples() -> iterable of {name: array}`."""
 
-    implementation = "runner.samples.python:from_python"
+    implementation = "runner.samples.files:from_python"
 
     name: str = "python"
     file: str | None = setting(None, path=PathUse.READ)

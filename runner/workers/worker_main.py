@@ -59,6 +59,8 @@ OPERATIONS = {
     "optimizers": ("runner.backends.onnxruntime:optimizers", "load", "onnxruntime"),
     "introduced": ("runner.backends.emulation.error_measurement:introduced", "introduced", "onnxruntime"),
     "infer_shapes": ("runner.model.passes.infer_shapes:infer_shapes", "shapes"),
+    "check_types": ("runner.model.passes.infer_shapes:check_types", "types"),
+    "mend_types": ("runner.model.passes.infer_shapes:mend_types", "types"),
     "print_model": ("runner.model.files.onnx_text:print_model", "print_model"),
     "check_model": ("runner.model.files.read_model:check_model", "check_model"),
 }

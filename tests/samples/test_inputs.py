@@ -449,7 +449,8 @@ class TestContainers:
 
     def test_random(self, pool: Pool, tmp_path: Path) -> None:
         (sample,) = samples(RandomInputs(shapes={"o": [4, 3]}), self.graph("s", "o", "x", "m"), pool, tmp_path)
-        assert sample["s"].structure == ("sequence", ("tensor", F)) and sample["s"].elements == ((1, 3), (1, 3))
+        # one name has one size
+        assert sample["s"].structure == ("sequence", ("tensor", F)) and sample["s"].elements == ((4, 3), (4, 3))
         first, second = recorded.contents(sample["s"])
         assert not np.array_equal(first, second)
         assert recorded.contents(sample["o"]).shape == (4, 3)

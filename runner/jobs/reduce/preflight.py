@@ -120,13 +120,14 @@ class Preflight:
     """``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
-    ``controlled``: it passed a harmless model.
+    ``controlled``: it passed a harmless model. ``refused``: why the reference takes no inputs that were made up.
     """
 
     controls: Controls | None = None
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
     controlled: bool = False
+    refused: str = ""
 
     def examine(self, session: Session) -> Verdict:
         """Return the verdict of a file that passes, else of the whole model, which fails alike. Raises CannotJudge."""
@@ -183,6 +184,9 @@ class Preflight:
             if reliability.mode is Flaky.always:
                 self.flaky = ContradictionError("checker.flaky=always")
         if verdict.outcome is Outcome.FAIL:
+            at_inference = verdict.signature is not None and verdict.signature.stage == "infer"
+            if self.refused and at_inference and isinstance(inner(judge.checker), RuntimeCheck):
+                raise CannotJudge(self.refused)
             study(judge, verdict, THE_FILE)
             log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied.signature)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):

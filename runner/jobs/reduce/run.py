@@ -174,7 +174,7 @@ class Reduction(Pipeline):
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
-        self.opening = Preflight(Controls.of(self.job.checker, self.job.settings))
+        self.opening = Preflight(Controls.of(self.job.checker, self.job.settings), refused=self.loaded.refused)
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:

@@ -39,6 +39,8 @@ _LONGEST = 100
 
 def verdict(known: Known) -> str:
     """Return what was found; the culprits are named beside it."""
+    if known.refused or known.why_not_loaded:
+        return known.refused or known.why_not_loaded
     if not known.has("stands"):
         return "nothing was asked"
     if not known.judged:
@@ -116,6 +118,9 @@ def _told_workaround(known: Known) -> str:
 
 RECORDED = "what is right was recorded for the whole model, and this question does not see it"
 
+INSPECT = "inspect"
+"""The step that looks at the file itself, before any that checks it."""
+WHY_INSPECT = "a model that does not load for what stands in it needs no search"
 WHY_AT_ALL = "whatever follows is about this failure, and about the file as it is"
 OF_THE_MODEL = "the reference makes the NaN or Inf of the same values as well: the model itself does, not the runtime"
 
@@ -146,7 +151,9 @@ class Box:
 
 def next_step(known: Known) -> Step | None:
     """Return the step after those that ended, or were left out; None: the triage is at its end."""
-    if known.stopped or (known.has("stands") and (known.planned or not known.judged)):
+    if known.stopped or known.refused or known.why_not_loaded:
+        return None
+    if known.has("stands") and (known.planned or not known.judged):
         return None
     box = next((one for one in BOXES if not known.has(one.name)), None)
     if box is None:
@@ -310,6 +317,7 @@ def _workaround(known: Known) -> tuple[bool, str]:
 
 
 BOXES: tuple[Box, ...] = (
+    Box(INSPECT, "inspect", "Does the file say why?", lambda _: (True, WHY_INSPECT)),
     Box("stands", "repeat", "Does it fail, on the file as it is?", lambda _: (True, WHY_AT_ALL)),
     Box("repeat", "repeat", "Does it fail every time?", _repeat),
     Box("rounded", "repeat", "Does it fail rounded as on a GPU?", _rounded),
@@ -347,7 +355,9 @@ def decisions(known: Known) -> list[Decision]:
 
 def branch(known: Known) -> str:
     """Return in a word where the flowchart ended."""
-    if not known.has("stands") or not known.judged:
+    if known.why_not_loaded:
+        return "not loaded"
+    if not known.has("stands") or not known.judged or known.refused:
         return "not judged"
     if known.planned:
         return "planned"

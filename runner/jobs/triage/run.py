@@ -26,13 +26,16 @@ from runner.files import json_of, write_text
 from runner.jobs import run as pipeline
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
-from runner.jobs.triage.flowchart import NAMES, Step, next_step
+from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, next_step
 from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.summary import combined, untrue_of
 from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import ENDED_WELL, Status
+from runner.model.files.parse_without_weights import parse
+from runner.model.graph.graph_index import Graph
 from runner.reference.input_digests import digests, unchanged
+from runner.reference.models import recording_backend
 from runner.report.bundle import write_bundle
 from runner.report.page.data import PageData
 from runner.report.summary import (
@@ -46,6 +49,7 @@ from runner.report.summary import (
     write_result,
 )
 from runner.run_folder import STEPS, Marker
+from runner.samples.made_up_inputs import refusal, taken
 from runner.schema.diagnosis import TriageSettings, VersionsSettings
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import chosen
@@ -236,9 +240,11 @@ def _taken(
         with said_once(untrue_of(settings)):
             while step := next_step(replace(known, spent=triage.spent(known))):
                 known = known.after(triage.taken(step, known))
+                if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
+                    triage, known = triage.asked(known)
                 ended[:] = [one for one in known.ended if one.result]
         if not known.stopped:
-            drop_after(folder, sum(bool(one.folder) for one in known.ended))
+            drop_after(folder, sum(bool(one.folder) for one in known.ended if one.name != INSPECT))
     except KeyboardInterrupt as error:  # between two steps; within one, that step says so
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
     summary = combined(settings, folder, known, time.monotonic() - triage.started, code)
@@ -280,16 +286,32 @@ class _Triage:
             return f"budget.checks={given.checks}"
         return f"budget.seconds={given.seconds:g}" if left.seconds == 0.0 else ""
 
+    def asked(self, known: Known) -> tuple[_Triage, Known]:
+        """Ask the reference whether it takes inputs that were made up; begin anew with others where it refuses."""
+        settings, folder = self.settings, self.folder
+        graph = Graph.of(parse(Path(settings.model or "").expanduser()))
+        with processes(settings, folder) as running:
+            path = Path(settings.model or "").expanduser().absolute()
+            found = taken(settings, recording_backend(settings), graph, path, running.pool, folder / "attempts")
+        if found.refused:
+            return self, replace(known, refused=refusal(settings, graph, found.refused, folder))
+        if found.inputs == settings.inputs:
+            return self, known
+        known = replace(known, ended=known.ended[:-1], sizes=found.warning)
+        return replace(self, settings=replace(settings, inputs=found.inputs)), known
+
     def taken(self, step: Step, known: Known) -> Ended:
         """Return a step that has ended, now or before, or that was left out."""
         if not step.strategy:
             if step.why:
                 log.info("%s: not asked, %s", step.name, step.why)
             return Ended(step.name, why=step.why)
-        at = sum(bool(one.folder) for one in known.ended) + 1
+        # the file itself is looked at before anything is asked of it: step 0
+        at = 0 if step.name == INSPECT else sum(bool(one.folder) for one in known.ended if one.name != INSPECT) + 1
         place = StepFolder(self.folder, self.settings.budget, at, step.name, self.installed)
         most = at - 1 + sum(not known.has(name) for name in known.wanted)
-        log.info("step %d of at most %d, %s: %s", at, most, step.name, step.why)
+        if at:
+            log.info("step %d of at most %d, %s: %s", at, most, step.name, step.why)
         try:
             settings = StepSettings(self.settings, self.folder).of(step.name, known, self._left(known))
         except WinnowError as error:

@@ -26,6 +26,7 @@ from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding,
 from runner.schema.checker import AutoChecker, CheckerSettings, FiniteChecker, Flaky
 from runner.schema.diagnosis import (
     ExtractSettings,
+    InspectSettings,
     LayerwiseSettings,
     PassesSettings,
     TriageSettings,
@@ -233,6 +234,7 @@ class StepSettings:
 
 _SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}
 _MADE: Mapping[str, Callable[[StepSettings, Known], Settings]] = {
+    "inspect": lambda step, known: step.whole(known, InspectSettings(run=not known.situation.own_code)),
     "stands": lambda step, known: step.checked(known, FIRST),
     "repeat": lambda step, known: step.checked(known, MORE),
     "rounded": lambda step, known: step.checked(known, FIRST, target=step.rounding),

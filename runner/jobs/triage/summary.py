@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.files import inside
-from runner.jobs.triage.flowchart import branch, decisions, verdict
+from runner.jobs.triage.flowchart import INSPECT, branch, decisions, verdict
 from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import Status
 from runner.reference.load import RANDOM_INPUTS
@@ -28,6 +28,9 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
     answer = known.result(known.answer)
     place = step.folder if (step := known.of(known.answer)) else ""
     first, reduced = known.result("stands"), known.result("reduce")
+    looked, unloaded = known.result(INSPECT).inspection, known.why_not_loaded
+    if unloaded:
+        first, answer, place = known.result(INSPECT), known.result(INSPECT), known.ended[0].folder
     return Summary(
         status=status,
         exit_code=status.exit_code if code is None else code,
@@ -35,7 +38,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         message=verdict(known),
         nodes_before=(reduced if known.has_result("reduce") else first).nodes_before,
         nodes_after=answer.nodes_after or None,
-        culprits=known.culprits,
+        culprits=known.culprits or (first.culprits if unloaded else ()),
         nested=answer.nested,
         minimality=answer.minimality,
         checks=sum_of(one.checks for one in asked),
@@ -43,6 +46,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         unresolved=_sum(one.unresolved for one in asked),
         signature=answer.signature or first.signature,
         model=_path(folder, place, answer.model),
+        inspection=looked if unloaded else None,
         min_good=_path(folder, place, answer.min_good),
         seconds=Seconds(seconds, *(sum(getattr(one.seconds, of) for one in asked) for of in ("checking", "recording"))),
         peak_rss_mb={
@@ -50,7 +54,11 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
             "workers": max((one.peak_rss_mb.get("workers", 0.0) for one in asked), default=0.0),
         },
         warnings=tuple(
-            dict.fromkeys(one for result in asked for one in result.warnings if one not in untrue_of(settings))
+            dict.fromkeys(
+                one
+                for one in (known.sizes, *(said for result in asked for said in result.warnings))
+                if one and one not in untrue_of(settings)
+            )
         ),
         checker=first.checker,
         check=first.check,
@@ -62,7 +70,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         layers=_layers(known),
         precision=known.result("precision").precision,
         cause=reduced.cause,
-        whose=reduced.whose,
+        whose=known.result(INSPECT).whose if unloaded else reduced.whose,
         seen=answer.seen,
         said=answer.said,
         workarounds=tuple(
@@ -95,7 +103,9 @@ def _status(known: Known, code: int | None) -> Status:
     if code is not None:
         stopped = known.ended[-1].status if known.stopped else Status.interrupted
         return Status.no_room if stopped == Status.no_room else Status.interrupted
-    if not known.judged:
+    if known.why_not_loaded:
+        return Status.found
+    if not known.judged or known.refused:
         return Status.could_not_judge
     if known.planned:
         return Status.planned

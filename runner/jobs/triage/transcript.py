@@ -60,13 +60,19 @@ CHECKED = frozenset({*SEEN, "plain", "healed"})
 
 @dataclass(frozen=True)
 class Reproduced:
-    """``wanted``: steps that may be taken. ``planned``: nothing but the pre-flight. ``spent``: the budget that is."""
+    """``wanted``: steps that may be taken. ``planned``: nothing but the pre-flight. ``spent``: the budget that is.
+
+    ``refused``: why the reference takes no inputs that were made up, and what to do; "": it does, or was not asked.
+    ``sizes``: what is to be said of sizes that it takes.
+    """
 
     situation: Situation
     wanted: tuple[str, ...]
     planned: bool = False
     spent: str = ""
     ended: tuple[Ended, ...] = ()
+    refused: str = ""
+    sizes: str = ""
 
     def after(self, step: Ended) -> Self:
         """Return what is known after one more step."""
@@ -196,6 +202,20 @@ class Reproduced:
     def failure(self) -> str:
         """What fails, in words."""
         return f"{self._signature.stage}: {self._signature.kind}" if self._signature else "?: failure"
+
+    @property
+    def why_not_loaded(self) -> str:
+        """Why the target does not load the model, where the file says it; "": it loads, or nobody knows."""
+        found = self.result("inspect")
+        return found.message if found.inspection and found.inspection.why and not self.situation.own_code else ""
+
+    @property
+    def refuses_inputs(self) -> bool:
+        """Whether the file as it is was refused at inference, which inputs that were made up may explain."""
+        told = self.result("stands").signature
+        if self.situation.own_code or (told is None and self.judged):
+            return False
+        return told is None or (told.stage == "infer" and "error" in told.kind)
 
     @property
     def hangs(self) -> bool:

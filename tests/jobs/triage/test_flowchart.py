@@ -11,6 +11,7 @@ import pytest
 from runner.jobs.triage.flowchart import (
     AT_THE_EDGE,
     BOXES,
+    INSPECT,
     MODELS_OWN,
     MODELS_OWN_RECORDED,
     NAMES,
@@ -28,6 +29,8 @@ from runner.report.summary import summary_of
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)
 HERE = Situation(strategies=STRATEGIES)
+ASKED = tuple(name for name in NAMES if name != INSPECT)
+"""What is asked of a model whose file tells nothing."""
 COMMAND = replace(HERE, own_code=True, looks_at_values=False, inputs="files")
 MISMATCH = {"stage": "compare", "kind": "mismatch"}
 CRASH = {"stage": "infer", "kind": "death FPE"}
@@ -51,7 +54,7 @@ def stepped(
 
 def told(situation: Situation, results: Mapping[str, dict[str, Any]], **more: Any) -> Known:
     """Go through the flowchart, each step ending as told; one that is not told of may not be asked."""
-    known = Known(situation, NAMES, **more)
+    known = Known(situation, ASKED, **more)
     while step := next_step(known):
         assert not step.strategy or step.name in results, f"{step.name} was asked: {step.why}"
         asked = bool(step.strategy)
@@ -69,6 +72,21 @@ RELEASES = found(releases={"good_after": "1.2", "good_before": None})
 NONE = {"status": "nothing_to_find"}
 SAMPLES = {"passed": 1, "of": 1, "kind": "recorded"}
 HELPS = found(workarounds=[{"what": "F off", "passes": True, "samples": SAMPLES}])
+
+
+def test_the_file_itself_comes_first_and_may_be_the_answer() -> None:
+    says = {"status": "found", "message": "w is declared twice", "inspection": {"why": "w is declared twice"}}
+    first = next_step(Known(HERE, NAMES))
+    assert first and first.strategy == "inspect"
+    ended = (stepped(INSPECT, "inspect", "steps/00-inspect", "w", says),)
+    known = Known(HERE, NAMES, ended=ended)
+    assert next_step(known) is None and verdict(known) == "w is declared twice" and branch(known) == "not loaded"
+    # a check of one's own may run it otherwise
+    following = next_step(Known(COMMAND, NAMES, ended=ended))
+    assert following and following.name == "stands"
+    nothing = stepped(INSPECT, "inspect", "steps/00-inspect", "w", {"status": "found", "inspection": {}})
+    following = next_step(Known(HERE, NAMES, ended=(nothing,)))
+    assert following and following.name == "stands"
 
 
 def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone() -> None:
@@ -331,12 +349,12 @@ def test_of_steps_that_are_not_wanted_not_installed_or_beyond_the_budget() -> No
     few = replace(HERE, strategies=STRATEGIES - {"layerwise"})
     after = Known(
         few,
-        NAMES,
-        ended=tuple(stepped(name, "repeat", name, "w", judged(1, 1, MISMATCH)) for name in (*SEEN, "tactics")),
+        ASKED,
+        ended=tuple(stepped(name, "repeat", name, "w", judged(1, 1, MISMATCH)) for name in (INSPECT, *SEEN, "tactics")),
     )
     step = next_step(after)
     assert step and step.strategy == "" and step.why == "strategy=layerwise is not installed here"
-    spent = next_step(replace(Known(HERE, NAMES, ended=known.ended[:1]), spent="budget.checks=2"))
+    spent = next_step(Known(HERE, ASKED, ended=(stepped(INSPECT), *known.ended[:1]), spent="budget.checks=2"))
     assert spent and spent.strategy == "" and spent.why == "budget.checks=2 was reached"
 
 

@@ -1,0 +1,333 @@
+"""Inputs that are made up are such that a model takes them: caches, masks, positions, lengths, by any name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import yaml
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+from runner.cli.app import run as run_line
+from runner.model.graph.graph_index import Graph
+from runner.model.values import recorded
+from runner.samples import samples
+from runner.samples.made_up_inputs import accepted, made_up, taken, template
+from runner.schema.backend import OnnxRuntimeBackend, Optimization
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from runner.sweeps.sweep import Sweep
+from runner.workers.guardian import Guardian
+from runner.workers.pool import Pool
+from tests.harness import winnow
+
+ROWS, POSITIONS, WIDTH = 50, 16, 4
+Dims = Sequence[int | str | None]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    with Guardian() as guardian, Pool(tmp_path_factory.mktemp("pool"), guardian) as pool:
+        yield pool
+
+
+def value(name: str, dims: Dims, dtype: int = T.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, dims)
+
+
+def node(op: str, reads: str, makes: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, reads.split(), makes.split(), name=f"node_{makes.split(maxsplit=1)[0]}", **attributes)
+
+
+def model(
+    nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto], **held: Any
+) -> onnx.ModelProto:
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in held.items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+# every place of the cache is looked up in the mask: one that is too short is refused
+ATTENTION = [
+    node("Gather", "embed ids", "x"),
+    node("Gather", "places pos", "at"),
+    node("Add", "x at", "h"),
+    node("Unsqueeze", "h one", "q"),
+    node("Concat", "past q", "present", axis=2),
+    node("Transpose", "present", "turned", perm=[0, 1, 3, 2]),
+    node("MatMul", "q turned", "scores"),
+    node("Shape", "present", "shape"),
+    node("Gather", "shape two", "length"),
+    node("Range", "zero length step", "every"),
+    node("Cast", "mask", "bools", to=T.BOOL),
+    node("Gather", "bools every", "counts", axis=1),
+    node("Unsqueeze", "counts spread", "wide"),
+    node("Where", "wide scores low", "masked"),
+    node("Softmax", "masked", "y", axis=-1),
+]
+HELD: dict[str, Any] = {
+    "embed": np.ones((ROWS, WIDTH), np.float32),
+    "places": np.ones((POSITIONS, WIDTH), np.float32),
+    "one": np.array([1]),
+    "two": np.array(2),
+    "zero": np.array(0),
+    "step": np.array(1),
+    "spread": np.array([1, 2]),
+    "low": np.float32(-1e9),
+}
+
+
+def decoder(ids: Dims, past: Dims, mask: Dims, present: Dims) -> onnx.ModelProto:
+    inputs = [value("ids", ids, T.INT64), value("mask", mask, T.INT64), value("pos", ids, T.INT64), value("past", past)]
+    return model(ATTENTION, inputs, [value("y", [None] * 4), value("present", present)], **HELD)
+
+
+DECODERS = {
+    "names say nothing": decoder(["b", "s"], ["b", 1, "p", WIDTH], ["b", "t"], ["b", 1, "t", WIDTH]),
+    "a sum": decoder(
+        ["batch_size", "sequence_length"],
+        ["batch_size", 1, "past_sequence_length", WIDTH],
+        ["batch_size", "past_sequence_length + sequence_length"],
+        ["batch_size", 1, "past_sequence_length + sequence_length", WIDTH],
+    ),
+    "one more": decoder(
+        ["batch", 1], ["batch", 1, "past_len", WIDTH], ["batch", "past_len + 1"], ["batch", 1, "past_len + 1", WIDTH]
+    ),
+    "one more, by name": decoder(["n", 1], ["n", 1, "past", WIDTH], ["n", "total"], ["n", 1, "total", WIDTH]),
+    "a mask with an axis of its own": decoder(
+        ["s0", "s1"], ["s0", 1, "s2", WIDTH], ["s0", "s9"], ["s0", 1, "s1 + s2", WIDTH]
+    ),
+    "a mask and a total of different names": decoder(
+        ["b", "s"], ["b", 1, "p", WIDTH], ["b", "m"], ["b", 1, "total", WIDTH]
+    ),
+    "fixed": decoder([1, 3], [1, 1, 5, WIDTH], [1, 8], [1, 1, 8, WIDTH]),
+    "a fixed cache": decoder(["b", 3], ["b", 1, 5, WIDTH], ["b", "t"], ["b", 1, "t", WIDTH]),
+}
+
+
+def feeds(settings: RandomInputs, one: onnx.ModelProto, pool: Pool, folder: Path) -> dict[str, np.ndarray[Any, Any]]:
+    return {name: recorded.read(file) for name, file in samples(settings, Graph.of(one), pool, folder)[0].items()}
+
+
+def run(one: onnx.ModelProto, fed: dict[str, np.ndarray[Any, Any]]) -> list[Any]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(one.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, fed))
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_cache_and_what_spans_it(pool: Pool, tmp_path: Path, name: str) -> None:
+    one = DECODERS[name]
+    fed = feeds(RandomInputs(), one, pool, tmp_path)
+    y, present = run(one, fed)
+    assert np.isfinite(y).all() and fed["mask"].shape[1] == present.shape[2]
+    assert (fed["mask"] == 1).all() and fed["pos"].max() < POSITIONS
+    several = {int(feeds(RandomInputs(seed=seed), one, pool, tmp_path / str(seed))["ids"].max()) for seed in range(9)}
+    assert 1 < max(several) < ROWS  # any row of the embedding, and none beyond it
+
+
+def test_a_size_that_is_given_is_that_of_its_name_everywhere(pool: Pool, tmp_path: Path) -> None:
+    one = DECODERS["names say nothing"]
+    given = RandomInputs(shapes={"ids": [2, 3], "past": [2, 1, 4, WIDTH]}, ranges={"mask": [0, 2]})
+    fed = feeds(given, one, pool, tmp_path)
+    assert fed["mask"].shape == (2, 7) and fed["pos"].shape == (2, 3) and not fed["mask"].all()
+    run(one, fed)
+    # a cache that is empty yet
+    one = DECODERS["a mask with an axis of its own"]
+    fed = feeds(RandomInputs(shapes={"ids": [1, 3], "past": [1, 1, 0, WIDTH]}), one, pool, tmp_path / "empty")
+    assert fed["mask"].shape == (1, 3)
+    run(one, fed)
+
+
+# ---- where nothing in the file tells, the reference is asked
+
+HIDDEN = decoder(["b", "s"], ["b", 1, "p", WIDTH], ["b", "t"], [None] * 4)
+
+
+def asked(one: onnx.ModelProto, pool: Pool, folder: Path, **given: Any) -> Any:
+    path = folder / "net.onnx"
+    onnx.save(one, str(path))
+    backend = OnnxRuntimeBackend(optimization=Optimization.none)
+    settings = Settings(model=str(path), inputs=RandomInputs(**given), target=backend, reference=backend)
+    return taken(settings, backend, Graph.of(one), path, pool, folder / "attempts")
+
+
+def test_other_sizes_are_tried_where_the_reference_refuses(pool: Pool, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="out of data bounds"):
+        run(HIDDEN, feeds(RandomInputs(), HIDDEN, pool, tmp_path / "first"))
+    found = asked(HIDDEN, pool, tmp_path)
+    assert not found.refused
+    run(HIDDEN, feeds(found.inputs, HIDDEN, pool, tmp_path / "then"))
+    # what it takes at once, and what is not made up, stays as the user has it
+    assert asked(DECODERS["a sum"], pool, tmp_path).inputs == RandomInputs()
+
+
+def test_an_axis_that_has_to_be_long(pool: Pool, tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "c", strides=[2]), node("Conv", "c w", "y", strides=[2])]
+    one = model(nodes, [value("x", ["n", 1, "time"])], [value("y", None)], w=np.ones((1, 1, 5), np.float32))
+    found = asked(one, pool, tmp_path)
+    assert found.inputs.shapes == {"x": [1, 1, 64]} and not found.refused
+
+
+def test_what_the_reference_refuses_in_any_size(pool: Pool, tmp_path: Path) -> None:
+    one = model(
+        [node("Reshape", "x shape", "y")], [value("x", ["n", "m"])], [value("y", None)], shape=np.array([7, 11])
+    )
+    assert "Reshape" in asked(one, pool, tmp_path).refused
+    # given by the user: the model's own failure
+    assert not asked(one, pool, tmp_path, shapes={"x": [2, 2]}).refused
+
+
+# ---- other models
+
+FRAMES = [
+    node("Shape", "feats", "shape"),
+    node("Gather", "shape one", "length"),
+    node("Range", "zero length step", "every"),
+    node("Unsqueeze", "lengths last", "column"),
+    node("Less", "every column", "inside"),
+    node("Where", "inside nothing low", "bias"),
+    node("ReduceMean", "feats", "level", axes=[2], keepdims=0),
+    node("Add", "level bias", "masked"),
+    node("Softmax", "masked", "y", axis=-1),
+]
+
+
+@pytest.mark.parametrize("frames", ["time", 30])
+def test_a_length_is_within_its_axis(pool: Pool, tmp_path: Path, frames: int | str) -> None:
+    held = {"one": np.array(1), "zero": np.array(0), "step": np.array(1), "last": np.array([1])}
+    floats = {"nothing": np.float32(0), "low": np.float32(-np.inf)}
+    inputs = [value("feats", ["b", frames, 8]), value("lengths", ["b"], T.INT64)]
+    one = model(FRAMES, inputs, [value("y", ["b", frames])], **held, **floats)
+    fed = feeds(RandomInputs(), one, pool, tmp_path)
+    assert fed["lengths"].tolist() == [fed["feats"].shape[1]]
+    assert np.isfinite(run(one, fed)[0]).all()
+    if frames == "time":
+        longer = feeds(RandomInputs(shapes={"feats": [2, 12, 8]}), one, pool, tmp_path / "2")
+        assert longer["lengths"].tolist() == [12, 12]
+
+
+def test_a_cache_position_stays_within_a_cache(pool: Pool, tmp_path: Path) -> None:
+    nodes = [
+        node("Reshape", "cache_position column", "at"),
+        node("ScatterND", "cache at new", "y"),
+    ]
+    inputs = [value("cache", [6, 4]), value("cache_position", ["s"], T.INT64), value("new", ["s", 4])]
+    one = model(nodes, inputs, [value("y", [6, 4])], column=np.array([-1, 1]))
+    assert accepted(RandomInputs(), Graph.of(one)).ranges == {"cache_position": [0, 6]}
+    run(one, feeds(RandomInputs(), one, pool, tmp_path))
+
+
+def test_what_is_inside_a_branch_tells_as_well(pool: Pool, tmp_path: Path) -> None:
+    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+        return helper.make_graph(list(nodes), name, [], [value(f"{name}_y", None)])
+
+    cached = branch("cached", node("Gather", "embed ids", "cached_y"))
+    fresh = branch("fresh", node("Gather", "embed ids", "fresh_y"))
+    inputs = [value("ids", ["b", 1], T.INT64), value("use_cache_branch", [1], T.BOOL)]
+    one = model(
+        [node("If", "use_cache_branch", "y", then_branch=cached, else_branch=fresh)],
+        *(inputs, [value("y", None)]),
+        embed=np.ones((ROWS, WIDTH), np.float32),
+    )
+    assert accepted(RandomInputs(), Graph.of(one)).ranges == {"ids": [0, ROWS], "use_cache_branch": [1, 2]}
+    run(one, feeds(RandomInputs(), one, pool, tmp_path))
+
+
+def test_the_mask_of_an_encoder_beside_a_cache(pool: Pool, tmp_path: Path) -> None:
+    """Its axis is nobody else's either, and not the total of the cache: then the reference is asked."""
+    nodes = [
+        node("Gather", "embed ids", "x"),
+        node("Unsqueeze", "x one", "q"),
+        node("Concat", "past q", "present", axis=2),
+        node("Transpose", "cross", "turned", perm=[0, 1, 3, 2]),
+        node("MatMul", "q turned", "scores"),
+        node("Cast", "mask", "float_mask", to=T.FLOAT),
+        node("Sub", "unit float_mask", "missing"),
+        node("Mul", "missing low", "bias"),
+        node("Unsqueeze", "bias spread", "wide"),
+        node("Add", "scores wide", "masked"),
+        node("MatMul", "masked cross", "y"),
+    ]
+    inputs = [
+        *(value("ids", ["b", 1], T.INT64), value("mask", ["b", "encoder"], T.INT64)),
+        *(value("past", ["b", 1, "past", WIDTH]), value("cross", ["b", 1, "encoder_out", WIDTH])),
+    ]
+    outputs = [value("y", None), value("present", ["b", 1, "past + 1", WIDTH])]
+    one = model(nodes, inputs, outputs, **HELD, unit=np.float32(1))
+    found = asked(one, pool, tmp_path)
+    assert not found.refused
+    run(one, feeds(found.inputs, one, pool, tmp_path / "then"))
+
+
+def test_what_is_not_made_up() -> None:
+    assert made_up(RandomInputs(), Graph.of(DECODERS["fixed"])) == []  # nodes tell all of it
+    assert made_up(RandomInputs(), Graph.of(DECODERS["one more"])) == ["ids", "mask", "pos", "past"]
+    unknown = Graph.of(model([node("Add", "x x", "y")], [value("x", [2], T.INT64)], [value("y", [2], T.INT64)]))
+    assert made_up(RandomInputs(), unknown) == ["x"] and not made_up(RandomInputs(ranges={"": [0, 1]}), unknown)
+
+
+def test_the_file_to_edit_says_what_is_made_up(pool: Pool, tmp_path: Path) -> None:
+    graph = Graph.of(DECODERS["names say nothing"])
+    text = template("net.onnx", graph, RandomInputs())
+    told = yaml.safe_load(text)
+    assert told["inputs"]["shapes"] == {"ids": [1, 1], "mask": [1, 2], "pos": [1, 1], "past": [1, 1, 1, WIDTH]}
+    assert told["inputs"]["ranges"] == {"ids": [0, 50], "mask": [1, 2], "pos": [0, 16], "past": [-1, 1]}
+    assert "t=2 (p + s)" in text and "picks from axis 0 of embed" in text
+    given = RandomInputs(**told["inputs"])
+    assert {name: one.shape for name, one in samples(given, graph, pool, tmp_path)[0].items()}["mask"] == (1, 2)
+
+
+# ---- as a user sees it
+
+
+def saved(one: onnx.ModelProto, folder: Path) -> Path:
+    onnx.save(one, str(folder / "net.onnx"))
+    return folder / "net.onnx"
+
+
+REFUSED = model([node("Reshape", "x shape", "y")], [value("x", ["n", 2])], [value("y", None)], shape=np.array([7, 11]))
+
+
+@pytest.mark.parametrize("strategy", ["triage", "reduce"])
+def test_what_the_reference_refuses_is_no_bug(tmp_path: Path, strategy: str) -> None:
+    run = winnow(f"strategy={strategy}", f"model={saved(REFUSED, tmp_path)}", folder=tmp_path / "run")
+    assert run.code == 3 and "no bug is shown" in run.output and "found" not in run.result["status"]
+    assert f" {strategy} {run.folder}/inputs.yaml" in run.output or f" {strategy} run/inputs.yaml" in run.output
+    told = yaml.safe_load((tmp_path / "run" / "inputs.yaml").read_text())
+    assert told["inputs"]["shapes"] == {"x": [1, 2]} and told["model"] == str(tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize("strategy", ["triage", "reduce"])
+def test_a_sound_model_is_run_on_sizes_that_it_takes(tmp_path: Path, strategy: str) -> None:
+    run = winnow(f"strategy={strategy}", f"model={saved(HIDDEN, tmp_path)}", folder=tmp_path / "run")
+    assert run.code == 4 and run.result["status"] == "nothing_to_find", run.output
+    assert any("t=2 (s + p)" in warning for warning in run.result["warnings"])
+
+
+def test_the_command_that_writes_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def asked(*words: str) -> tuple[int, str, str]:
+        return run_line("winnow", ["inputs", *words], Sweep()), *capsys.readouterr()
+
+    path = str(saved(HIDDEN, tmp_path))
+    code, told, _ = asked(path)
+    assert code == 0 and "mask: [1, 1]" in told
+    (tmp_path / "inputs.yaml").write_text(told)
+    code, told, said = asked(str(tmp_path / "inputs.yaml"), "--check")
+    assert code == 3 and "out of data bounds" in said
+    code, told, said = asked(path, "--check")
+    assert code == 0 and "mask: [1, 2]" in told and "runs the model on these" in said
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    path = str(saved(model([node("Nothing", "x", "y")], [value("x", ["n"])], [value("y", None)]), broken))
+    code, _, said = asked(path, "--check")
+    assert code == 3 and "Nothing" in said
+    for words in ([], ["a", "b"], [str(tmp_path / "none.onnx")], ["--checks"]):
+        assert asked(*words)[0] == 2
