@@ -59,7 +59,6 @@ SHORT = {
     "runner.model.values.wire": "runs under Python 3.8",
     "runner.model.values.value_types": "runs under Python 3.8",
     "runner.report.observer": "chooses between log lines and the panel, which imports rich",
-    "runner.report.plot": "draws with matplotlib, of which it needs nothing else of a run",
     "runner.schema.inputs": "one group of settings, where a new kind of inputs is declared",
     "runner.sweeps.bugs_of_sweep": "the last step of a sweep, whose process loads no job",
     "strategies.outcome": "what every search answers with",

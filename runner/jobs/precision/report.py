@@ -5,43 +5,48 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto
 
+from runner.disk_space import bytes_of
 from runner.engine.session_question import SessionResult
 from runner.errors import WinnowError
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import Layer
-from runner.jobs.precision.low_share import low_share, nodes_of
-from runner.jobs.precision.prepare_search import PrecisionSetup, blocks
-from runner.jobs.precision.ranking import SENTINEL, Measurements
+from runner.jobs.precision.mixed_model import Margin
+from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
+from runner.jobs.precision.ranking import SENTINEL, Measurements, low_share, nodes_of
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
 from runner.journal.journal import Entry
 from runner.judgment import Status
 from runner.model.graph.graph_index import Graph, initializers_of
-from runner.model.graph.scopes import graphs_below
+from runner.model.graph.scopes import graphs_below, initializers
 from runner.model.values import recorded as values
+from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded
 from runner.reference.models import recorder, recording_backend
-from runner.report.plot import plot_curve, plot_layers
+from runner.report.precision_section import plot_curve, plot_layers
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings
 from runner.schema.strategy import PrecisionSettings
+from runner.verdict import Verdict
+from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 # Why a node is raised, in words: what was measured of it, and what is known of what it reads and makes.
@@ -360,15 +365,55 @@ def curve(entries: Iterable[Entry], raised: Callable[[Trial], int] = len) -> Cur
     return [[count, least[count]] for count in sorted(least)]
 
 
+@dataclass(frozen=True)
+class Quantized:
+    """A model that was quantized. ``low``: to what. ``model``: the float one.
+
+    ``args``: what the tool was asked. ``holds``: the outcome of the check where the tool leaves out what the answer
+    names; empty: not known.
+    """
+
+    low: str
+    model: Path
+    args: Mapping[str, Any]
+    holds: str = ""
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What result.json says of it."""
+        return {"low": self.low, "model": str(self.model), "script": SCRIPT, "holds": self.holds}
+
+
+@dataclass
+class Besides:
+    """What was found besides the answer. ``made``: how the model was quantized, if it was.
+
+    ``alone``: what came of each unit that alone was low, see `alone_low`. ``within``: what `within` chose.
+    """
+
+    made: Quantized | None
+    alone: list[tuple[int, Row]] = field(default_factory=list)
+    within: dict[str, Any] = field(default_factory=dict)
+
+
+SCRIPT = "quantize.py"
+"""What quantizes the float model again, but for what has to stay."""
 LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
 
 
-def answered(job: Job, material: PrecisionSetup, rounds: Rounds, ending: SessionResult, summary: Summary) -> Summary:
+def answered(
+    job: Job,
+    material: PrecisionSetup,
+    rounds: Rounds,
+    ending: SessionResult,
+    summary: Summary,
+    found: Besides,
+) -> Summary:
     """Return a summary with what was found, and what it is worth."""
-    summary = replace(summary, nodes_before=len(material.casting.layers))
+    strategy, subject = material.strategy, material.subject
+    summary = replace(summary, nodes_before=len(material.casting.layers) - len(subject.following))
     if ending.trial is None:
         return summary
-    strategy, subject = material.strategy, material.subject
     raised = subject.raised(ending.trial)
     told = rounds.confidence.told(subject, precision_section(material, raised))
     told, warnings = overflow_report.with_infinities(job, material, raised, told)
@@ -381,9 +426,94 @@ def answered(job: Job, material: PrecisionSetup, rounds: Rounds, ending: Session
     if strategy.layer_errors and ending.status is not Status.interrupted:
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
-    told = _written(job, rows, points, strategy, told)
+    told = replace(_written(job, rows, points, strategy, told), alone=tuple(row for _, row in found.alone))
+    told = replace(told, within_budget=found.within)
+    told = _for_tools(material, told, raised, found.made)
     culprits = subject.names(ending.trial)
-    return replace(summary, nodes_after=len(raised), culprits=culprits, model=f"{MIXED}.onnx", precision=told)
+    return replace(
+        summary,
+        nodes_after=len(raised - subject.following.keys()),
+        culprits=culprits,
+        model=f"{MIXED}.onnx",
+        precision=told,
+    )
+
+
+def alone_low(
+    material: PrecisionSetup, margin: Margin, alone: Mapping[int, Verdict], trial: Trial
+) -> list[tuple[int, Row]]:
+    """Return the units by the error that each makes when it alone is low, what makes most first.
+
+    ``error``: in units of the tolerance; None: not finite, or the check does not tell. ``bytes``: of weights, that it
+    costs to keep it high.
+    """
+    subject, mixer = material.subject, material.casting.mixer
+    least = _bytes(mixer.mixed(subject.raised(Trial.of([])))) if alone else 0
+
+    def row(unit: int, verdict: Verdict) -> Row:
+        one, share = Trial.of([unit]), _plain(margin.share(verdict))
+        cost = _bytes(mixer.mixed(subject.raised(one))) - least
+        names, raised = list(subject.names(one)), unit in trial.elements
+        return {"nodes": names, "error": share, "outcome": verdict.outcome.value, "bytes": cost, "raised": raised}
+
+    def size(one: tuple[int, Row]) -> float:
+        error = one[1]["error"]
+        unknown = -1.0 if one[1]["outcome"] == Outcome.PASS.value else math.inf
+        return unknown if error is None else float(error)
+
+    return sorted(((unit, row(unit, verdict)) for unit, verdict in alone.items()), key=size, reverse=True)
+
+
+def within(rows: Iterable[tuple[int, Row]], budget: str) -> Trial:
+    """Return the units that buy most within ``strategy.budget``: nodes, or bytes. Raises UsageError for neither."""
+    count = int(budget) if budget.isdigit() else None
+    left = bytes_of("strategy.budget", budget) if count is None else count
+    assert left is not None
+    chosen = []
+    for unit, row in rows:
+        cost = row["bytes"] if count is None else len(row["nodes"])
+        if cost <= left:
+            chosen.append(unit)
+            left -= cost
+    return Trial.of(chosen)
+
+
+def _bytes(model: ModelProto) -> int:
+    """Return what the initializers of a model take."""
+    return sum(tensor_bytes.byte_size(one.data_type, one.dims) or 0 for one in initializers(model))
+
+
+def excluded(material: PrecisionSetup, raised: frozenset[int]) -> tuple[str, ...]:
+    """Return the names that raised nodes have in the float model, as quantizers want to be told them."""
+    inherited, casting = material.loaded.inherited, material.casting
+    assert inherited
+    names = [one.path for one in nodes_of(casting) if one.is_high(raised - material.subject.following.keys())]
+    found = _in_float(names, [node.name for node in inherited.parent.graph.nodes])
+    known = quantized_nodes(material.strategy, material.loaded)
+    return tuple(name for name in found if not known or name in known)
+
+
+def _for_tools(
+    material: PrecisionSetup, told: PrecisionFound, raised: frozenset[int], made: Quantized | None
+) -> PrecisionFound:
+    """Return what was found with lists for quantizers."""
+    if not material.casting.quantized or material.loaded.inherited is None:
+        return told
+    names = excluded(material, raised)
+    words: dict[str, Any] = {"patterns": [f"^{re.escape(name)}$" for name in names]}
+    if made is None or made.low == "int4":
+        words["int4_nodes_to_exclude"] = ",".join(names)
+    return replace(told, nodes_to_exclude=names, quantizers={**words, **(made.told if made else {})})
+
+
+def _in_float(names: Iterable[str], nodes: Iterable[str]) -> Iterator[str]:
+    """Yield the names that nodes have in the float model: a tool names what it makes of one after it."""
+    known, seen = sorted(nodes, key=len, reverse=True), set[str]()
+    for name in names:
+        found = next((one for one in known if name == one or name.startswith(f"{one}_")), None)
+        if found and found not in seen:
+            seen.add(found)
+            yield found
 
 
 def _written(
