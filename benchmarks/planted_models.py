@@ -179,7 +179,7 @@ def transformer(net: Network, before: bool, layers: int = 4, tokens: int = 12, w
     """Encoder of a transformer; ``before``: it normalizes before each part (pre-LN), else after (post-LN)."""
     x = net.dense(net.input("x", 1, tokens, 8), 8, width)
     for _ in range(layers):
-        for part in (_attention, _feed_forward):
+        for part in (attention, feed_forward):
             if before:
                 x = net.add("Add", x, part(net, net.norm(x, width), width))
             else:
@@ -187,14 +187,16 @@ def transformer(net: Network, before: bool, layers: int = 4, tokens: int = 12, w
     net.mean_head(x, width)
 
 
-def _attention(net: Network, x: str, width: int) -> str:
+def attention(net: Network, x: str, width: int) -> str:
+    """Add attention over [1, tokens, width] in one head."""
     q, k, v = (net.dense(x, width, width) for _ in range(3))
     scores = net.add("MatMul", q, net.add("Transpose", k, perm=[0, 2, 1]))
     weights = net.add("Softmax", net.add("Mul", scores, net.constant(np.float32(width**-0.5))), axis=-1)
     return net.dense(net.add("MatMul", weights, v), width, width)
 
 
-def _feed_forward(net: Network, x: str, width: int) -> str:
+def feed_forward(net: Network, x: str, width: int) -> str:
+    """Add two dense layers with a GELU between them."""
     return net.dense(net.gelu(net.dense(x, width, 2 * width)), 2 * width, width)
 
 
@@ -205,7 +207,7 @@ def mixer(net: Network, size: int, layers: int = 4, tokens: int = 12, width: int
         turned = net.add("Transpose", net.norm(x, width), perm=[0, 2, 1])
         mixed = net.dense(net.gelu(net.dense(turned, tokens, 2 * tokens)), 2 * tokens, tokens)
         x = net.add("Add", x, net.add("Transpose", mixed, perm=[0, 2, 1]))
-        x = net.add("Add", x, _feed_forward(net, net.norm(x, width), width))
+        x = net.add("Add", x, feed_forward(net, net.norm(x, width), width))
     net.mean_head(x, width)
 
 

@@ -175,11 +175,14 @@ class Faulty:
         return bool(culprits & self.core) and len(culprits - self.core - self.around) <= 1
 
 
-class _Samples(CalibrationDataReader):
+class CalibrationSamples(CalibrationDataReader):
+    """What a network is calibrated on."""
+
     def __init__(self, samples: list[Values]) -> None:
         self._left = iter(samples)
 
     def get_next(self) -> Values | None:  # type: ignore[override]
+        """Return the next sample; None: that was the last."""
         return next(self._left, None)
 
 
@@ -191,7 +194,7 @@ def quantized(parent: ModelProto, samples: list[Values], *, per_channel: bool) -
         quantize_static(
             before,
             after,
-            _Samples(samples),
+            CalibrationSamples(samples),
             quant_format=QuantFormat.QDQ,
             per_channel=per_channel,
             activation_type=QuantType.QUInt8,

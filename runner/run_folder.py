@@ -26,7 +26,11 @@ INPUTS = "inputs.yaml"
 """The file in which a user says what inputs the model takes, where the reference refuses those that were made up."""
 #: the models that are handed over, without `.onnx`
 REDUCED, MIN_GOOD, MIXED, WORKAROUND = "reduced", "min_good", "mixed", "workaround"
-_MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED, f"{WORKAROUND}*")
+#: a float model with names for all nodes, and what ONNX Runtime's tools made of it
+FLOAT, QUANTIZED = "float", "quantized"
+#: the model that keeps high what buys most within a budget
+WITHIN = "within_budget"
+_MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED, f"{WORKAROUND}*", FLOAT, QUANTIZED, WITHIN)
 #: the names that a run gives at the top of its folder, as patterns
 OF_A_RUN = (
     *(
@@ -46,6 +50,7 @@ OF_A_RUN = (
     *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
     *("result.json", "ended.json", "REPORT.md", "report.html", "bundle.zip", "repro.py"),
     *("replay.yaml", INPUTS, "layers.json", "layers.svg", "curve.svg"),
+    *("quantize.py", "quantize.json", "calibration.npz", "partners.json"),
     *("layerwise.csv", "layerwise.json"),
     *("placed.json", ".hydra", "winnow.log", STEPS, "kept", "bugs.md"),
 )

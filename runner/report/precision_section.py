@@ -1,21 +1,25 @@
-"""What REPORT.md says of a mixed-precision model: what is raised and why, and how the model is used."""
+"""What REPORT.md says of a mixed-precision model: what is raised and why, how the model is used, and plots."""
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from runner.judgment import Status
 from runner.report.document import Block, Code, Picture, Section, code, cut, section, some, strong, table
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary
-from runner.text import listed
+from runner.text import install, listed
 
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
 _MOST_OPS = 6
+_MOST_BOUGHT = 3
 _MOST_NAMES = 12
 """A command line with more names than that is made by a program."""
 _FLAGS = {"float16": "--fp16", "bfloat16": "--bf16"}
@@ -72,11 +76,27 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
         f"The error of each layer: {told.layers}" if told.layers else "",
         Picture("The error that is left by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
     ]
-    return [
-        *section("Raised nodes", said),
-        *section("How to use it", usage(summary, told)),
-        *float32_section(summary),
+    bought, used = section("What each layer buys", _bought(told)), section("How to use it", usage(summary, told))
+    return [*section("Raised nodes", said), *bought, *used, *float32_section(summary)]
+
+
+def _bought(told: Precision) -> list[Block | None]:
+    """Return the layers that make most error when they alone are low, and what it costs to keep them high."""
+    rows = [
+        (listed(one["nodes"]), _share(one["error"]), f"{one['bytes']:,}", "yes" if one["raised"] else "no")
+        for one in told.alone[:_MOST_BOUGHT]
     ]
+    if not rows:
+        return []
+    most = (
+        f"The {len(rows)} of {len(told.alone)} that buy most: each alone was in {_called(told.low)}. To keep it in "
+        f"{told.high} costs so many bytes of weights. All are in result.json ({code('precision.alone')})."
+    )
+    said: list[Block | None] = [most, table(("node", "error / tolerance alone", "bytes", "raised"), rows, names=1)]
+    if kept := told.within_budget:
+        nodes, error = some(kept["nodes"], _MOST_NAMES) or "nothing", _share(kept["error"])
+        said.append(f"{code(kept['model'])} keeps {nodes} ({code('strategy.budget')}): error / tolerance {error}.")
+    return said
 
 
 def float32_section(summary: Summary) -> list[Section]:
@@ -120,6 +140,9 @@ def _worth(told: Precision) -> list[Block | None]:
     rows = [(named[on], _share(one.before), _share(one.after)) for on, one in told.error.items() if on in named]
     said: list[Block | None] = [table(("samples", "error / tolerance, all low", "as handed over"), rows)]
     said += [f"No sample was held out: {samples.why_not_held_out}."] if samples.why_not_held_out else []
+    if told.without_margin is not None:
+        few = some(told.without_margin, _MOST_NAMES) or "no node"
+        said.append(f"Without a margin fewer would do: {few} ({code('strategy.margin=1')}).")
     if samples.passed_held_out is False:
         said.append("The answer fails on samples that were held out: it does not hold for others of their kind.")
     if alone.nodes:
@@ -142,9 +165,30 @@ def usage(summary: Summary, told: Precision) -> list[Block]:
         f"{strongly} build it strongly typed (they know nothing else; TensorRT 10 does with the option):",
         Code(f"trtexec --onnx={shlex.quote(model)} --stronglyTyped --saveEngine=mixed.engine", "sh"),
         *_weakly_typed(summary, told),
+        *_quantizing(told),
         f"{strong('ONNX Runtime')} on a GPU:",
         Code(_SESSION.format(model=repr(model)), "python"),
     ]
+
+
+def _quantizing(told: Precision) -> list[Block]:
+    """Return how quantizers are told what to leave out."""
+    if not told.nodes_to_exclude or not told.quantizers:
+        return []
+    names, patterns = code("precision.nodes_to_exclude"), code("precision.quantizers.patterns")
+    how = (
+        f"{names} in result.json for ONNX Runtime; {patterns}, regular expressions, for NVIDIA's ModelOpt and AutoCast"
+    )
+    said: list[Block] = [f"A quantizer makes the like of it of the float model if it leaves these nodes out ({how}):"]
+    if script := told.quantizers.get("script"):
+        said.append(Code(f"python {script}", "sh"))
+        said.append("This was run and checked: it passes." if told.quantizers.get("holds") == "pass" else "")
+    else:
+        said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude[:_MOST_NAMES])}", "python"))
+    if told.quantizers.get("int4_nodes_to_exclude") and len(told.nodes_to_exclude) <= _MOST_NAMES:
+        option = shlex.quote(f"int4_nodes_to_exclude={told.quantizers['int4_nodes_to_exclude']}")
+        said += ["ONNX Runtime's GenAI builder:", Code(f"--extra_options {option}", "sh")]
+    return said
 
 
 def again_section(summary: Summary, zipped: str, missing: str) -> list[Section]:
@@ -217,3 +261,78 @@ def _staying(told: Precision) -> str:
     shown = listed([f"{count} {code(op)}" for op, count in counts.most_common()], _MOST_OPS)
     nodes = f"float {'node stays' if counts.total() == 1 else 'nodes stay'}"
     return f"{counts.total()} more {nodes} in {told.high}: {shown}. result.json says why."
+
+
+# Plots: the error of each layer, and what is left of it, with matplotlib where it is there.
+
+log = logging.getLogger(__name__)
+
+LEAST = 1e-9
+"""Errors below are drawn here: a logarithm has no zero."""
+
+
+def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool:
+    """Draw ``error_low`` and ``error_mixed`` of all rows into an SVG file; False where matplotlib cannot be used.
+
+    What is not finite is marked at the upper edge, what is not known is left out. No text of the model's gets into the
+    file.
+    """
+
+    def draw(axes: Any) -> None:
+        known = [row[key] for row in rows for key in ("error_low", "error_mixed") if row[key]]
+        top = max([*known, 1.0]) * 10
+        for key, label, color in (("low", f"everything in {low}", "tab:red"), ("mixed", "as handed over", "tab:blue")):
+            errors = [row[f"error_{key}"] for row in rows]
+            heights = [float("nan") if error is None else max(error, LEAST) for error in errors]
+            axes.plot(range(len(rows)), heights, label=label, color=color, linewidth=1, marker=".", markersize=2)
+            places = [place for place, row in enumerate(rows) if key in row.get("not_finite", ())]
+            if places:
+                style = {"linestyle": "none", "marker": "^" if key == "low" else "v", "color": color, "markersize": 6}
+                axes.plot(places, [top] * len(places), label=f"Inf or NaN, {label}", clip_on=False, **style)
+        raised = [place for place, row in enumerate(rows) if row["raised"]]
+        for number, place in enumerate(raised):
+            axes.axvline(place, color="tab:green", linewidth=0.8, alpha=0.6, label="" if number else "raised")
+        axes.set_ylim(min([*known, 1.0]) / 3, top)
+
+    return _plot(path, draw, "layer, in the model's order (see layers.json)", "largest error / largest value")
+
+
+def plot_curve(points: Sequence[Sequence[float]], path: Path, high: str) -> bool:
+    """Draw the error that is left by the number of raised nodes; False where matplotlib cannot be used.
+
+    An error of zero is drawn below all others.
+    """
+
+    def draw(axes: Any) -> None:
+        least = min([error for _, error in points if error > 0] or [1.0])
+        counts, errors = zip(*((count, error or least / 10) for count, error in points), strict=True)
+        label = "least error of the sets that were tried"
+        axes.plot(counts, errors, label=label, marker="o", markersize=3, linewidth=1)
+        axes.axhline(1.0, color="tab:red", linewidth=0.8, linestyle="--", label="tolerance")
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter("{x:g}")
+
+    return _plot(path, draw, f"nodes in {high}", "error / tolerance")
+
+
+def _plot(path: Path, draw: Callable[[Any], None], across: str, up: str) -> bool:
+    """Write what is drawn on a logarithmic axis upwards."""
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+    except Exception as error:  # noqa: BLE001 - an installation may be broken in any way
+        log.info("%s is not drawn (%s): %s", path.name, error, install("plot"))
+        return False
+    figure = Figure(figsize=(11, 4.5))
+    axes = figure.add_subplot()
+    axes.set_yscale("log")  # first: limits of a linear axis are none of its
+    draw(axes)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.minorticks_off()
+    axes.legend()
+    temporary = path.with_name(f".{path.name}.part")
+    figure.savefig(temporary, format="svg", metadata={"Date": None})
+    temporary.replace(path)
+    return True

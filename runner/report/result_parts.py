@@ -502,8 +502,10 @@ class Precision:
     """Of a mixed-precision model: which nodes are raised and why, what is low, and what that costs.
 
     ``low_share``: of nodes, arithmetic and weights. ``layers``, ``plot``, ``curve_plot``: files of the run.
-    ``numbers``: what a check of the user's measured, by model. ``curve``: [nodes raised, least error / tolerance].
-    ``overflows``: what becomes Inf inside; None: not known.
+    ``numbers``: what a check of the user's measured, by model.
+    ``curve``: [nodes raised, least error / tolerance]. ``overflows``: what becomes Inf inside; None: not known.
+    ``without_margin``: fewer nodes that hold the tolerance itself; None: there are none. ``alone``: what comes of each
+    layer that alone is low, largest error first. ``quantizers``: the same names in other tools' words.
     """
 
     high: str = ""
@@ -529,6 +531,10 @@ class Precision:
     plot: str | None = None
     curve: tuple[tuple[float, ...], ...] = ()
     curve_plot: str | None = None
+    without_margin: tuple[str, ...] | None = None
+    alone: tuple[Mapping[str, Any], ...] = ()
+    within_budget: Mapping[str, Any] = field(default_factory=dict)
+    quantizers: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

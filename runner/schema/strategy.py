@@ -1,5 +1,6 @@
 """Settings of the `strategy` group: what is searched for, and how."""
 
+from dataclasses import field
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
 
@@ -95,6 +96,14 @@ class FloatType(str, Enum):
     float16 = "float16"
     bfloat16 = "bfloat16"
     quantized = "quantized"
+    int8 = "int8"
+    int4 = "int4"
+    fp8 = "fp8"
+
+    @property
+    def is_made(self) -> bool:
+        """Whether a float model is quantized to it by ONNX Runtime's own tools."""
+        return self in (FloatType.int8, FloatType.int4, FloatType.fp8)
 
 
 class Direction(str, Enum):
@@ -125,6 +134,23 @@ class Untaken(str, Enum):
     low = "low"
 
 
+class Curve(str, Enum):
+    """Which errors are measured besides those that a search asks for."""
+
+    found = "found"
+    each = "each"
+
+
+@settings
+class QuantizeSettings:
+    """How a float model is quantized."""
+
+    per_channel: bool = True
+    symmetric: bool = False
+    block_size: int = setting(32, least=16)
+    operators: list[str] = setting([])
+
+
 @settings
 class PrecisionSettings(StrategySettings):
     """A search for the nodes that must stay in high precision."""
@@ -151,6 +177,9 @@ class PrecisionSettings(StrategySettings):
     at_least: list[str] = setting([])
     untaken: Untaken = Untaken.high
     unit: Unit = Unit.node
+    curve: Curve = Curve.found
+    budget: str | None = None
+    quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
 
 
 @settings

@@ -51,6 +51,8 @@ OPERATIONS = {
     "prepare_cast": ("runner.jobs.precision.prepare_model:prepare", "cast"),
     "convert_weights": ("runner.jobs.precision.weights:convert_weights", "cast"),
     "restore_weights": ("runner.jobs.precision.weights:restore_weights", "cast"),
+    "name_nodes": ("runner.jobs.precision.prepare_model:name_nodes", "cast"),
+    "quantize": ("runner.backends.quantize_model:quantize", "cast", "onnxruntime"),
     "overflow": ("runner.backends.emulation.overflow:overflow", "overflow", "onnxruntime"),
     "contrib_schemas": ("runner.backends.onnxruntime:contrib_schemas", "cast"),
     "loads": ("runner.backends.onnxruntime:loads", "load", "onnxruntime"),

@@ -15,7 +15,7 @@ BESIDES = {"psutil", "rich", "hydra_plugins"}
 """Packages that a start may load besides what those three load themselves."""
 HEAVY = {"onnx.reference", "onnx.hub", "onnx.backend", "rich.progress", "rich.logging", "rich.table"}
 LATER = {
-    *("runner.jobs.precision.report", "runner.report.bundle", "runner.sweeps.table", "runner.reference.lineage"),
+    *("runner.report.bundle", "runner.sweeps.table", "runner.reference.lineage"),
     *("runner.jobs.reduce.prove_cause", "runner.jobs.reduce.shrink"),
     *("runner.schema.documentation", "runner.cli.help"),
 }

@@ -21,8 +21,8 @@ from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult, nothing_shown
 from runner.errors import CannotJudge
 from runner.jobs.precision.layers import node_label
-from runner.jobs.precision.low_share import arithmetic
 from runner.jobs.precision.prepare_search import PrecisionSetup
+from runner.jobs.precision.ranking import arithmetic
 from runner.jobs.precision.setup import PrecisionModel
 from runner.judgment import Status, measured
 from runner.model.graph.cut import CutError

@@ -5,11 +5,13 @@ In a worker.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import onnx
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto, inliner, shape_inference
 
 from runner.jobs.precision.layers import (
@@ -240,3 +242,33 @@ def _why(node: NodeProto, kinds: set[int], schemas: Schemas, pair: Pair) -> str:
     if pair.low in kinds:
         return "it is in both types as it is"
     return f"it is in {high} beside others that are in {low} as they are"
+
+
+# A float model as ONNX Runtime's quantizers want it.
+
+_LARGE = 1 << 30
+
+
+def name_nodes(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the model at ``args["model"]`` to ``args["out"]`` with a name for each node, and no two with one name.
+
+    Constants become initializers: ONNX Runtime's tools quantize those only. Returns ``named``: False if the model is so
+    as it is; nothing is written then. In a worker.
+    """
+    path, out = Path(args["model"]), Path(args["out"])
+    model = onnx.load(path, load_external_data=False)
+    changed = False
+    for graph in scopes.graphs_below(model.graph):
+        changed = lower_constants(graph, max(model.ir_version, 4)) > 0 or changed
+    model.ir_version = max(model.ir_version, 4)
+    counts = Counter(node.name for graph in scopes.graphs_below(model.graph) for node in graph.node)
+    for graph in scopes.graphs_below(model.graph):
+        for place, node in enumerate(graph.node):
+            if not node.name or counts[node.name] > 1:
+                node.name, changed = node_label(NodeProto(output=node.output, op_type=node.op_type), place), True
+    if changed:
+        onnx.load_external_data_for_model(model, str(path.parent))
+        out.with_name(f"{out.name}.data").unlink(missing_ok=True)
+        large = sum(len(one.raw_data) for one in model.graph.initializer) > _LARGE
+        onnx.save(model, out, save_as_external_data=large, location=f"{out.name}.data")
+    return {"named": changed}

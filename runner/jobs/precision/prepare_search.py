@@ -6,7 +6,7 @@ import hashlib
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -20,11 +20,10 @@ from runner.candidate import Candidate, Invalid, Sample
 from runner.checkers.auto_tolerance import coarse
 from runner.engine.subject import values_digest
 from runner.errors import UsageError
-from runner.jobs.precision.layers import Layer, levels, node_label
-from runner.jobs.precision.low_share import costs_of
+from runner.jobs.precision.layers import Layer, levels, node_label, pairs_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
-from runner.jobs.precision.ranking import SENTINEL, Measurements, measure, prior
+from runner.jobs.precision.ranking import SENTINEL, Measurements, costs_of, measure, prior
 from runner.jobs.precision.regions import examine
 from runner.jobs.precision.setup import Ends, PrecisionModel, cast
 from runner.jobs.precision.validation_samples import Division, Samples, Values
@@ -204,12 +203,41 @@ class Units:
         return {unit: sum(of_layers.get(layer, 0.0) for layer in self.members[unit]) for unit in self.searched}
 
 
-def units(unit: Unit, casting: PrecisionModel, fixed: Fixed) -> Units:
-    """Return each layer as a unit, or the blocks; a layer that is not searched is part of none."""
+def quantized_nodes(strategy: PrecisionSettings, loaded: Loaded) -> frozenset[str]:
+    """Return the float model's nodes that a tool has quantized, where ``strategy.quantize.operators`` says which."""
+    inherited, known = loaded.inherited, strategy.quantize.operators
+    if inherited is None or strategy.low is not FloatType.quantized:
+        return frozenset()
+    return frozenset(node.name for node in inherited.parent.graph.nodes if node.op_type in known)
+
+
+def followers(casting: PrecisionModel, quantized: Collection[str]) -> dict[int, int]:
+    """Return the layers that are no nodes of these, and the one of them with which each is raised.
+
+    A tool quantizes some nodes; what else reads their pairs does so because a pair serves all who read a tensor. As the
+    tool has it where it excludes a node, that reads what the node makes as it is.
+    """
+    layers, pairs = casting.layers, pairs_of(casting.mixer.model.graph)[0] if quantized else {}
+    own = [index for index, layer in enumerate(layers) if layer.path in quantized]
+    makers = {name: index for index in own for name in layers[index].writes}
+    beside = {name: index for index in reversed(own) for name in layers[index].reads}
+
+    def leaders(layer: Layer) -> Iterator[int]:
+        """Yield who makes what it reads, then who reads it beside."""
+        read = [*layer.reads, *(pairs[name].source or "" for name in layer.reads if name in pairs)]
+        yield from (table[name] for table in (makers, beside) for name in read if name in table)
+
+    found = ((index, next(leaders(layer), None)) for index, layer in enumerate(layers) if layer.path not in quantized)
+    return {index: leader for index, leader in found if leader is not None}
+
+
+def units(unit: Unit, casting: PrecisionModel, fixed: Fixed, following: Collection[int] = ()) -> Units:
+    """Return each layer as a unit, or the blocks; a layer that is not searched, or follows another, is part of none."""
     count = len(casting.layers)
     if unit is Unit.node:
         alone = tuple((index,) for index in range(count))
-        return Units(alone, tuple(index for index in range(count) if fixed.is_searched(index)))
+        own = (index for index in range(count) if fixed.is_searched(index) and index not in following)
+        return Units(alone, tuple(own))
     named = blocks(casting.mixer.model, casting.mixer.types, casting.layers)
     inside = {index for block in named.values() for index in block}
     whole = [*named.values(), *((index,) for index in range(count) if index not in inside)]
@@ -256,7 +284,7 @@ class Precision:
 
     ``samples``: what the model is fed, and what its outputs should be. ``order``: the units that are searched;
     ``members``: the layers of each unit; ``high``: layers that are raised in every trial. ``ends``: models that are
-    checked as they are where nothing, or everything, is raised.
+    checked as they are where nothing, or everything, is raised. ``following``: layers that are raised with another.
     """
 
     mixer: Mixer
@@ -267,6 +295,7 @@ class Precision:
     members: tuple[tuple[int, ...], ...]
     high: frozenset[int] = frozenset()
     ends: Ends = field(default_factory=Ends)
+    following: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -292,7 +321,9 @@ class Precision:
             "pairs": "kept" if mixer.restored is None else "restored where raised",
             "ends": ", ".join(name for name in ("given", "parent") if getattr(self.ends, name) is not None),
             "layers": hashlib.sha256(paths.encode()).hexdigest(),
-            "searched": hashlib.sha256(f"{searched} {sorted(self.high)}".encode()).hexdigest(),
+            "searched": hashlib.sha256(
+                f"{searched} {sorted(self.high)} {sorted(self.following.items()) or ''}".strip().encode()
+            ).hexdigest(),
             "samples": values_digest(dict(sorted(sample.feeds.items())) for sample in self.samples),
         }
 
@@ -302,7 +333,8 @@ class Precision:
 
     def raised(self, trial: Trial) -> frozenset[int]:
         """Return all layers that are high in a trial."""
-        return self.own(trial) | self.high
+        raised = self.own(trial) | self.high
+        return raised | {layer for layer, leader in self.following.items() if leader in raised}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the nodes that a trial raises, in the model's order."""
@@ -412,7 +444,8 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     division = samples.divide()
     known = _measurements(strategy, samples, division.searched)
     kept = fixed_layers(strategy, casting, known)
-    searched = units(strategy.unit, casting, kept)
+    following = followers(casting, quantized_nodes(strategy, loaded))
+    searched = units(strategy.unit, casting, kept, following)
     if not searched.searched:
         raise UsageError("strategy.exclude, include, at_least and untaken leave no node to search; name fewer")
     parents = parents_of(casting.layers)
@@ -420,7 +453,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     space = Space(searched.searched, searched.parents(parents))
     space = cheapest(space, searched.costs(costs)) if costs else space
     mixing = casting.mixer, loaded.store, samples.of(division.searched), space.order, space.parents
-    subject = Precision(*mixing, searched.members, kept.raised, casting.ends)
+    subject = Precision(*mixing, searched.members, kept.raised, casting.ends, following)
     left_alone = _left_alone(casting, kept, division, drawn=samples.is_endless)
     tolerance = coarse(settings.checker, subject.samples)
     warnings = (*casting.warnings, *_out_of_range(casting), *left_alone, *_scopeless(strategy, searched), *tolerance)

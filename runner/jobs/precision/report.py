@@ -5,44 +5,49 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto
 
 from runner.checkers.failure_text import VALUE
+from runner.disk_space import bytes_of
 from runner.engine.session_question import SessionResult
 from runner.errors import WinnowError
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import Layer
-from runner.jobs.precision.low_share import low_share, nodes_of
-from runner.jobs.precision.prepare_search import PrecisionSetup, blocks
-from runner.jobs.precision.ranking import SENTINEL, Measurements
+from runner.jobs.precision.mixed_model import Margin
+from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
+from runner.jobs.precision.ranking import SENTINEL, Measurements, low_share, nodes_of
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
 from runner.journal.journal import Entry
 from runner.judgment import Status
 from runner.model.graph.graph_index import Graph, initializers_of
-from runner.model.graph.scopes import graphs_below
+from runner.model.graph.scopes import graphs_below, initializers
 from runner.model.values import recorded as values
+from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded
 from runner.reference.models import recorder, recording_backend
+from runner.report.precision_section import plot_curve, plot_layers
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings
 from runner.schema.strategy import PrecisionSettings
-from runner.text import install
+from runner.verdict import Verdict
+from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 # Why a node is raised, in words: what was measured of it, and what is known of what it reads and makes.
@@ -361,15 +366,55 @@ def curve(entries: Iterable[Entry], raised: Callable[[Trial], int] = len) -> Cur
     return [[count, least[count]] for count in sorted(least)]
 
 
+@dataclass(frozen=True)
+class Quantized:
+    """A model that was quantized. ``low``: to what. ``model``: the float one.
+
+    ``args``: what the tool was asked. ``holds``: the outcome of the check where the tool leaves out what the answer
+    names; empty: not known.
+    """
+
+    low: str
+    model: Path
+    args: Mapping[str, Any]
+    holds: str = ""
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What result.json says of it."""
+        return {"low": self.low, "model": str(self.model), "script": SCRIPT, "holds": self.holds}
+
+
+@dataclass
+class Besides:
+    """What was found besides the answer. ``made``: how the model was quantized, if it was.
+
+    ``alone``: what came of each unit that alone was low, see `alone_low`. ``within``: what `within` chose.
+    """
+
+    made: Quantized | None
+    alone: list[tuple[int, Row]] = field(default_factory=list)
+    within: dict[str, Any] = field(default_factory=dict)
+
+
+SCRIPT = "quantize.py"
+"""What quantizes the float model again, but for what has to stay."""
 LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
 
 
-def answered(job: Job, material: PrecisionSetup, rounds: Rounds, ending: SessionResult, summary: Summary) -> Summary:
+def answered(
+    job: Job,
+    material: PrecisionSetup,
+    rounds: Rounds,
+    ending: SessionResult,
+    summary: Summary,
+    found: Besides,
+) -> Summary:
     """Return a summary with what was found, and what it is worth."""
-    summary = replace(summary, nodes_before=len(material.casting.layers))
+    strategy, subject = material.strategy, material.subject
+    summary = replace(summary, nodes_before=len(material.casting.layers) - len(subject.following))
     if ending.trial is None:
         return summary
-    strategy, subject = material.strategy, material.subject
     raised = subject.raised(ending.trial)
     told = rounds.confidence.told(subject, precision_section(material, raised))
     told, warnings = overflow_report.with_infinities(job, material, raised, told)
@@ -383,9 +428,94 @@ def answered(job: Job, material: PrecisionSetup, rounds: Rounds, ending: Session
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
     told = replace(told, numbers=_numbers(rounds.entries, material, ending.trial))
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
-    told = _written(job, rows, points, strategy, told)
+    told = replace(_written(job, rows, points, strategy, told), alone=tuple(row for _, row in found.alone))
+    told = replace(told, within_budget=found.within)
+    told = _for_tools(material, told, raised, found.made)
     culprits = subject.names(ending.trial)
-    return replace(summary, nodes_after=len(raised), culprits=culprits, model=f"{MIXED}.onnx", precision=told)
+    return replace(
+        summary,
+        nodes_after=len(raised - subject.following.keys()),
+        culprits=culprits,
+        model=f"{MIXED}.onnx",
+        precision=told,
+    )
+
+
+def alone_low(
+    material: PrecisionSetup, margin: Margin, alone: Mapping[int, Verdict], trial: Trial
+) -> list[tuple[int, Row]]:
+    """Return the units by the error that each makes when it alone is low, what makes most first.
+
+    ``error``: in units of the tolerance; None: not finite, or the check does not tell. ``bytes``: of weights, that it
+    costs to keep it high.
+    """
+    subject, mixer = material.subject, material.casting.mixer
+    least = _bytes(mixer.mixed(subject.raised(Trial.of([])))) if alone else 0
+
+    def row(unit: int, verdict: Verdict) -> Row:
+        one, share = Trial.of([unit]), _plain(margin.share(verdict))
+        cost = _bytes(mixer.mixed(subject.raised(one))) - least
+        names, raised = list(subject.names(one)), unit in trial.elements
+        return {"nodes": names, "error": share, "outcome": verdict.outcome.value, "bytes": cost, "raised": raised}
+
+    def size(one: tuple[int, Row]) -> float:
+        error = one[1]["error"]
+        unknown = -1.0 if one[1]["outcome"] == Outcome.PASS.value else math.inf
+        return unknown if error is None else float(error)
+
+    return sorted(((unit, row(unit, verdict)) for unit, verdict in alone.items()), key=size, reverse=True)
+
+
+def within(rows: Iterable[tuple[int, Row]], budget: str) -> Trial:
+    """Return the units that buy most within ``strategy.budget``: nodes, or bytes. Raises UsageError for neither."""
+    count = int(budget) if budget.isdigit() else None
+    left = bytes_of("strategy.budget", budget) if count is None else count
+    assert left is not None
+    chosen = []
+    for unit, row in rows:
+        cost = row["bytes"] if count is None else len(row["nodes"])
+        if cost <= left:
+            chosen.append(unit)
+            left -= cost
+    return Trial.of(chosen)
+
+
+def _bytes(model: ModelProto) -> int:
+    """Return what the initializers of a model take."""
+    return sum(tensor_bytes.byte_size(one.data_type, one.dims) or 0 for one in initializers(model))
+
+
+def excluded(material: PrecisionSetup, raised: frozenset[int]) -> tuple[str, ...]:
+    """Return the names that raised nodes have in the float model, as quantizers want to be told them."""
+    inherited, casting = material.loaded.inherited, material.casting
+    assert inherited
+    names = [one.path for one in nodes_of(casting) if one.is_high(raised - material.subject.following.keys())]
+    found = _in_float(names, [node.name for node in inherited.parent.graph.nodes])
+    known = quantized_nodes(material.strategy, material.loaded)
+    return tuple(name for name in found if not known or name in known)
+
+
+def _for_tools(
+    material: PrecisionSetup, told: PrecisionFound, raised: frozenset[int], made: Quantized | None
+) -> PrecisionFound:
+    """Return what was found with lists for quantizers."""
+    if not material.casting.quantized or material.loaded.inherited is None:
+        return told
+    names = excluded(material, raised)
+    words: dict[str, Any] = {"patterns": [f"^{re.escape(name)}$" for name in names]}
+    if made is None or made.low == "int4":
+        words["int4_nodes_to_exclude"] = ",".join(names)
+    return replace(told, nodes_to_exclude=names, quantizers={**words, **(made.told if made else {})})
+
+
+def _in_float(names: Iterable[str], nodes: Iterable[str]) -> Iterator[str]:
+    """Yield the names that nodes have in the float model: a tool names what it makes of one after it."""
+    known, seen = sorted(nodes, key=len, reverse=True), set[str]()
+    for name in names:
+        found = next((one for one in known if name == one or name.startswith(f"{one}_")), None)
+        if found and found not in seen:
+            seen.add(found)
+            yield found
 
 
 def _numbers(entries: Iterable[Entry], material: PrecisionSetup, found: Trial) -> dict[str, float]:
@@ -413,76 +543,3 @@ def _written(
     write_text(job.folder / LAYERS, json.dumps(rows, indent=1) + "\n")
     plotted = plot_layers(rows, job.folder / PLOT, strategy.low.value)
     return replace(told, layers=LAYERS, plot=PLOT if plotted else None)
-
-
-# Plots: the error of each layer, and what is left of it, with matplotlib where it is there.
-
-LEAST = 1e-9
-"""Errors below are drawn here: a logarithm has no zero."""
-
-
-def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool:
-    """Draw ``error_low`` and ``error_mixed`` of all rows into an SVG file; False where matplotlib cannot be used.
-
-    What is not finite is marked at the upper edge, what is not known is left out. No text of the model's gets into the
-    file.
-    """
-
-    def draw(axes: Any) -> None:
-        known = [row[key] for row in rows for key in ("error_low", "error_mixed") if row[key]]
-        top = max([*known, 1.0]) * 10
-        for key, label, color in (("low", f"everything in {low}", "tab:red"), ("mixed", "as handed over", "tab:blue")):
-            errors = [row[f"error_{key}"] for row in rows]
-            heights = [float("nan") if error is None else max(error, LEAST) for error in errors]
-            axes.plot(range(len(rows)), heights, label=label, color=color, linewidth=1, marker=".", markersize=2)
-            places = [place for place, row in enumerate(rows) if key in row.get("not_finite", ())]
-            if places:
-                style = {"linestyle": "none", "marker": "^" if key == "low" else "v", "color": color, "markersize": 6}
-                axes.plot(places, [top] * len(places), label=f"Inf or NaN, {label}", clip_on=False, **style)
-        raised = [place for place, row in enumerate(rows) if row["raised"]]
-        for number, place in enumerate(raised):
-            axes.axvline(place, color="tab:green", linewidth=0.8, alpha=0.6, label="" if number else "raised")
-        axes.set_ylim(min([*known, 1.0]) / 3, top)
-
-    return _plot(path, draw, "layer, in the model's order (see layers.json)", "largest error / largest value")
-
-
-def plot_curve(points: Sequence[Sequence[float]], path: Path, high: str) -> bool:
-    """Draw the error that is left by the number of raised nodes; False where matplotlib cannot be used.
-
-    An error of zero is drawn below all others.
-    """
-
-    def draw(axes: Any) -> None:
-        least = min([error for _, error in points if error > 0] or [1.0])
-        counts, errors = zip(*((count, error or least / 10) for count, error in points), strict=True)
-        label = "least error of the sets that were tried"
-        axes.plot(counts, errors, label=label, marker="o", markersize=3, linewidth=1)
-        axes.axhline(1.0, color="tab:red", linewidth=0.8, linestyle="--", label="tolerance")
-        axes.set_xscale("symlog", linthresh=1)
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_formatter("{x:g}")
-
-    return _plot(path, draw, f"nodes in {high}", "error / tolerance")
-
-
-def _plot(path: Path, draw: Callable[[Any], None], across: str, up: str) -> bool:
-    """Write what is drawn on a logarithmic axis upwards."""
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
-    except Exception as error:  # noqa: BLE001 - an installation may be broken in any way
-        log.info("%s is not drawn (%s): %s", path.name, error, install("plot"))
-        return False
-    figure = Figure(figsize=(11, 4.5))
-    axes = figure.add_subplot()
-    axes.set_yscale("log")  # first: limits of a linear axis are none of its
-    draw(axes)
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.minorticks_off()
-    axes.legend()
-    temporary = path.with_name(f".{path.name}.part")
-    figure.savefig(temporary, format="svg", metadata={"Date": None})
-    temporary.replace(path)
-    return True

@@ -2,34 +2,48 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from runner import backends
+from runner.candidate import Candidate, Phase, Purpose
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
-from runner.errors import CannotJudge
+from runner.errors import CannotJudge, UsageError
+from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
-from runner.jobs.precision.prepare_search import prepare
-from runner.jobs.precision.report import answered
+from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
+from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, excluded, within
 from runner.jobs.precision.sample_rounds import Rounds
-from runner.jobs.precision.validation_samples import Values
+from runner.jobs.precision.validation_samples import Values, held_places
+from runner.jobs.processes import processes
 from runner.judgment import Status
-from runner.reference.load import Loaded
+from runner.model.files.parse_without_weights import parse
+from runner.model.graph.graph_index import Graph
+from runner.model.values import recorded
+from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.report.summary import Summary
-from runner.run_folder import MIXED
+from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
+from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import PrecisionSettings
+from runner.schema.strategy import Curve, FloatType, PrecisionSettings, chosen
+from runner.text import install
 from runner.verdict import Verdict
-from runner.workers.pool import limited
+from runner.workers.pool import Pool, limited, operate
+from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -41,8 +55,9 @@ _QUANTIZED = "quantized form"
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
+    made, settings = from_float(settings, folder)
     with Job.opened(_rounding(settings), folder, command) as job:
-        return _raise(job)
+        return _raise(job, made)
 
 
 def _rounding(settings: Settings) -> Settings:
@@ -67,10 +82,12 @@ def _rounding(settings: Settings) -> Settings:
     return replace(settings, target=replace(target, rounding=Rounding.on))
 
 
-def _raise(job: Job) -> Summary:
+def _raise(job: Job, made: Quantized | None) -> Summary:
     settings = job.settings
     strategy = settings.strategy
     assert isinstance(strategy, PrecisionSettings)
+    if strategy.budget:
+        within([], strategy.budget)  # a budget that is none is said first
     material = prepare(settings, strategy, job.pool, job.folder)
     loaded = material.loaded
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
@@ -105,19 +122,36 @@ def _raise(job: Job) -> Summary:
     with looking.judge(material.subject, loaded, "raised", size) as judge:
         job.drop_stale_results()
         rounds = Rounds(judge, ask, material.division, material.samples, material.likely)
+        besides = Besides(made)
 
         def answer() -> SessionResult:
             ending = rounds.answer(plan=settings.plan)
             if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)
+            if ending.trial is not None and (strategy.curve is Curve.each or strategy.budget):
+                besides.alone = alone_low(material, question.margin, rounds.each_alone(), ending.trial)
+            if besides.alone and strategy.budget:
+                besides.within = _within(rounds, handed, within(besides.alone, strategy.budget), question.margin)
+            if ending.status is Status.found and made:
+                besides.made = _left_out(job, material, judge, rounds, made, ending.trial or Trial.of([]))
             return ending
 
         ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.confidence.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
-        summary = answered(looking, material, rounds, ending, summary)
+        summary = answered(looking, material, rounds, ending, summary, besides)
         job.bundle(summary)
     return summary
+
+
+def _within(rounds: Rounds, handed: HandOver, trial: Trial, margin: Margin) -> dict[str, Any]:
+    """Write the model that keeps these units high, and say what comes of it."""
+    assert rounds.mixing
+    judge = rounds.mixing.session.judge
+    verdict = judge.sure(trial, Phase.ALONE, "within strategy.budget")
+    model = handed.write(judge.subject, trial, WITHIN).name
+    nodes, share = list(judge.subject.names(trial)), margin.share(verdict)
+    return {"nodes": nodes, "error": share, "outcome": verdict.outcome.value, "model": model}
 
 
 def _tells_share(settings: Settings) -> bool:
@@ -169,3 +203,138 @@ def _valid(job: Job, loaded: Loaded) -> None:
             f"{MIXED}.onnx is no valid model, which is a defect of Winnow: {told[0]['message'][:400]}. Please report "
             "it with the model; another strategy.low or strategy.keep_io may help"
         )
+
+
+# From float alone: the model is quantized with ONNX Runtime's own tools, and the question is that about such a file.
+#
+# What is made lies in the run's folder: quantized.onnx, and quantize.py, which makes it again but for what has to stay.
+
+FEWEST = 16
+"""Samples that are drawn to calibrate on, at least; of the user's own, all are taken but those that are held out."""
+ASKED, CALIBRATION, PARTNERS = "quantize.json", "calibration.npz", "partners.json"
+
+
+def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Settings]:
+    """Quantize the model where ``strategy.low`` says to what; return the settings that ask about the file so made.
+
+    Raises UsageError where that cannot be done, or nothing of the model is quantized.
+    """
+    strategy = chosen(settings.strategy, PrecisionSettings)
+    if not strategy.low.is_made:
+        return None, settings
+    asked = f"strategy.low={strategy.low.value}"
+    if settings.reference.model:
+        raise UsageError(
+            f"{asked} quantizes model={settings.model} itself, so that is the original: leave reference.model out. A "
+            "model that is quantized already: strategy.low=quantized"
+        )
+    if strategy.high is not FloatType.float32:
+        raise UsageError(f"{asked} strategy.high={strategy.high.value}: ONNX Runtime's tools quantize float32")
+    own_file_only(settings, "quantizes")
+    with processes(settings, folder) as running:
+        made = _quantize(settings, strategy, running.pool, folder)
+    # a tool leaves tensors their names
+    known: dict[str, Any] = {"model": str(made.model), "map": str(folder / PARTNERS)}
+    reference = replace(settings.reference, **known)
+    how = replace(strategy.quantize, operators=made.args["operators"])
+    quantized = replace(strategy, low=FloatType.quantized, quantize=how)
+    model = str(folder / f"{QUANTIZED}.onnx")
+    return made, replace(settings, model=model, reference=reference, strategy=quantized)
+
+
+def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> Quantized:
+    path, named = Path(settings.model or "").expanduser().absolute(), folder / f"{FLOAT}.onnx"
+    what = f"strategy.low={strategy.low.value}: model={settings.model}"
+    if not path.is_file():
+        raise UsageError(f"{what}: no such file")
+    reply = operate(pool, settings, "name_nodes", {"model": str(path), "out": str(named)}, what)
+    if reply.value is None:
+        raise UsageError(f"{what} cannot be read: {reply.why}")
+    path = named if reply.value["named"] else path
+    samples = "" if strategy.low is FloatType.int4 else _calibration(settings, strategy, path, pool, folder)
+    how = strategy.quantize
+    args: dict[str, Any] = {
+        "low": strategy.low.value,
+        "model": str(path),
+        "out": str(folder / f"{QUANTIZED}.onnx"),
+        "samples": samples and str(folder / samples),
+        "exclude": [],
+        "operators": list(how.operators),
+        "per_channel": how.per_channel,
+        "symmetric": how.symmetric,
+        "block_size": how.block_size,
+    }
+    reply = operate(pool, settings, "quantize", args, what)
+    if reply.value is None:
+        if reply.failure and reply.failure.type == "ModuleNotFoundError":
+            raise UsageError(f"{what} cannot be quantized without a package: {reply.why}; {install('int4')}")
+        raise UsageError(f"{what} cannot be quantized: {reply.why}")
+    _runs(settings, pool, args["out"], what)
+    beside = {"model": named.name if path == named else str(path), "samples": samples}
+    write_text(folder / ASKED, json.dumps({**args, **beside}, indent=1) + "\n")
+    shutil.copyfile(Path(backends.__file__).with_name("quantize_model.py"), folder / SCRIPT)
+    both = (parse(Path(one)).graph.node for one in (path, args["out"]))
+    shared = set.intersection(*({name for node in nodes for name in node.output if name} for nodes in both))
+    write_text(folder / PARTNERS, json.dumps({name: name for name in sorted(shared)}) + "\n")
+    args["operators"] = reply.value["operators"]
+    return Quantized(strategy.low.value, path, args)
+
+
+def _left_out(
+    job: Job, material: PrecisionSetup, judge: Judge, rounds: Rounds, made: Quantized, trial: Trial
+) -> Quantized:
+    """Check what the tool makes where it leaves out what the answer names; return the same with the outcome.
+
+    It need not be the mixed model: a tool quantizes what a node reads as long as the node before is quantized.
+    """
+    names, out = excluded(material, material.subject.raised(trial)), job.folder / "excluded.onnx"
+    place = judge.folder / "excluded"
+    place.mkdir(parents=True, exist_ok=True)
+    reply = limited(job.pool, job.settings, "quantize", {**made.args, "out": str(out), "exclude": list(names)})
+    try:
+        if reply.value is None:
+            verdict, why = None, reply.why
+        else:
+            samples = (*material.subject.samples, *material.samples.of(material.division.held))
+            label = "as ONNX Runtime's tool makes it"
+            candidate = Candidate(out, place, trial, samples, nodes=names, ours=False, phase=Phase.RECHECK, label=label)
+            verdict = judge.check(candidate, Purpose.TRUST, own=False)
+            why = verdict.reason if verdict else ""
+    finally:
+        for path in job.folder.glob("excluded.onnx*"):
+            path.unlink()
+    if verdict is None or verdict.outcome is not Outcome.PASS:
+        rounds.confidence.warn(
+            f"what ONNX Runtime's own tool makes without these nodes does not pass ({why}): it goes on quantizing what "
+            f"they read. {MIXED}.onnx passes"
+        )
+    return replace(made, holds=verdict.outcome.value if verdict else "")
+
+
+def _calibration(settings: Settings, strategy: PrecisionSettings, model: Path, pool: Pool, folder: Path) -> str:
+    """Write what is calibrated on, without what is held out; return the file's name."""
+    inputs = settings.inputs
+    if isinstance(inputs, RandomInputs):
+        settings = replace(settings, inputs=replace(inputs, samples=max(inputs.samples, FEWEST)))
+    place = folder / "inputs"
+    values, _ = profiled_samples(settings, Graph.of(parse(model)), pool, place)
+    held: set[int] = set()
+    if not isinstance(inputs, RandomInputs) and 1 < len(values) > (strategy.held_out or 0) and strategy.held_out != 0:
+        held = held_places(len(values), strategy.held_out)
+    searched = [one for at, one in enumerate(values) if at not in held]
+    arrays = {f"{at}/{name}": recorded.read(file) for at, one in enumerate(searched) for name, file in one.items()}
+    np.savez(folder / CALIBRATION, **arrays)
+    shutil.rmtree(place, ignore_errors=True)
+    return CALIBRATION
+
+
+def _runs(settings: Settings, pool: Pool, model: str, what: str) -> None:
+    """Raise UsageError where ONNX Runtime's CPU provider has to run what its tool made, and does not."""
+    target = settings.target
+    if not isinstance(target, OnnxRuntimeBackend) or target.providers != ["CPUExecutionProvider"]:
+        return
+    args = {"model": model, "levels": ["disable"], "custom_ops": list(target.custom_ops)}
+    reply = limited(pool, settings, "loads", args, python=target.python)
+    why = reply.value["levels"]["disable"] if reply.value else reply.why
+    if why:
+        raise UsageError(f"{what} is quantized, but ONNX Runtime's CPU provider does not run it so: {why[:400]}")

@@ -15,7 +15,7 @@ from runner.engine.check_trials import Judge
 from runner.engine.reliability import IndistinctError
 from runner.engine.session_question import NOTHING, SessionResult
 from runner.errors import CannotJudge
-from runner.jobs.precision.mixed_model import PrecisionAnswer
+from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer
 from runner.jobs.precision.prepare_search import Precision
 from runner.jobs.precision.validation_samples import GIVEN, Division, Samples, Values
 from runner.journal.journal import Entry
@@ -40,7 +40,8 @@ class Confidence:
     ``samples``: of the last round. ``passed``: whether it passes on those that were held out. ``error``: of nothing
     raised and of the answer on samples searched and held out, in units of the tolerance, where the check tells.
     ``alone``: units that fail when they alone are low and are not needed by the answer; ``kept``: whether they are
-    raised all the same. ``warnings``: for a person.
+    raised all the same. ``looser``: of an answer that keeps a margin, the units that hold the tolerance itself, where
+    these are fewer. ``warnings``: for a person.
     """
 
     samples: Division
@@ -49,6 +50,7 @@ class Confidence:
     error: dict[str, ErrorLeft] = field(default_factory=dict)
     alone: tuple[int, ...] = ()
     kept: bool = False
+    looser: Trial | None = None
     warnings: list[str] = field(default_factory=list)
 
     def told(self, subject: Precision, found: PrecisionFound) -> PrecisionFound:
@@ -60,6 +62,7 @@ class Confidence:
             samples=PrecisionSamples(searched, held, self.passed, kind, reason, self.rounds),
             error=dict(self.error),
             fails_alone=FailsAlone(subject.names(Trial.of(self.alone)), self.kept),
+            without_margin=None if self.looser is None else subject.names(self.looser),
         )
 
     @property
@@ -186,13 +189,37 @@ class Rounds:
             if found.failed is not None:
                 why = found.failed.reason
                 self.confidence.warn(f"the answer fails on samples that were held out ({why}); give more samples")
-            ending = found.mixing.hand_over(found.done, found.trial, self.confidence.said)
+            self.confidence.looser = self._looser(found.mixing, found.trial)
+            ending = found.mixing.hand_over(found.done, found.trial, self._said(found))
             if ending is not None:
                 return ending
             # the check's rates are known from then on
             done, trial = found.mixing.search()
             trial = found.mixing.loadable(trial)
             found = replace(found, done=done, trial=trial, failed=self._fails(found.mixing, found.held, trial))
+
+    def _said(self, found: Found) -> str:
+        """Return what the message says of the answer, first what the margin costs."""
+        looser, margin = self.confidence.looser, found.mixing.question.margin
+        if looser is None:
+            return self.confidence.said
+        names = found.mixing.session.judge.subject.names(looser)
+        few = f"{self._named(names)} would hold" if names else "nothing raised would hold"
+        costs = f"{few} the tolerance itself, these hold {margin.aim:.2g} of it (strategy.margin)"
+        return "; ".join(part for part in (costs, self.confidence.said) if part)
+
+    def each_alone(self) -> dict[int, Verdict]:
+        """Check each unit that is searched when it alone is low, the likeliest first, as long as the budget lasts."""
+        assert self.mixing
+        session, found = self.mixing.session, dict[int, Verdict]()
+        order = [unit for unit in self.suspects if unit in session.whole.elements]
+        for number, unit in enumerate(order):
+            if session.spent():
+                break
+            session.judge.tally.due = len(order) - number
+            others = Trial(session.whole.elements - {unit})
+            found[unit] = session.judge.sure(others, Phase.ALONE, f"{unit} alone low")
+        return found
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -251,6 +278,33 @@ class Rounds:
             if verdict.outcome in (Outcome.FAIL, Outcome.DIFFERENT):
                 found.append(unit)
         return found
+
+    def _looser(self, mixing: PrecisionAnswer, trial: Trial) -> Trial | None:
+        """Return fewer units that hold the tolerance, though not the margin; None: none are known.
+
+        A part of the answer, what makes most error first, is found by bisection.
+        """
+        margin, session = mixing.question.margin, mixing.session
+        if not margin.measured or margin.aim >= 1 or session.reliability.rates or session.inquiry.stopped or not trial:
+            return None
+        if session.nothing and session.nothing.outcome is Outcome.PASS:
+            return NOTHING
+        if not any(self._beyond(margin, entry) for entry in session.judge.journal.entries()):
+            return None  # the margin has ruled out nothing
+        order = [unit for unit in self.suspects if unit in trial.elements]
+        no, yes = 0, len(order)
+        while yes - no > 1 and not session.spent():
+            middle = (no + yes) // 2
+            verdict = session.judge.sure(Trial.of(order[:middle]), Phase.ALONE, "for the tolerance itself")
+            no, yes = (no, middle) if verdict.outcome is Outcome.PASS else (middle, yes)
+        found = [entry.trial for entry in session.judge.journal.entries() if self._beyond(margin, entry)]
+        return min((one for one in found if len(one) < len(trial)), key=len, default=None)
+
+    @staticmethod
+    def _beyond(margin: Margin, entry: Entry) -> bool:
+        """Whether a set that was checked passes without the margin."""
+        passes = entry.verdict.outcome is Outcome.PASS and not entry.attempt and len(entry.trial) > 0
+        return passes and not margin.kept(entry.verdict)
 
     def _fails(self, mixing: PrecisionAnswer, held: tuple[Sample, ...], trial: Trial) -> Verdict | None:
         """Return the verdict by which an answer fails on samples that were held out; None: it passes."""

@@ -212,10 +212,11 @@ def pair_of(strategy: PrecisionSettings) -> Pair:
     Raises UsageError if they are one otherwise, or the low one is the wider.
     """
     low, high = strategy.low, strategy.high
-    if low is high or low is FloatType.float32 or high is FloatType.quantized:
+    if low is high or low is FloatType.float32 or high is FloatType.quantized or high.is_made:
         raise UsageError(
             f"strategy.low={low.value} strategy.high={high.value}: the low precision must be narrower than the high "
-            "one: low is float16, bfloat16 or quantized (Q/DQ pairs as they are), high float32 (or another float type)"
+            "one: low is float16, bfloat16, quantized (Q/DQ pairs as they are) or what a float model is quantized to "
+            "(int8, int4, fp8), high float32 (or another float type)"
         )
     return Pair(DTYPES[high if low is FloatType.quantized else low], DTYPES[high])
 

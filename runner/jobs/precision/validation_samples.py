@@ -101,6 +101,12 @@ class Division:
         return len(self.searched) + (len(self.held) if self.kind == GIVEN else 0)
 
 
+def held_places(given: int, wanted: int | None) -> set[int]:
+    """Return which of the user's own samples are held out, evenly spread; ``wanted``: how many, None: as fits."""
+    count = (given // SHARE or 1) if wanted is None else wanted
+    return {given - 1 - (number * given) // count for number in range(count)}
+
+
 @dataclass
 class Samples:
     """Makes samples of mixed models of values, and further ones: random ones, or variants of those given.
@@ -145,8 +151,7 @@ class Samples:
             raise UsageError(
                 f"strategy.held_out={wanted}: there are {len(values)} samples, and one at least has to be searched on"
             )
-        count = (len(values) // SHARE or 1) if wanted is None else wanted
-        places = {len(values) - 1 - (number * len(values)) // count for number in range(count)}
+        places = held_places(len(values), wanted)
         held = tuple(one for place, one in enumerate(values) if place in places)
         return Division(tuple(one for place, one in enumerate(values) if place not in places), held)
 

@@ -28,6 +28,13 @@ from runner.model.graph.graph_index import initializers_of
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 
+_FLOAT8 = {
+    TensorProto.FLOAT8E4M3FN: 3,
+    TensorProto.FLOAT8E4M3FNUZ: 3,
+    TensorProto.FLOAT8E5M2: 2,
+    TensorProto.FLOAT8E5M2FNUZ: 2,
+}
+
 
 def weights_name(dtype: int) -> str:
     """Return the name of the file of large initializers in this type."""
@@ -203,7 +210,11 @@ def _stored(maker: NodeProto | None, constants: Mapping[str, Any], name: str, fo
     ones = _dequantized(maker, constants, folder, integers=np.ones_like(integers))
     zeros = _dequantized(maker, constants, folder, integers=np.zeros_like(integers))
     wide = integers.astype(np.float64)
-    return _Stored(values, np.abs(ones - zeros).astype(np.float64) * 0.75, (wide == wide.min()) | (wide == wide.max()))
+    # of a type of 8 bits that is a float too: one unit in the last place, three or two digits behind the point
+    digits = _FLOAT8.get(constants[maker.input[0]].data_type)
+    units = 1.0 if digits is None else np.maximum(np.abs(wide) * 2.0**-digits, 2.0**-9)
+    steps = np.abs(ones - zeros).astype(np.float64) * units * 0.75
+    return _Stored(values, steps, (wide == wide.min()) | (wide == wide.max()))
 
 
 def _constants(model: ModelProto) -> dict[str, Any]:

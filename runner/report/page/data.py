@@ -169,6 +169,16 @@ class Point(TypedDict):
     chosen: bool
 
 
+class Bought(TypedDict):
+    """A layer that alone was low. ``cost``: bytes that it takes to keep it high."""
+
+    node: str
+    error: Number
+    outcome: str
+    cost: int
+    raised: bool
+
+
 class PageJob(TypedDict):
     """A job of a sweep, a step of a triage, or one of several answers. None: not known, or nothing was run.
 
@@ -232,6 +242,7 @@ class Page(TypedDict):
     elements: str
     trials: list[PageTrial]
     curve: list[Point]
+    alone: list[Bought]
     sections: list[PageSection]
     commands: list[PageCommand]
     jobs: list[PageJob]

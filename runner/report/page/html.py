@@ -66,6 +66,7 @@ def page_text(page: Page) -> str:
         _drawn("graph", "Graph", page["reduced"] or page["whole"]),
         _drawn("layers", "Error of each layer", [one for one in page["layers"] if one["error"] is not None]),
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
+        _drawn("alone", "What each layer buys", page["alone"]),
         _drawn("trials", path, page["trials"]),
         *_tables([one for one in page["sections"] if one not in first]),
         _commands(page["commands"]),
@@ -145,7 +146,7 @@ def _verdict(page: Page) -> str:
     cause = f'<p class="cause">{_text(page["cause"])}</p>' if page["cause"] else ""
     warnings = "".join(f"<li>{_text(warning)}</li>" for warning in page["warnings"])
     noted = f'<div class="warnings"><h3>Warnings</h3><ul>{warnings}</ul></div>' if warnings else ""
-    drawn = any(page[name] for name in ("reduced", "whole", "layers", "curve", "trials"))
+    drawn = any(page[name] for name in ("reduced", "whole", "layers", "curve", "alone", "trials"))
     without = "<noscript><p>The graphs and the search are drawn by this page's own script.</p></noscript>"
     return f"""<section class="answer" aria-labelledby="answer-title">
 <h2 id="answer-title" class="unseen">Answer</h2>
@@ -299,7 +300,7 @@ def _link(job: PageJob) -> str:
 MOST_BYTES = 9_000_000
 """Of what a page tells; its style and its scripts take less than a megabyte."""
 MOST_ROWS, FEW_ROWS, MOST_WARNINGS = 2000, 100, 100
-_DRAWN: Any = {"reduced": None, "whole": None, "tensors": [], "layers": [], "trials": [], "curve": []}
+_DRAWN: Any = {"reduced": None, "whole": None, "tensors": [], "layers": [], "trials": [], "curve": [], "alone": []}
 """What only scripts read; all else is text in HTML."""
 
 

@@ -42,6 +42,7 @@ from runner.report.page.graph_columns import columns, types_of
 from runner.report.page.html import fitted
 from runner.report.page.tensor_values import (
     Reduced,
+    alone_of,
     curve_of,
     kept_sample,
     layers_of,
@@ -334,6 +335,7 @@ def page_of(
         "elements": material.elements,
         "trials": trials,
         "curve": curve_of(summary),
+        "alone": alone_of(summary),
         "sections": [*(sections_of(document) if document else ()), *_named_sections(material)],
         "commands": commands_of(folder, summary, command),
         "jobs": [*_steps(folder, summary), *_answers(folder, summary)],

@@ -59,6 +59,7 @@ def sweep_page(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequenc
             "elements": "",
             "trials": [],
             "curve": [],
+            "alone": [],
             "sections": [],
             "commands": _commands(folder, rows, command),
             "jobs": jobs,

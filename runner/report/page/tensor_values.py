@@ -30,6 +30,7 @@ from runner.model.values.recorded import TensorFile, mapped
 from runner.model.values.tensor_bytes import is_external
 from runner.report.diagnosis_sections import NON_FINITE, NOT_FINITE
 from runner.report.page.data import (
+    Bought,
     LayerError,
     Number,
     PageData,
@@ -51,6 +52,7 @@ MOST_TENSORS, MOST_BINS, MOST_FIRST, MOST_DIFFERENCES = 64, 64, 64, 32
 MOST_ELEMENTS = 1 << 26
 """Elements of all tensors of a page together; further ones are not read."""
 _LONGEST = 64
+_MOST_NAMED = 200
 DIGITS = 7
 """Of an edge or a mean, beyond those in which the lowest and the highest value are the same."""
 
@@ -408,6 +410,20 @@ def curve_of(summary: Summary) -> list[Point]:
             "chosen": count == summary.nodes_after,
         }
         for count, error in points
+    ]
+
+
+def alone_of(summary: Summary) -> list[Bought]:
+    """Return what each layer buys, what buys most first."""
+    return [
+        {
+            "node": ", ".join(one["nodes"])[:_MOST_NAMED],
+            "error": number(one["error"]),
+            "outcome": one["outcome"],
+            "cost": one["bytes"],
+            "raised": one["raised"],
+        }
+        for one in (summary.precision.alone if summary.precision else ())
     ]
 
 

@@ -168,7 +168,7 @@ def search_low(folder: Path, model: Path) -> Path:
 def test_types_that_are_no_pair(tmp_path: Path) -> None:
     run = search(tmp_path, network(), "strategy.low=float32")
     assert run.code == 2
-    assert "low is float16, bfloat16 or quantized" in run.output
+    assert "low is float16, bfloat16, quantized" in run.output
 
 
 def test_a_model_without_floats(tmp_path: Path) -> None:

@@ -40,7 +40,19 @@ def page(**fields: Any) -> Page:
         "made": "2026-01-02 03:04:05",
         "version": "0.1.0",
     }
-    lists = ("labels", "facts", "warnings", "tensors", "layers", "trials", "curve", "sections", "commands", "jobs")
+    lists = (
+        "labels",
+        "facts",
+        "warnings",
+        "tensors",
+        "layers",
+        "trials",
+        "curve",
+        "alone",
+        "sections",
+        "commands",
+        "jobs",
+    )
     return Page(**{**empty, **{name: [] for name in lists}, **fields})
 
 
@@ -131,6 +143,16 @@ def precision() -> Page:
         curve=[
             {"raised": at, "error": error, "outcome": "pass" if at >= 12 else "fail", "chosen": at == 12}
             for at, error in points
+        ],
+        alone=[
+            {
+                "node": f"/layer_{at}",
+                "error": 2.0 / at,
+                "outcome": "fail" if at < 2 else "pass",
+                "cost": 64,
+                "raised": at < 2,
+            }
+            for at in (1, 2, 3)
         ],
     )
 

@@ -48,6 +48,18 @@ function drawCurve(page) {
   charted("curve", new Chart(points, { title, xLabel: "nodes raised", yLabel: "error of the whole model; 1 is what is allowed", log: true, line: true, limit: 1 }));
 }
 
+function drawAlone(page) {
+  const points = page.alone.map((layer, x) => ({
+    x: x + 1,
+    y: layer.error,
+    mark: layer.raised ? "chosen" : layer.outcome,
+    kind: kind(layer.outcome),
+    text: `${x + 1}: ${layer.node} alone low: error ${figure(layer.error)}, ${layer.outcome}; ${layer.cost} bytes keep it high${layer.raised ? ", raised" : ""}`,
+  }));
+  const title = "Error of each layer when it alone is low, what buys most first. Arrow keys move along.";
+  charted("alone", new Chart(points, { title, xLabel: "layers, what buys most first", yLabel: "error of the whole model; 1 is what is allowed", log: true, limit: 1 }));
+}
+
 function drawTrials(page, graphs) {
   const trials = new Trials(page, (trial) => {
     if (page.elements === "nodes") graphs?.mark(trial);
@@ -119,6 +131,7 @@ async function start() {
   const graphs = section("graph") ? new GraphSection(section("graph"), page) : null;
   if (page.layers.some((layer) => layer.error !== null)) drawLayers(page, graphs);
   if (page.curve.length) drawCurve(page);
+  if (page.alone.length) drawAlone(page);
   if (page.trials.length) drawTrials(page, graphs);
   addContents();
   performance.mark("ready");

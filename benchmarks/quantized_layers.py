@@ -1,0 +1,449 @@
+"""python -m benchmarks.quantized_layers [--half seen|held] [--start float]: which layers must not be quantized?
+
+24 networks of six architectures (Llama, BERT, ViT, convolutions, detector, speech), quantized by ONNX Runtime's own
+tools to int4 (MatMulNBits, and DequantizeLinear in front of MatMul), dynamic int8, static int8 (per channel and per
+tensor) and fp8. In each one layer has outlier channels: some channels of its input are made small and the rows of its
+weight as much larger, which in float means the same.
+
+The truth is told by ONNX Runtime outside Winnow (`Tool`): each layer alone is quantized, all others are excluded, and
+the one with the largest error is the worst. A network is used only where that is the layer with the outliers, by twice
+the next one at least. The tolerance lies between the error with everything quantized and that with all but the worst
+(``sharp``), or so low that more than one layer has to stay (``tight``). What a static form is calibrated on has to do
+for fresh samples as well: there, too, the error with all but the worst is about as small.
+
+Winnow is given 24 samples. Its answer is judged with `Tool` again: the worst layer is in it; with these layers excluded
+the tolerance holds, on these samples and on eight fresh ones; with any of them quantized after all, half of the
+tolerance (what Winnow aims at by default) does not hold. Half of the networks are held back: they are not to be looked
+at while anything is mended.
+
+``--start quantized`` gives Winnow the quantized file and its original, ``--start float`` the original alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import logging
+import math
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import ModelProto
+from onnxruntime.quantization import (
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+
+from benchmarks.planted_models import Network, attention, feed_forward, transformer
+from benchmarks.quantized_faults import CalibrationSamples, detector, residual
+
+Values = dict[str, np.ndarray]
+SAMPLES, FRESH = 24, 8
+LAYERS = ("MatMul", "Gemm", "Conv")
+BLOCK = 16
+TRIES = 40
+"""Seeds that are tried until a network is fit."""
+STANDS_OUT = 2.0
+"""The error of the worst layer alone, in errors of the next one, at least."""
+FACTORS = {"fp8": (1e4, 1e5, 1e6), "int4": (30.0, 100.0), "int4 QDQ": (30.0, 100.0)}
+"""How much smaller some channels are made; the first that makes a layer stand out is taken."""
+
+
+# ---- networks
+
+
+def llama(net: Network) -> None:
+    """Two decoder blocks without biases, with gated feed-forward parts; logits of each token."""
+    width, x = 32, net.input("x", 1, 8, 32)
+
+    def linear(x: str, into: int = width, of: int = width) -> str:
+        return net.add("MatMul", x, net.weight(of, into))
+
+    def norm(x: str) -> str:
+        mean = net.add("ReduceMean", net.add("Mul", x, x), axes=[-1])
+        root = net.add("Sqrt", net.add("Add", mean, net.constant(np.float32(1e-5))))
+        gain = net.constant(net.draw.normal(1, 0.1, width).astype(np.float32))
+        return net.add("Mul", net.add("Div", x, root), gain)
+
+    for _ in range(2):
+        q, k, v = (linear(at) for at in [norm(x)] * 3)
+        scores = net.add("MatMul", q, net.add("Transpose", k, perm=[0, 2, 1]))
+        weights = net.add("Softmax", net.add("Mul", scores, net.constant(np.float32(width**-0.5))), axis=-1)
+        x = net.add("Add", x, linear(net.add("MatMul", weights, v)))
+        gate, up = (linear(at, 64) for at in [norm(x)] * 2)
+        gated = net.add("Mul", net.add("Mul", gate, net.add("Sigmoid", gate)), up)
+        x = net.add("Add", x, linear(gated, of=64))
+    net.add("MatMul", norm(x), net.weight(width, 64), out="logits")
+    net.outputs.append("logits")
+
+
+def encoder(net: Network, x: str, width: int = 32) -> str:
+    """Two encoder blocks that normalize before each part, over [1, width, tokens]."""
+    x = net.add("Transpose", x, perm=[0, 2, 1])
+    for part in (attention, feed_forward) * 2:
+        x = net.add("Add", x, part(net, net.norm(x, width), width))
+    return x
+
+
+def vit(net: Network) -> None:
+    """Patches of an image by a convolution, then an encoder."""
+    weight = net.weight(32, 3, 4, 4, gain=1.4)
+    patches = net.add("Conv", net.input("image", 1, 3, 16, 16), weight, strides=[4, 4])
+    net.mean_head(encoder(net, net.add("Reshape", patches, net.constant(np.array([1, 32, 16])))), 32)
+
+
+def speech(net: Network) -> None:
+    """A convolution over time in front of an encoder; log-probabilities of each frame."""
+    weight = net.weight(32, 16, 3, 1, gain=1.4)
+    frames = net.add("Relu", net.add("Conv", net.input("mel", 1, 16, 24, 1), weight, strides=[2, 1], pads=[1, 0, 1, 0]))
+    x = encoder(net, net.add("Reshape", frames, net.constant(np.array([1, 32, 12]))))
+    net.add("LogSoftmax", net.dense(x, 32, 24), axis=-1, out="frames")
+    net.outputs.append("frames")
+
+
+ARCHITECTURES = {
+    "llama": llama,
+    "bert": lambda net: transformer(net, False, layers=2, tokens=8, width=32),
+    "vit": vit,
+    "speech": speech,
+    "cnn": residual,
+    "detector": detector,
+}
+FORMS = {
+    "llama": ("int4", "int4 QDQ", "dynamic int8", "static int8"),
+    "bert": ("int4", "dynamic int8", "static int8", "fp8"),
+    "vit": ("int4", "int4 QDQ", "static int8", "fp8"),
+    "speech": ("int4", "int4 QDQ", "dynamic int8", "static int8"),
+    "cnn": ("static int8", "static int8 tensor", "dynamic int8", "fp8"),
+    "detector": ("static int8", "static int8 tensor", "dynamic int8", "fp8"),
+}
+LOW = {"int4": "int4", "static int8": "int8", "fp8": "fp8"}
+"""The forms that Winnow makes of a float model, as ``strategy.low``."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A network. ``held``: not to be looked at while anything is mended. ``seed``: the first that is tried."""
+
+    network: str
+    form: str
+    tight: bool
+    held: bool
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """As the table has it."""
+        return f"{self.network} {self.form}"
+
+    @property
+    def half(self) -> str:
+        """Whether it may be looked at."""
+        return "held" if self.held else "seen"
+
+
+def _specs() -> Iterator[Spec]:
+    every = [(network, form) for network, forms in FORMS.items() for form in forms]
+    halves = [at % 2 == 1 for at in range(len(every))]
+    np.random.default_rng(32).shuffle(halves)
+    for at, ((network, form), held) in enumerate(zip(every, halves, strict=True)):
+        yield Spec(network, form, at % 3 == 2, held, 320000 + 1000 * at)
+
+
+SPECS = tuple(_specs())
+
+
+# ---- ONNX Runtime's own tools
+
+
+@dataclass(frozen=True)
+class Tool:
+    """ONNX Runtime's tool for a form. ``samples``: what a static form is calibrated on."""
+
+    form: str
+    parent: ModelProto
+    samples: list[Values]
+
+    @property
+    def layers(self) -> list[str]:
+        """The nodes that it quantizes."""
+        weights = {one.name for one in self.parent.graph.initializer}
+        kinds = ("MatMul",) if self.form.startswith("int4") else LAYERS
+        known = [node for node in self.parent.graph.node if node.op_type in kinds]
+        either = self.form.startswith(("static", "fp8"))  # these quantize what is no weight, too
+        return [node.name for node in known if either or node.input[1] in weights]
+
+    def quantized(self, exclude: Collection[str] = ()) -> ModelProto:
+        """Return the network with all layers but these quantized."""
+        excluded = list(exclude)
+        if self.form.startswith("int4"):
+            from onnxruntime.quantization import matmul_nbits_quantizer as nbits  # noqa: PLC0415 - needs onnx_ir
+
+            kind, copy = QuantFormat.QDQ if self.form == "int4 QDQ" else QuantFormat.QOperator, ModelProto()
+            copy.CopyFrom(self.parent)
+            given = {"is_symmetric": True, "nodes_to_exclude": excluded, "quant_format": kind}
+            tool = nbits.MatMulNBitsQuantizer(copy, block_size=BLOCK, **given)
+            tool.process()
+            return tool.model.model
+        kind = QuantType.QFLOAT8E4M3FN if self.form == "fp8" else QuantType.QInt8
+        shared: dict[str, Any] = {
+            "weight_type": kind,
+            "per_channel": self.form not in ("fp8", "static int8 tensor"),
+            "nodes_to_exclude": excluded,
+            "op_types_to_quantize": list(LAYERS),
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            before, after = Path(folder) / "float.onnx", Path(folder) / "quantized.onnx"
+            onnx.save(self.parent, before)
+            if self.form == "dynamic int8":
+                quantize_dynamic(before, after, **shared)
+            else:
+                method = CalibrationMethod.Distribution if self.form == "fp8" else CalibrationMethod.MinMax
+                shared |= {"activation_type": kind, "calibrate_method": method, "quant_format": QuantFormat.QDQ}
+                quantize_static(before, after, CalibrationSamples(self.samples), **shared)
+            return onnx.load(after)
+
+
+def ran(model: ModelProto, samples: list[Values]) -> list[list[np.ndarray]]:
+    """Return the outputs of a model for each sample in ONNX Runtime, unoptimized."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return [session.run(None, sample) for sample in samples]
+
+
+def error(found: list[list[np.ndarray]], good: list[list[np.ndarray]]) -> float:
+    """Return the largest error of all outputs and samples, as parts of the output's largest value in that sample."""
+    return max(
+        float(np.abs(a - b).max() / np.abs(b).max())
+        for mine, best in zip(found, good, strict=True)
+        for a, b in zip(mine, best, strict=True)
+    )
+
+
+# ---- planting
+
+
+class UnfitError(Exception):
+    """No network with the properties that are wanted comes of this seed."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A network with outliers in a layer. ``alone``: the error of each layer when it alone is quantized.
+
+    ``rtol``: the tolerance.
+    """
+
+    spec: Spec
+    seed: int
+    tool: Tool
+    child: ModelProto
+    fresh: list[Values]
+    alone: dict[str, float]
+    rtol: float
+
+    @property
+    def worst(self) -> str:
+        """The layer with the largest error of its own."""
+        return max(self.alone, key=lambda name: self.alone[name])
+
+    def error(self, exclude: Collection[str], *, fresh: bool = False) -> float:
+        """Return the error with these layers excluded."""
+        samples = self.fresh if fresh else self.tool.samples
+        return error(ran(self.tool.quantized(exclude), samples), ran(self.tool.parent, samples))
+
+
+def plant(model: ModelProto, name: str, factor: float, draw: np.random.Generator) -> None:
+    """Make two channels of a layer's input smaller, and the weight's rows larger by the same factor."""
+    held = {one.name: one for one in model.graph.initializer}
+    place, node = next((at, node) for at, node in enumerate(model.graph.node) if node.name == name)
+    weight = onnx.numpy_helper.to_array(held[node.input[1]]).copy()
+    axis = 1 if node.op_type == "Conv" else 0
+    chosen = draw.choice(weight.shape[axis], size=min(2, weight.shape[axis] // 2), replace=False)
+    scales = np.ones(weight.shape[axis], np.float32)
+    scales[chosen] = 1 / factor
+    weight /= scales.reshape([-1 if at == axis else 1 for at in range(weight.ndim)])
+    held[node.input[1]].CopyFrom(onnx.numpy_helper.from_array(weight, node.input[1]))
+    shape = (-1, *[1] * (weight.ndim - 2)) if node.op_type == "Conv" else (-1,)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(scales.reshape(shape), "outliers"))
+    smaller = onnx.helper.make_node("Mul", [node.input[0], "outliers"], ["smaller"], name="/smaller")
+    node.input[0] = "smaller"
+    model.graph.node.insert(place, smaller)
+
+
+def made(spec: Spec) -> Planted:
+    """Return the first fit network of a spec. Raises UnfitError."""
+    for seed in range(spec.seed, spec.seed + TRIES):
+        for factor in FACTORS.get(spec.form, (30.0, 100.0)):
+            with contextlib.suppress(UnfitError):
+                return _made(spec, seed, factor)
+    raise UnfitError(f"{spec.name}: none of {TRIES} seeds is fit")
+
+
+def _made(spec: Spec, seed: int, factor: float) -> Planted:
+    net, draw = Network(seed), np.random.default_rng([seed, 32])
+    ARCHITECTURES[spec.network](net)
+    parent = onnx.version_converter.convert_version(net.model(), 21)
+    parent.ir_version = 10
+    drawn = [
+        {name: draw.uniform(-1, 1, shape).astype(np.float32) for name, shape in net.inputs.items()}
+        for _ in range(SAMPLES + FRESH)
+    ]
+    samples, weights = drawn[:SAMPLES], {one.name for one in parent.graph.initializer}
+    known = {node.name: node for node in parent.graph.node}
+    names = Tool(spec.form, parent, samples).layers
+    planted = str(draw.choice([name for name in names if known[name].input[1] in weights]))
+    plant(parent, planted, factor, draw)
+    tool, good = Tool(spec.form, parent, samples), ran(parent, samples)
+
+    def off(exclude: Collection[str]) -> float:
+        return error(ran(tool.quantized(exclude), samples), good)
+
+    alone = {name: off([one for one in tool.layers if one != name]) for name in tool.layers}
+    largest = sorted(alone.values())
+    child = tool.quantized()
+    low, others = error(ran(child, samples), good), off([planted])
+    if alone[planted] != largest[-1] or largest[-1] < STANDS_OUT * largest[-2]:
+        raise UnfitError("the layer does not stand out")
+    # half of the tolerance is aimed at
+    rtol = 1.2 * others if spec.tight else 2 * math.sqrt(others * low)
+    if not 0 < others < rtol < low < 1e3 or (not spec.tight and others > 0.4 * rtol):
+        raise UnfitError("there is no room for a tolerance")
+    made = Planted(spec, seed, tool, child, drawn[SAMPLES:], alone, float(f"{rtol:.3g}"))
+    if made.error([planted], fresh=True) > (1.5 if spec.tight else 0.5) * rtol:
+        raise UnfitError("what it was calibrated on does not do for other samples")
+    return made
+
+
+# ---- asking
+
+
+def ask(planted: Planted, at: Path, start: str) -> dict[str, Any]:
+    """Run Winnow; return its result."""
+    shutil.rmtree(at, ignore_errors=True)
+    at.mkdir(parents=True)
+    onnx.save(planted.tool.parent, at / "float.onnx")
+    onnx.save(planted.child, at / "quantized.onnx")
+    folder = at / "samples"
+    folder.mkdir()
+    for number, sample in enumerate(planted.tool.samples):
+        np.savez(folder / f"{number}.npz", **sample)
+    low = LOW.get(planted.spec.form)
+    if start == "float" and low:
+        wanted = [f"model={at / 'float.onnx'}", f"strategy.low={low}", f"strategy.quantize.block_size={BLOCK}"]
+    else:
+        wanted = [f"model={at / 'quantized.onnx'}", f"reference.model={at / 'float.onnx'}", "strategy.low=quantized"]
+    wanted.append(f"strategy.quantize.operators=[{','.join(LAYERS)}]")
+    argv = [
+        *(sys.executable, "-m", "runner", "strategy=precision", *wanted, "inputs=files", f"inputs.path={folder}"),
+        *("checker=compare", "checker.metric=scale", f"checker.rtol={planted.rtol}", "checker.atol=0"),
+        f"hydra.run.dir={at / 'run'}",
+    ]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    (at / "said.txt").write_text(" ".join(argv) + "\n" + done.stdout + done.stderr)
+    result = at / "run" / "result.json"
+    told = json.loads(result.read_text()) if result.exists() else {}
+    return {"exit": done.returncode, "said": (done.stdout + done.stderr).strip().splitlines()[-1:], **told}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What Winnow answered, judged by ONNX Runtime."""
+
+    planted: Planted
+    result: dict[str, Any]
+
+    @property
+    def answer(self) -> list[str]:
+        """The layers of the float model that stay: a tool names what it makes of a node after that."""
+        layers = self.planted.tool.layers
+        raised = self.result.get("culprits") or []
+        found = (max((one for one in layers if name.startswith(one)), key=len, default=name) for name in raised)
+        return list(dict.fromkeys(found))
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row: what was planted, and what was answered."""
+        p, answer = self.planted, self.answer
+        checks, k = (self.result.get("checks") or {}).get("search", 0), len(answer)
+        most = 2 * k + math.ceil(math.log2(len(p.tool.layers)))
+        ordered = sorted(p.alone.values())
+        told: tuple[str, ...] = (f"exit {self.result['exit']}", "", "", "", "")
+        if k:
+            aim = p.rtol / 2
+            minimal = all(p.error([one for one in answer if one != name]) > aim for name in answer)
+            holds = [p.error(answer) <= p.rtol, p.error(answer, fresh=True) <= p.rtol]
+            words = (p.worst in answer, minimal, holds[0], holds[1], checks <= most)
+            told = tuple("yes" if word else "no" for word in words)
+            told = (*told[:-1], "") if p.spec.tight else told
+        return (
+            p.spec.name,
+            p.spec.half,
+            str(p.seed),
+            str(len(p.tool.layers)),
+            "tight" if p.spec.tight else "sharp",
+            f"{p.rtol:g}",
+            f"{ordered[-1]:.2g} / {ordered[-2]:.2g}",
+            str(k),
+            *told,
+            f"{checks} ({k + 1} to {most})",
+            f"{self.result.get('seconds', {}).get('total', 0):.0f}",
+        )
+
+
+TITLES = (
+    *("network", "half", "seed", "layers", "tolerance", "rtol", "worst / next alone", "answer", "worst in it"),
+    *("1-minimal", "holds", "on fresh samples", "checks as promised", "checks", "seconds"),
+)
+JUDGED = TITLES[8:13]
+
+
+def totals(rows: list[tuple[str, ...]]) -> None:
+    """Print how many rows say yes, by half."""
+    print(f"\n| half | networks | {' | '.join(JUDGED)} |\n{'|---' * (2 + len(JUDGED))}|")
+    for half in ("seen", "held", "both"):
+        some = [row for row in rows if half in (row[1], "both")]
+        if some:
+            counts = (sum(row[8 + at] == "yes" for row in some) for at in range(len(JUDGED)))
+            print(f"| {half} | {len(some)} | {' | '.join(map(str, counts))} |")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--half", choices=["seen", "held"])
+    parser.add_argument("--only", default="", help="part of a name")
+    parser.add_argument("--start", choices=["quantized", "float"], default="quantized")
+    parser.add_argument("--out", type=Path, help="leave models and runs here")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    out = (given.out or Path(tempfile.mkdtemp(prefix="quantized-layers-"))).absolute()
+    print(f"| {' | '.join(TITLES)} |\n{'|---' * len(TITLES)}|", flush=True)
+    rows, specs = [], [spec for spec in SPECS if given.only in spec.name and given.half in (None, spec.half)]
+    for spec in (one for one in specs if given.start == "quantized" or one.form in LOW):
+        with contextlib.redirect_stdout(io.StringIO()):
+            planted = made(spec)
+        result = ask(planted, out / f"{spec.name.replace(' ', '_')}-{given.start}", given.start)
+        with contextlib.redirect_stdout(io.StringIO()):
+            rows.append(Row(planted, result).cells())
+        print(f"| {' | '.join(rows[-1])} |", flush=True)
+    totals(rows)
+
+
+if __name__ == "__main__":
+    main()

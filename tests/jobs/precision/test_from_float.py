@@ -1,0 +1,134 @@
+"""`strategy.low=int8`, `int4` and `fp8`, as a user runs them: ONNX Runtime quantizes the float model first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.harness import Run, winnow
+
+pytest.importorskip("onnxruntime.quantization")
+
+LAYERS, WIDTH, WORST = 4, 32, 2
+
+
+def network(folder: Path, factor: float, *, named: bool = True) -> Path:
+    """A chain of MatMuls, of which one has outlier channels: small in its input, as much larger in its weight."""
+    draw, nodes, held, x = np.random.default_rng(3), [], [], "x"
+    for at in range(LAYERS):
+        weight = draw.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
+        if at == WORST:
+            scale = np.where(np.arange(WIDTH) % 16 == 5, np.float32(factor), np.float32(1))
+            weight *= scale[:, None]
+            held.append(numpy_helper.from_array(1 / scale, "small"))
+            nodes.append(helper.make_node("Mul", [x, "small"], ["smaller"], name="smaller" if named else ""))
+            x = "smaller"
+        held.append(numpy_helper.from_array(weight, f"w{at}"))
+        nodes.append(helper.make_node("MatMul", [x, f"w{at}"], [f"m{at}"], name=f"/layer.{at}/MatMul" if named else ""))
+        nodes.append(helper.make_node("Tanh", [f"m{at}"], [f"t{at}"], name=f"/layer.{at}/Tanh" if named else ""))
+        x = f"t{at}"
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, WIDTH])] for name in ("x", x)]
+    graph = helper.make_graph(nodes, "g", *ends, held)
+    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)]), folder / "net.onnx")
+    return folder / "net.onnx"
+
+
+def asked(folder: Path, model: Path, low: str, *more: str, rtol: float = 0.2) -> Run:
+    """Run Winnow on random inputs."""
+    options = (
+        "checker=compare",
+        "checker.metric=scale",
+        f"checker.rtol={rtol}",
+        "strategy.quantize.operators=[MatMul]",
+    )
+    return winnow("strategy=precision", f"strategy.low={low}", f"model={model}", *options, *more, folder=folder / "run")
+
+
+def error(model: Path, parent: Path) -> float:
+    """Return the error of a model at its output, as parts of the largest value, on fresh samples."""
+    draw, found = np.random.default_rng(4), []
+    sessions = [onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]) for path in (model, parent)]
+    for _ in range(4):
+        feeds = {"x": draw.uniform(-1, 1, (4, WIDTH)).astype(np.float32)}
+        mine, good = (session.run(None, feeds)[0] for session in sessions)
+        found.append(float(np.abs(mine - good).max() / np.abs(good).max()))
+    return max(found)
+
+
+def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Path) -> None:
+    parent = network(tmp_path, 200)
+    run = asked(tmp_path, parent, "int8", "strategy.budget=3KB", "inputs.samples=4")
+    assert run.code == 0, run.output
+    told = run.result["precision"]
+    assert run.result["culprits"] == told["nodes_to_exclude"] == ["/layer.2/MatMul"]
+    assert told["quantizers"]["patterns"] == ["^/layer\\.2/MatMul$"] and told["quantizers"]["holds"] == "pass"
+    assert "int4_nodes_to_exclude" not in told["quantizers"]
+    # each layer alone: the one with the outliers buys most, and is the only one that fails
+    assert told["alone"][0]["nodes"] == ["/layer.2/MatMul"] and len(told["alone"]) == LAYERS
+    assert [row["outcome"] for row in told["alone"]] == ["fail", *["pass"] * (LAYERS - 1)]
+    assert told["alone"][0]["bytes"] == pytest.approx(3 * WIDTH**2, rel=0.15) and told["alone"][0]["raised"]
+    assert "The 3 of 4 that buy most" in (run.folder / "REPORT.md").read_text()
+    # three KB are what one layer costs: the first
+    assert told["within_budget"]["nodes"] == ["/layer.2/MatMul"] and told["within_budget"]["outcome"] == "pass"
+    assert run.model("within_budget.onnx") == run.model("mixed.onnx")
+    # the script that is left makes a model that holds on samples that nobody has seen
+    script = [sys.executable, str(run.folder / "quantize.py")]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "1 nodes stay in float" in done.stdout, done.stderr
+    assert error(run.folder / "excluded.onnx", parent) < 0.2 < error(run.folder / "quantized.onnx", parent)
+    assert error(run.folder / "mixed.onnx", parent) < 0.2
+
+
+def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
+    run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", "strategy.held_out=0", rtol=0.05)
+    told = run.result["precision"]
+    assert len(run.result["culprits"]) > 1 and told["without_margin"] == ["/layer.2/MatMul"], run.output
+    assert "1 node (/layer.2/MatMul) would hold the tolerance itself, these hold 0.5 of it" in run.output
+
+
+def test_nodes_without_a_name_get_one_that_the_tool_knows(tmp_path: Path) -> None:
+    run = asked(tmp_path, network(tmp_path, 200, named=False), "int8", "inputs.samples=4")
+    assert run.result["precision"]["nodes_to_exclude"] == ["m2"], run.output
+    assert {node.name for node in run.model("float.onnx").graph.node} >= {"m0", "t0", "smaller"}
+
+
+def test_fp8(tmp_path: Path) -> None:
+    run = asked(tmp_path, network(tmp_path, 1e5), "fp8", "inputs.samples=4", rtol=0.5)
+    assert run.result["culprits"] == ["/layer.2/MatMul"], run.output
+
+
+def test_int4(tmp_path: Path) -> None:
+    pytest.importorskip("onnx_ir")
+    run = asked(tmp_path, network(tmp_path, 200), "int4", "strategy.quantize.block_size=16", rtol=0.5)
+    told = run.result["precision"]
+    assert run.result["culprits"] == told["nodes_to_exclude"] == ["/layer.2/MatMul"], run.output
+    assert told["quantizers"]["int4_nodes_to_exclude"] == "/layer.2/MatMul" and told["quantizers"]["holds"] == "pass"
+    kinds = [node.op_type for node in run.model("mixed.onnx").graph.node if "MatMul" in node.op_type]
+    assert sorted(kinds) == ["MatMul", *["MatMulNBits"] * (LAYERS - 1)]
+    assert "int4_nodes_to_exclude=/layer.2/MatMul" in (run.folder / "REPORT.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["strategy.low=int8", "reference.model={model}"], "quantizes model="),
+        (["strategy.low=int8", "strategy.high=float16"], "ONNX Runtime's tools quantize float32"),
+        (["strategy.low=int8", "strategy.budget=much"], "strategy.budget=much: give bytes"),
+        (["strategy.low=int8", "model={model}.other"], "no such file"),
+        (["strategy.low=int8", "sanitize.fold=true"], "quantizes your own file"),
+        (["strategy.low=int8", "strategy.quantize.operators=[Conv]"], "finds no node to quantize to int8"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_what_cannot_be_quantized_is_said(tmp_path: Path, options: list[str], said: str) -> None:
+    model = network(tmp_path, 200)
+    given = (one.format(model=model) for one in options)
+    run = winnow("strategy=precision", f"model={model}", *given, folder=tmp_path / "run")
+    assert run.code == 2 and said in run.output, run.output
