@@ -317,10 +317,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """How the file as it is fails, and in words how often. ``reference_too``: the NaN or Inf is the model's own.
-
-    ``only_rounded``: it fails only where every operator rounds, which the target by itself does not.
-    """
+    """How the file fails, in words how often. ``reference_too``: the NaN or Inf is the model's own."""
 
     failed: int = 0
     of: int = 0
@@ -367,7 +364,7 @@ class TriageStep:
 
 @dataclass(frozen=True)
 class Triage:
-    """The steps of a triage, and why each was taken. ``smallest``: whether the part is the smallest that fails."""
+    """The steps of a triage. ``smallest``: whether the part is the smallest that fails."""
 
     branch: str = ""
     reproduced: Reproduced = field(default_factory=Reproduced)
@@ -502,7 +499,6 @@ class Precision:
     """Of a mixed-precision model: which nodes are raised and why, what is low, and what that costs.
 
     ``low_share``: of nodes, arithmetic and weights. ``layers``, ``plot``, ``curve_plot``: files of the run.
-    ``numbers``: what a check of the user's measured, by model.
     ``curve``: [nodes raised, least error / tolerance]. ``overflows``: what becomes Inf inside; None: not known.
     ``without_margin``: fewer nodes that hold the tolerance itself; None: there are none. ``alone``: what comes of each
     layer that alone is low, largest error first. ``quantizers``: the same names in other tools' words.
@@ -578,11 +574,7 @@ class WiderType:
 
 @dataclass(frozen=True)
 class ShownCause:
-    """What was shown of the cause by experiments on the whole model.
-
-    ``wider``: of an overflow; ``no_value``: what has no value in any type, in words; ``right``: how far both sides are
-    from the exact values, in words; ``weights``: what a conversion made of those that the answer reads, in words.
-    """
+    """What was shown of the cause, on the whole model; what its texts say stands in result_schema.json."""
 
     status: str = ""
     reason: str = ""
