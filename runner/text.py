@@ -38,6 +38,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{plural}"
 
 
+def duration(seconds: float) -> str:
+    """Return a time as a person says it: ``42 s``, ``1 min 40 s``, ``12 min``, ``3 h 20 min``."""
+    if round(seconds) < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    if round(seconds) < 180:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def percent(probability: float) -> str:
     """Return a probability in words: ``66%``; what would round to certainty is none."""
     return f"{probability:.0%}" if probability <= _NEARLY else f"more than {_NEARLY:.0%}"

@@ -202,6 +202,13 @@ def _without(message: str, names: Collection[str]) -> str:
     return _LISTED.sub("_", masked)
 
 
+def in_numbers(signature: Signature | None, said: str) -> str:
+    """Return a failure as it was ``said``, where its detail has ``#`` in place of a number; else as its signature."""
+    if signature is None or "#" not in signature.detail or not said:
+        return str(signature)
+    return f"{signature.name} ({' '.join(said.split())[:LONGEST]})"
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The result of one check.
@@ -224,6 +231,11 @@ class Verdict:
     def said(self) -> str:
         """Outcome and reason in one line."""
         return self.outcome.value + (f": {self.reason}" if self.reason else "")
+
+    @property
+    def failure(self) -> str:
+        """The failure for a person: with the numbers that the signature's detail stands for."""
+        return in_numbers(self.signature, self.reason)
 
     @property
     def never_ran(self) -> bool:

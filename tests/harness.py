@@ -35,6 +35,11 @@ class Run:
         return json.loads((self.folder / "result.json").read_text())
 
     @property
+    def log(self) -> str:
+        """What winnow.log has, which is every check."""
+        return (self.folder / "winnow.log").read_text()
+
+    @property
     def screen(self) -> list[str]:
         """The lines of the last screen, of which the first says how the run ended."""
         lines = self.output.rstrip().splitlines()

@@ -178,7 +178,7 @@ class Result:
         result, folder = self.summary, self.folder
         told = takewhile(lambda row: row.name not in _OF_A_COMMAND, rows(result, folder, ("winnow",)))
         said = [f"{row.name}: {row.text}" if row.name else row.text for row in told if row.name != "also"]
-        lines = [f"{self.summary.strategy}: {headline(result, most=_SHOWN)}", *said, str(folder)]
+        lines = [f"{self.summary.strategy}: {headline(result, most=_SHOWN, above=True)}", *said, str(folder)]
         return [one_line(line.strip()) for text in lines for line in text.splitlines()]
 
     def _file(self, name: str) -> Path | None:

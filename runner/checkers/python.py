@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate, Sample
@@ -62,16 +63,21 @@ class PythonCheck(Checker):
         self._tools = tools
         places = (self._file.parent, *search_path(os.environ, tools.cwd))
         modules = imported(self._file, places)
-        self._watched = Watched({settings.file: self._file}, tools.run_folder, modules=modules)
+        self.threshold = Threshold(settings)
+        self._good: Path | None = None
+        if run and self.threshold.lacks_baseline and not run.strategy.lowers_precision:
+            if run.reference.model is None:
+                raise UsageError(
+                    f"checker.max_drop={settings.max_drop} checker.max_rise={settings.max_rise} "
+                    f"strategy={run.strategy.name}: which number is good? Give it, checker.baseline=0.76, or the good "
+                    "model, reference.model=original.onnx (strategy=precision measures it on the model in high "
+                    "precision)"
+                )
+            self._good = tools.at(run.reference.model)
+        files = {settings.file: self._file, **({"reference.model": self._good} if self._good else {})}
+        self._watched = Watched(files, tools.run_folder, modules=modules)
         # what could be loaded once and no longer can, in a new worker, is a module that went missing
         self._loaded = False
-        self.threshold = Threshold(settings)
-        if run and self.threshold.lacks_baseline and not run.strategy.lowers_precision:
-            raise UsageError(
-                f"checker.max_drop={settings.max_drop} checker.max_rise={settings.max_rise} "
-                f"strategy={run.strategy.name}: which number is good? Give it, checker.baseline=0.76 (only "
-                "strategy=precision measures it, on the model in high precision)"
-            )
         self._measure = Measure(settings.measure, settings.measure_better)
         self.higher_is_better = self._measure.higher_is_better
         if self.higher_is_better and (settings.max_drop is not None or settings.max_rise is not None):
@@ -100,18 +106,35 @@ class PythonCheck(Checker):
         Raises CannotJudge where the file has changed since the run began.
         """
         self._watched.confirm()
+        if self._good and self.threshold.lacks_baseline:
+            _, _, reason, numbers = self._read(self._called(candidate, self._good))
+            self.threshold.settle(numbers)
+            if self.threshold.lacks_baseline:
+                return Verdict(Outcome.UNRESOLVED, None, f"no number of reference.model is known: {reason}")
+        reply = self._called(candidate, candidate.model)
+        outcome, signature, reason, numbers = self._read(reply)
+        self._watched.confirm(outcome)
+        printed = read_plain(reply.log).decode("utf-8", "replace") if reply.log else ""
+        measure = self._measure.number(numbers.get(MEASURE, self._measure.of(printed)))
+        numbers = {**numbers, **({} if measure is None else {MEASURE: measure})}
+        self._loaded = True
+        log = self._write_log(candidate, reply, printed)
+        return Verdict(outcome, signature, reason, numbers, reply.seconds, log, None, reply.peak_rss_mb)
+
+    def _called(self, candidate: Candidate, model: Path | None) -> Reply:
+        """Call the function with a model, and with the values of a candidate."""
         samples = candidate.samples or (Sample({}),)
         every = [held for sample in samples for held in (sample.feeds, sample.expected)]
+        settings = self._settings
         arguments = {
             "file": str(self._file),
-            "function": self._settings.function,
-            "model": str(candidate.model) if candidate.model else None,
+            "function": settings.function,
+            "model": str(model) if model else None,
             "samples": [paths(held) for held in every[::2]],
             "expected": [paths(held) for held in every[1::2]],
             "structures": {name: one.structure for held in every for name, one in held.items() if one.structure},
         }
-        settings = self._settings
-        reply = self._tools.pool.call(
+        return self._tools.pool.call(
             "user_check",
             arguments,
             python=settings.python,
@@ -121,14 +144,6 @@ class PythonCheck(Checker):
             keep_log=True,
             lease=self._tools.pool.user_kind,
         )
-        outcome, signature, reason, numbers = self._read(reply)
-        self._watched.confirm(outcome)
-        printed = read_plain(reply.log).decode("utf-8", "replace") if reply.log else ""
-        measure = self._measure.number(numbers.get(MEASURE, self._measure.of(printed)))
-        numbers = {**numbers, **({} if measure is None else {MEASURE: measure})}
-        self._loaded = True
-        log = self._write_log(candidate, reply, printed)
-        return Verdict(outcome, signature, reason, numbers, reply.seconds, log, None, reply.peak_rss_mb)
 
     def settle(self, verdict: Verdict) -> None:
         """Learn the baseline."""

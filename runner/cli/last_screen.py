@@ -16,16 +16,23 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, defs
 from runner.cli.next_command import next_command, shown_path
 from runner.cli.terminal import Row, short, write
 from runner.files import inside, is_plain
-from runner.judgment import ANSWERED, ENDED_WELL, SHOWN, Status, Whose
+from runner.judgment import ANSWERED, ENDED_WELL, Status
 from runner.model.files.parse_without_weights import parse_without_weights
-from runner.report.cause_section import WHOSE, in_a_word, reservation, sentence, told
-from runner.report.diagnosis_sections import left_out
-from runner.report.failure_section import runtime
-from runner.report.result_parts import Count, Plan, Statistics
+from runner.report.cause_section import in_a_word
+from runner.report.document import cut
+from runner.report.result_parts import Plan, Statistics
+from runner.report.short_answer import (
+    FIRST_NAMES,
+    MOST_NAMES,
+    NAMED,
+    is_part,
+    names_of,
+    short_answer,
+    where,
+    whose_bug,
+)
 from runner.report.summary import Summary
-from runner.run_folder import MIXED
-from runner.text import counted, listed, one_line, percent, with_inside
-from strategies.search import Claim
+from runner.text import counted, duration, listed, one_line
 
 # What the nodes of an answer look like: operator, dtypes and shapes, from the model that was handed over.
 
@@ -134,61 +141,47 @@ def _dtype(number: int) -> str:
     return _NAMES.get(name, name.lower())
 
 
-#: names on the first line, names in all, characters of those on the first line
-_FIRST_NAMES, _MOST_NAMES, _LONGEST_NAMES = 3, 10, 96
-_MOST_WARNINGS = 3
+_MOST_ROWS = 7
+"""Below the first line; what is left out for that stands in REPORT.md."""
+_LEAST_MISSED = ("", "looks", "warning", "unknown", "also", "inside")
+"""Rows that are left out, the first of them first."""
+_COLUMNS, _MARGIN = 100, 11
+"""Of a row, and of its name."""
 _LONGEST_REASON = 200
 #: characters of a message in which reasons are looked for; a damaged file's may be megabytes long
 _LONGEST_MESSAGE = 20_000
-#: what a user has changed in a replay stands behind the other warnings
-_OF_LITTLE_NEWS = "not as recorded: "
-_MOST_FILES = 3
+#: a hint, and what a user has changed in a replay, stand behind the other warnings
+_OF_LITTLE_NEWS = ("random inputs were used", "not as recorded: ")
 #: where there is an answer, verdicts that are not known are told of from this share of all on
 _MANY = 0.2
 #: strategies whose checks are counted before they begin; a search depends on what it finds
 _KNOWN_CHECKS = frozenset({"repeat", "layerwise", "workaround"})
 #: what is opened first, the best first
-_FILES = ("report.html", "REPORT.md", "bundle.zip", "repro.py")
-_CLAIMS: Mapping[str, str] = {
-    Claim.ONE_MINIMAL.value: "1-minimal: none of it can be left out",
-    Claim.WINDOW.value: "a window: of what lies between its ends some may not be needed",
-    Claim.RANKED.value: "the shortest prefix of a ranking: some of it may not be needed",
-    Claim.SMALLEST_SEEN.value: "the smallest seen: nothing is proven of its elements",
-    Claim.GROWN.value: "grown until it sufficed: some of it may not be needed",
-    Claim.BUDGET.value: "the best so far: the search was stopped",
-    Claim.COUNTED.value: "",
-}
-#: endings of which the nodes are told: the answer, or the best so far
-_NAMED = ANSWERED | {Status.interrupted}
+_FILES = ("report.html", "REPORT.md")
 _FAILED_TO_RUN = frozenset({Status.usage, Status.internal_error, Status.no_room})
 
 
-def headline(result: Summary, *, most: int = _FIRST_NAMES, above: bool = False) -> str:
-    """Return the status, the first names with their number, whose bug it is, and the message: one line, or a few.
+def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -> str:
+    """Return the status, whose bug it is, the first names with their number, and the message: one line, or a few.
 
-    ``above``: rows, one of which says why a cause is not shown.
+    ``above``: rows, which say more of an answer.
     """
-    status, named = result.status, result.status in _NAMED
-    # a precision run counts the nodes that were left in high precision, which is no finding
-    counts = result.nodes_after is not None and status != Status.nothing_to_find
-    nodes = f"{result.nodes_after} of {result.nodes_before} nodes" if counts else ""
-    names, nested = _names(result.culprits), _names(result.nested)
-    answer = listed(names, most + (len(names) == most + 1)) if named else ""  # "1 more" is no shorter
-    answer = with_inside(answer, len(names), listed(nested, most + (len(nested) == most + 1)))
-    nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
-    cause = result.cause if answer and result.strategy != "triage" else None  # whose message says it
-    proof = in_a_word(cause) if cause and (cause.status in SHOWN or not above) else ""
-    what = "; ".join(filter(None, (nodes, _whose(result) if answer else "", result.message, proof)))
+    status, named = result.status, bool(result.culprits) and result.status in NAMED
+    whose = whose_bug(result) if named else ""
+    before = f"whose bug: {whose}, in " if whose else ""
+    nodes = where(result, most, _COLUMNS - len(f"{status}: {before} (1 of {result.nodes_before} nodes)"))
+    told = (
+        above
+        and named
+        and is_part(result)
+        and not result.inspection
+        and status in (Status.found, Status.reference_wrong)
+    )
+    cause = result.cause if named and not above and result.strategy != "triage" else None  # whose message says it
+    what = "; ".join(filter(None, (before + nodes, "" if told else result.message, in_a_word(cause) if cause else "")))
     return (f"{status}: {what}" if what else str(status)).replace(
         "\n", "\n  "
     )  # no line of it passes for the last word
-
-
-def _whose(result: Summary) -> str:
-    """Return whose bug it is; "" where nobody asked, or that is not known."""
-    named = runtime(result, "target") if result.whose == Whose.TARGET else ""
-    whose = named or WHOSE.get(result.whose or "", "")
-    return f"whose bug: {whose}" if whose else ""
 
 
 def say_ended(
@@ -221,34 +214,39 @@ def say_ended(
         write(first, [*rows(result, folder, program)], tone, error=error)
 
 
-def rows(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a screen below its first line."""
-    for name, nodes in (("also", _names(result.culprits)), ("inside", _names(result.nested))):
-        if result.status in _NAMED and len(nodes) > _FIRST_NAMES + 1:
-            yield Row(name, listed(nodes[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
-    yield from _rows_of("cause", _cause(result), most=5)
-    yield from _rows_of("sure", "; ".join(_sure(result)))
-    yield from _rows_of("seen", result.seen)
+def rows(result: Summary, folder: Path, program: Sequence[str]) -> list[Row]:
+    """Return the rows of a screen below its first line."""
+    found = [*_rows(result, folder, program)]
+    for name in _LEAST_MISSED:
+        if result.status in ANSWERED and sum(row.text.count("\n") + 1 for row in found) > _MOST_ROWS:
+            found = [row for row in found if row.name != name]
+    return found
+
+
+def _rows(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row]:
+    answer = short_answer(result)
+    for name, nodes in (("also", names_of(result.culprits)), ("inside", names_of(result.nested))):
+        if result.status in NAMED and len(nodes) > FIRST_NAMES + 1:
+            yield Row(name, listed(nodes[FIRST_NAMES:], MOST_NAMES - FIRST_NAMES), most=6)
+    yield from _rows_of("fails", answer.fails, most=2)
+    yield from _rows_of("why", answer.why)
+    yield from _rows_of("sure", "; ".join(filter(None, (answer.sure, answer.checks))) if answer.sure else "")
+    yield from _rows_of("checks", "" if answer.sure else answer.checks)
     yield from _rows_of("looks", _looks(result, folder), most=4)
-    yield from _rows_of("helps", _helps(result))
+    yield from _rows_of("helps", answer.helps)
+    if answer.fixed and inside(folder / answer.fixed, folder):
+        yield Row("fixed", shown_path(folder / answer.fixed), whole=True)
     yield from _rows_of("plan", _plan(result.plan, result.strategy), most=6)
     yield from _rows_of("rate", _rate(result.statistics))
     yield from _rows_of("unknown", _unknown(result))
-    yield from _rows_of("checks", _checks(result))
     warnings = sorted(result.warnings, key=lambda one: one.startswith(_OF_LITTLE_NEWS))
-    shown = warnings if len(warnings) <= _MOST_WARNINGS else warnings[: _MOST_WARNINGS - 1]
-    for one in shown:
-        yield Row("warning", one, "warning", most=2)
-    if len(warnings) > len(shown):
-        more = counted(len(warnings) - len(shown), "more warning")
-        yield Row("", f"{more} in REPORT.md", "warning")
-    for at, path in enumerate(_files(result, folder)):
-        yield Row("" if at else "open", shown_path(path), whole=True)
+    if warnings:
+        more = f" ({len(warnings) - 1} more: REPORT.md)" if len(warnings) > 1 else ""
+        said = one_line(warnings[0])
+        room = 2 * _COLUMNS - _MARGIN if len(warnings) == 1 else _COLUMNS - _MARGIN - len(more)
+        yield Row("warning", f"{cut(said, room)}{more}", "warning", most=2)
+    yield Row("open", shown_path(_first_file(result, folder)), whole=True)
     yield from _next(result, folder, program)
-
-
-def _rows_of(name: str, text: str, most: int = 3) -> list[Row]:
-    return [Row(name, text, most=most)] if text else []
 
 
 def _next(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row]:
@@ -258,36 +256,8 @@ def _next(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row
         yield Row("", f"({what})")
 
 
-def _names(names: Sequence[str]) -> list[str]:
-    return [short(name, _LONGEST_NAMES // min(len(names), _FIRST_NAMES)) for name in names]
-
-
-def _cause(result: Summary) -> str:
-    cause = result.cause
-    if cause is None:
-        return ""
-    if reservation(cause) and cause.reason:
-        return f"not proven: {cause.reason}"  # what that means is said in the first line
-    return sentence(cause).removeprefix("Cause: ") if told(cause) else ""
-
-
-def _sure(result: Summary) -> Iterator[str]:
-    """Yield how minimal the answer is, and what repeats have shown of the check."""
-    claim = result.minimality or ""
-    if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or result.culprits):
-        yield said
-    shown = result.reliability
-    if shown and shown.agreed and shown.noticed_with is not None:
-        yield (
-            f"{counted(shown.agreed, 'repeat')} of checks agreed (a check that is wrong {(shown.wrong or 0) * 10:g} "
-            f"times in 10 would have been noticed with {percent(shown.noticed_with)})"
-        )
-    if shown and shown.whole_model and shown.whole_model.of:
-        whole, control = shown.whole_model, shown.control or Count()
-        yield (
-            f"the check is flaky: the whole model failed {whole.failed} of {whole.of} times, what must pass "
-            f"{control.failed} of {control.of}; answers are wrong with at most {shown.max_wrong or 0:.0%}"
-        )
+def _rows_of(name: str, text: str, most: int = 3) -> list[Row]:
+    return [Row(name, text, most=most)] if text else []
 
 
 def _looks(result: Summary, folder: Path) -> str:
@@ -295,20 +265,6 @@ def _looks(result: Summary, folder: Path) -> str:
     if result.status not in ANSWERED or not model or not names or not inside(folder / model, folder):
         return ""
     return "\n".join(looks(folder / model, names))
-
-
-def _helps(result: Summary) -> str:
-    meant = result.workarounds
-    tried = [one for one in meant if one.tried]
-    passing = [one for one in tried if one.passes]
-    own = result.strategy == "workaround"  # then the first line says what was not tried, and that none helps
-    left = f"{len(meant) - len(tried)} could not be tried: {left_out(meant)}" if len(tried) < len(meant) else ""
-    rows = [listed([one.what for one in passing])] if passing else []
-    if tried and not passing and not own:
-        rows = [f"none of {counted(len(tried), 'workaround')} that were tried"]
-    if where := next(filter(None, (one.where for one in passing)), ""):
-        rows.append(f"(seen {where}; target.rounding=on tries them as a GPU rounds, which was not done)")
-    return "\n".join([*rows, *([left] if left and not own else [])])
 
 
 def _plan(plan: Plan | None, strategy: str) -> str:
@@ -326,16 +282,6 @@ def _search(checks: str, strategy: str) -> str:
     if strategy in _KNOWN_CHECKS:
         return f"up to {checks}"
     return f"about {checks} if one element is to blame, a multiple of that where several are"
-
-
-def duration(seconds: float) -> str:
-    """Return a time as a person says it: ``42 s``, ``1 min 40 s``, ``12 min``, ``3 h 20 min``."""
-    if round(seconds) < 90:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    if round(seconds) < 180:
-        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _rate(statistics: Statistics | None) -> str:
@@ -365,20 +311,8 @@ def _unknown(result: Summary) -> str:
     return f"{counted(total, 'verdict')}; most often:\n" + "\n".join(shown)
 
 
-def _checks(result: Summary) -> str:
-    kinds = {name: getattr(result.checks, name) for name in ("search", "refine", "cause", "trust", "reused")}
-    if not any(kinds.values()):
-        return ""
-    spent = duration(result.seconds.total)
-    return f"{', '.join(f'{times} {name}' for name, times in kinds.items() if times)}; {spent} in all"
-
-
-def _files(result: Summary, folder: Path) -> list[Path]:
-    there = [folder / name for name in _FILES if (folder / name).is_file()]
-    model = result.model
-    more = [folder / model] if model and inside(folder / model, folder) and (folder / model).is_file() else []
-    most = _MOST_FILES + (model == f"{MIXED}.onnx")  # which is what was asked for
-    return [*there, *more][:most] or [_report(result, folder)]
+def _first_file(result: Summary, folder: Path) -> Path:
+    return next((path for name in _FILES if (path := folder / name).is_file()), _report(result, folder))
 
 
 def _report(result: Summary, folder: Path) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import sys
 import time
@@ -22,7 +21,6 @@ from typing import Any
 
 from runner import run_folder
 from runner.cli.bounded_yaml import read_yaml
-from runner.cli.last_screen import duration
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import at_work
 from runner.cli.terminal import Row, printable, put, say, table, width, write
@@ -32,7 +30,7 @@ from runner.judgment import ENDED_WELL, Status
 from runner.report.cause_section import in_a_word, reservation
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.report.typed_json import from_json
-from runner.text import counted, listed, one_line, program_name, program_words, with_inside
+from runner.text import counted, duration, listed, one_line, program_name, program_words, with_inside
 
 WHERE = "outputs"
 _ALL = "--all"
@@ -44,8 +42,6 @@ _OF_A_SWEEP = ("multirun.yaml", "sweep.json", "jobs.jsonl")
 _FLEXIBLE = ("model", "answer")
 _LONGEST_MESSAGE = 80
 _PAGE, _LOG, _JOURNALS = "report.html", "winnow.log", "journal*.jsonl"
-#: what stands before a line's message
-_STAMP = re.compile(r"^[\d-]+ [\d:,]+ [A-Z]+ [\w.]+: ")
 _TAIL = 1 << 14
 _LARGEST = 1 << 28
 _MOST_SHOWN = 12
@@ -265,7 +261,7 @@ def _say_status(folder: Path) -> None:
     busy = now == "at work"
     since = f" in {duration(time.time() - began(folder))}" if busy else ""
     log = read_plain(folder / _LOG, _LARGEST)[-_TAIL:].decode("utf-8", "replace").splitlines()
-    rows = [Row("now", one_line(_STAMP.sub("", log[-1])))] if busy and log else []
+    rows = [Row("now", one_line(log[-1].partition(" - ")[2] or log[-1]))] if busy and log else []
     what = f"{kind} of {Path(model).name}" if model else kind
     rows += [Row("folder" if busy else "next", shown_path(folder) if busy else onward(folder), whole=True)]
     write(f"{now}: {what}, {counted(checks, 'check')}{since}", rows, "good" if busy else "strong")

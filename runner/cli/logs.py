@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.cli.terminal import printable
 from runner.errors import UsageError
+from runner.report import progress
 from runner.schema.root import LogSettings
 from runner.text import hide_environment
 
@@ -26,6 +28,8 @@ _LEVELS = {
     "silent": logging.CRITICAL + 10,
 }
 _FORMATS = ("timestamp", "line_info", "no_colors")
+LONGEST_SILENCE = 60.0
+"""Seconds after which a pipe shows the line of a check: builders end a job that says nothing for minutes."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,20 @@ class _Shown(logging.Filter):
         return record.levelno >= (level if self._floor is None else min(level, self._floor))
 
 
+class _OneLineAStep(logging.Filter):
+    """Leaves the lines of single checks out of a pipe; one of them shows that a run is alive after a long silence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = time.monotonic()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = time.monotonic()
+        shown = record.name != progress.__name__ or now - self._last > LONGEST_SILENCE
+        self._last = now if shown else self._last
+        return shown
+
+
 def configure(log: LogSettings, chosen: Levels, job: int | None = None) -> None:
     """Set up the handlers that Hydra made: the terminal's by ``chosen``, files at least at info.
 
@@ -131,12 +149,16 @@ def configure(log: LogSettings, chosen: Levels, job: int | None = None) -> None:
         root.addHandler(_second_file(log.file, chosen))
     console = _console(log, job)
     console.addFilter(_Shown(chosen))
+    if not rich.get_console().is_terminal and chosen.of(progress.__name__) > logging.DEBUG:
+        console.addFilter(_OneLineAStep())
     root.addHandler(console)
 
 
 def _console(log: LogSettings, job: int | None) -> logging.Handler:
     if "no_colors" in log.format:
         rich.reconfigure(no_color=True, highlight=False)
+    if os.environ.get("CI", "").lower() in ("true", "1"):  # its pages show no panel, also where it has a terminal
+        rich.reconfigure(force_terminal=False, no_color=rich.get_console().no_color)
     number = f"#{job} " if job is not None else ""
     if rich.get_console().is_terminal:
         from rich.logging import RichHandler  # noqa: PLC0415 - only a terminal needs it

@@ -40,6 +40,12 @@ _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
     "versions": _HELP,
 }
 
+_CHANGED: Mapping[str, str] = {
+    Whose.CONVERSION: "asks the same, once it is converted anew",
+    Whose.MODEL: "asks the same, once the model or its inputs are changed",
+}
+"""What its replay is for, where the fault is not the runtime's."""
+
 
 def shown_path(path: Path) -> str:
     """Return a path as it is shortest to type where the user stands."""
@@ -120,7 +126,7 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         return shlex.join([*program, shown_path(Path(result.input_model))]), "finds out whose bug it is"
     for one in result.workarounds:
         if one.passes and one.overrides:
-            changes = (*one.overrides, "strategy=repeat", "strategy.until=1")
+            changes = (*map(_near, one.overrides), "strategy=repeat", "strategy.until=1")
             answer = (folder / (result.model or "")).parent  # of a triage it is a step's, with what the failure needs
             there = inside(answer, folder) and (answer / REPLAY_NAME).is_file()
             return _again(program, answer if there else folder, *changes), "runs the model with what helps"
@@ -129,6 +135,8 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         return "", ""
     if result.cause and beyond_range(result.cause) and model.parent == folder:
         return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
+    if changed := _CHANGED.get(result.whose or ""):
+        return _again(program, folder), changed
     if (
         result.checker not in _OWN_CODE
         and result.whose != Whose.REFERENCE
@@ -141,6 +149,12 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         return _again(program, folder, *changes), "names the optimizations that it needs"
     again = shlex.join([*program, "recheck", shown_path(model.parent)])
     return again, "checks it again, with another release by target.python=PYTHON"
+
+
+def _near(override: str) -> str:
+    """Return an override with a model's path as it is shortest to type."""
+    key, _, path = override.partition("=")
+    return f"{key}={shown_path(Path(path))}" if key == "model" else override
 
 
 def _fails_otherwise(result: Summary) -> bool:

@@ -108,6 +108,9 @@ class Signals:
                 leave(number)
             return
         if number == signal.SIGINT:
+            if not again:
+                with suppress(OSError):
+                    os.write(2, b"\n" * os.isatty(2) + b"winnow: stopping; again to kill\n")
             raise KeyboardInterrupt
         if again and self.timer.ident is None:
             leave(number)

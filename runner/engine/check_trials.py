@@ -35,7 +35,7 @@ from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts, failure_of
 from runner.report.progress import Checked
 from runner.schema.checker import SameFailure
-from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
+from runner.verdict import UNFIT, Raised, Signature, Verdict, in_numbers, relative
 from strategies.outcome import Outcome
 from strategies.search import Ask, Done
 from strategies.trial import Trial
@@ -65,6 +65,9 @@ class FailureUnderStudy:
     names: frozenset[str] = frozenset()
     flaky: bool = False
     others: Counter[str] = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        return in_numbers(self.signature, self.message)
 
 
 @dataclass(eq=False)

@@ -170,7 +170,7 @@ class Question:
 
     def begin(self, judge: Judge, whole: Verdict) -> None:
         """Say what is searched for, once the whole has the wanted outcome."""
-        log.info("%s fails (%s); this is the failure under study", self.whole, judge.studied.signature)
+        log.info("%s fails (%s); this is the failure under study", self.whole, judge.studied)
 
     def no_answer(self, verdict: Verdict) -> SessionResult:
         """Return how it ends where the whole has not the wanted outcome."""

@@ -294,7 +294,7 @@ class Job:
             memory=memory_limit(settings.checker.memory_mb),
             evidence=(shown := evidence(ending)),
             seen=seen(shown),
-            said=str(shown.get("reason") or "")[:_MOST_SAID],
+            said=str(shown.get("reason") or judge.studied.message)[:_MOST_SAID],
             outputs=compared_outputs(judge),
             whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
         )

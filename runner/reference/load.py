@@ -30,6 +30,7 @@ from runner.reference.recording import Recorded, Recorder
 from runner.samples.declared_inputs import Declared, declared, refuse_unknown, tensor
 from runner.samples.made_up_inputs import Taken, accepted, refusal, samples, taken
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
+from runner.schema.checker import CommandChecker
 from runner.schema.inputs import InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference
 from runner.text import listed, program_name
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 # Inputs as the profiles of a TensorRT target say that they move: the shapes to optimize for first, then both ends.
 
 _PROFILES, _VALUES = "target.profiles", "target.shape_values"
+_INTEGERS = frozenset({onnx.TensorProto.INT8, onnx.TensorProto.UINT8})
+"""Element types of weights that are quantized."""
 
 
 def profiled_samples(
@@ -189,6 +192,9 @@ def remove(folder: Path) -> None:
 log = logging.getLogger(__name__)
 
 RANDOM_INPUTS = "random inputs were used; for real data: inputs=files inputs.path=x.npz"
+HIDDEN_ROUNDING = "ONNX Runtime's CPU computes float16 in float32; target.rounding=on rounds as a GPU does"
+HINTS = frozenset({RANDOM_INPUTS, HIDDEN_ROUNDING, f"{RANDOM_INPUTS}; {HIDDEN_ROUNDING}"})
+"""What could be asked otherwise, in one line: of the inputs, of low precision, of both."""
 
 
 @dataclass(frozen=True)
@@ -378,14 +384,17 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
             f"the model itself draws random numbers ({listed(graph.drawing, 1)}), so no two runs of it are alike; "
             "candidates without these nodes get what was drawn once"
         )
-    if hides_rounding(settings, {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}):
-        found.append(
-            "ONNX Runtime's CPU provider computes float16 and bfloat16 in float32, so overflows and lost digits may "
-            "not show; target.rounding=on rounds after every operator, as a GPU does"
-        )
-    if isinstance(settings.inputs, RandomInputs):
-        found.append(RANDOM_INPUTS)
-    return found
+    types = {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}
+    hints = [RANDOM_INPUTS] if asks_for_data(settings) else []
+    hints += [HIDDEN_ROUNDING] if hides_rounding(settings, types) and types.isdisjoint(_INTEGERS) else []
+    return [*found, *filter(None, ["; ".join(hints)])]
+
+
+def asks_for_data(settings: Settings) -> bool:
+    """Whether random inputs are looked at that real ones could stand in for; a command may bring its own."""
+    checker = settings.checker
+    brings_own = isinstance(checker, CommandChecker) and "{inputs}" not in str(checker.command)
+    return isinstance(settings.inputs, RandomInputs) and not brings_own
 
 
 def hides_rounding(settings: Settings, types: Collection[int]) -> bool:

@@ -7,9 +7,11 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from runner.candidate import Sample
 from runner.checkers.compare_values import compare
@@ -19,8 +21,10 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.nested.bodies import HoistError, kind_of
 from runner.model.nested.hoist import hoist
+from runner.model.values.changed_weight import change_of
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, in_place, ordered_bodies
+from runner.reference.fingerprints import Weights
 from runner.reference.good_values import UnfitError, cast
 from runner.reference.lineage import Lineage, ParentValues, RecordedModel, matched_inputs, read_map
 from runner.reference.models import ingest, recorder, recording_backend
@@ -33,6 +37,8 @@ from runner.text import listed
 from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
+_MOST_OTHERS, _MOST_ELEMENTS = 64, 1 << 24
+"""Weights that one may have been swapped with, and elements of one that is looked at."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +245,35 @@ def _origins(graph: Graph, other: Graph, found: ParentValues) -> dict[str, str]:
         if name in found.partners
     }
     return {name: other.nodes[index].name for name, index in makers.items() if index is not None}
+
+
+def changed_weights(above: Inherited, graph: Graph, store: Store, names: Collection[str]) -> tuple[str, ...]:
+    """Return what a conversion made of the weights that these nodes read, a sentence each, as far as that is known."""
+    mine, theirs = Weights(graph, store), Weights(above.parent.graph, above.parent.store)
+    partners = {
+        node.name: proto for node, proto in zip(above.parent.graph.nodes, above.parent.graph.protos, strict=True)
+    }
+    said = []
+    for node, proto in zip(graph.nodes, graph.protos, strict=True):
+        partner = partners.get(above.origins.get(node.name, "")) if node.name in names else None
+        for own, good in zip(proto.input, partner.input if partner else (), strict=False):
+            held = _numbers(mine, own), _numbers(theirs, good)
+            if held[0] is not None and held[1] is not None:
+                shape = list(held[0].shape)
+                every = theirs.graph.initializers.items()
+                others = (name for name, one in every if name != good and list(getattr(one, "dims", ())) == shape)
+                like = ((name, _numbers(theirs, name)) for name in islice(others, _MOST_OTHERS))
+                told = change_of(*held, {name: one for name, one in like if one is not None})
+                said += [f"{own} is {told.said}, beside {good} of the original"] if told else []
+    return tuple(said)
+
+
+def _numbers(weights: Weights, name: str) -> Any:
+    """Return a weight of numbers that is not too large; None for any other."""
+    tensor = weights.graph.initializers.get(name)
+    dims = getattr(tensor, "dims", None)
+    array = weights.array(name) if dims is not None and math.prod(dims) <= _MOST_ELEMENTS else None
+    return array if array is not None and array.dtype.kind not in "OSUb" else None
 
 
 def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:

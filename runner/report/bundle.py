@@ -10,6 +10,7 @@ import dataclasses
 import glob
 import logging
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -32,7 +33,7 @@ from runner.model.graph.scopes import names_of
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
 from runner.report import check_files
-from runner.report.document import Document
+from runner.report.document import Document, changed
 from runner.report.failure_section import tensor_type
 from runner.report.markdown import REPORT_NAME, Shown, document_of, present, write_report
 from runner.report.page.data import PageData
@@ -241,6 +242,8 @@ SETTLING = ("reference", "error", "exact")
 """What a check measured of a failure that later checks of it depend on."""
 
 PAGE_NAME = "report.html"
+_OF_GRAPHS = frozenset({"reduced", "whole", "tensors", "layers", "curve"})
+"""What of a page holds names, and no text of Winnow's."""
 
 _SPEAKS = ("death", "error")
 """Failures of which what the runtime printed tells more than their kind."""
@@ -316,13 +319,14 @@ def write_bundle(
         told = attempt("details for the page", material) or PageData()
         made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
         shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
-        document = attempt(REPORT_NAME, lambda: document_of(_near_summary(summary, cwd), command, shown))
+        near = partial(_near, cwd=cwd)
+        document = attempt(REPORT_NAME, lambda: changed(document_of(_near_summary(summary, cwd), command, shown), near))
         if document:
             attempt(REPORT_NAME, lambda: write_report(folder, document))
         written.result()  # the page shows what lies in the folder
         if held:
             beside.submit(attempt, BUNDLE_NAME, partial(_write_zip, folder, held, shown))
-        attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, document, made, told))
+        attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, document, made, told, cwd))
     ran = made.seconds if made else 0.0
     if lost or ran:
         seconds = replace(summary.seconds, total=summary.seconds.total + ran)
@@ -362,12 +366,13 @@ def _write_page(
     document: Document | None,
     reduced: Reduced | None,
     material: PageData,
+    cwd: Path,
 ) -> None:
     """Write the page of the run."""
     from runner.report.page.html import write_page  # noqa: PLC0415
     from runner.report.page.run_page import page_of  # noqa: PLC0415 - see the caller
 
-    write_page(folder, page_of(settings, folder, summary, command, document, reduced, material))
+    write_page(folder, _near_page(page_of(settings, folder, summary, command, document, reduced, material), cwd))
 
 
 def _write_repro(
@@ -405,8 +410,20 @@ def _near_summary(summary: Summary, cwd: Path) -> Summary:
 
 
 def _near(text: str, cwd: Path) -> str:
-    """Return a text in which paths below the user's folder start there."""
-    return text.replace(f"{cwd}{os.sep}", "") if cwd != cwd.parent else text
+    """Return a text in which paths below the user's folder start there, and none says where home and scratch lie."""
+    text = text.replace(f"{cwd}{os.sep}", "") if cwd != cwd.parent else text
+    for place, name in ((str(Path.home()), "~"), (tempfile.gettempdir(), "$TMPDIR")):
+        text = re.sub(rf"(?<![\w.~-]){re.escape(place)}(?![\w.-])", name, text) if len(place) > 1 else text
+    return text
+
+
+def _near_page(told: Any, cwd: Path) -> Any:
+    """Return the same of all texts of a page that are no names of a graph."""
+    if isinstance(told, dict):
+        return {key: one if key in _OF_GRAPHS else _near_page(one, cwd) for key, one in told.items()}
+    if isinstance(told, list):
+        return [_near_page(one, cwd) for one in told]
+    return _near(told, cwd) if isinstance(told, str) else told
 
 
 def _handed_on(

@@ -8,8 +8,8 @@ title `code` marks a name and `strong` what stands out, with control characters,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from runner.text import listed
@@ -116,6 +116,27 @@ def some(names: Sequence[str], most: int = 3) -> str:
 def cut(value: str, longest: int = LONGEST_CELL) -> str:
     """Return a text that is not longer than this, dots in place of what is left out."""
     return value if len(value) <= longest else f"{value[: longest - 3]}..."
+
+
+def changed(document: Document, change: Callable[[str], str]) -> Document:
+    """Return a document each text of which is changed; what a picture shows lies where it lay."""
+
+    def of(block: Block) -> Block:
+        if isinstance(block, str):
+            return change(block)
+        if isinstance(block, Bullets):
+            return Bullets(tuple(map(change, block.items)))
+        if isinstance(block, Code):
+            return replace(block, lines=change(block.lines))
+        if isinstance(block, Table):
+            return replace(block, rows=tuple(tuple(map(change, row)) for row in block.rows))
+        return block
+
+    def every(sections: Sequence[Section]) -> tuple[Section, ...]:
+        return tuple(replace(one, blocks=tuple(map(of, one.blocks))) for one in sections)
+
+    lead = tuple(map(of, document.lead))
+    return Document(change(document.title), lead, every(document.sections), every(document.found))
 
 
 def pieces(text: str) -> Iterator[tuple[str, str]]:

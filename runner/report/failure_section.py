@@ -17,10 +17,10 @@ import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.files import read_plain
-from runner.judgment import Status
+from runner.judgment import Status, Whose
 from runner.model.values.dtypes import BY_NUMPY
 from runner.model.values.tensor_bytes import range_of
-from runner.report.cause_section import NOT_THE_TARGET, reservation
+from runner.report.cause_section import reservation
 from runner.report.document import Block, Bullets, Code, Section, bullets, code, cut, section, some, table
 from runner.report.page.data import PageTensor, PageValues
 from runner.report.result_parts import KnownFailure
@@ -344,13 +344,32 @@ _WORDS: Mapping[str, tuple[str, str]] = {
 def title(summary: Summary, model: ModelProto | None) -> str:
     """Return the title of a report on a part of a model that fails: what happens, on what, with which operators."""
     what = summary.failure.raised or _words(summary.failure)[0] + quoted(summary)
+    named = with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))
+    if summary.whose == Whose.CONVERSION or model is None or not model.graph.node:
+        return headed(summary, what, named)
+    about = some(operators(model)) + (f" ({named})" if summary.nested else "")
+    return headed(summary, what, about)
+
+
+def headed(summary: Summary, what: str, about: str, *, only_rounded: bool = False) -> str:
+    """Return a title: ``what`` happens with which runtime, or whose failure it is instead, and ``about`` which nodes.
+
+    ``only_rounded``: the runtime by itself passes.
+    """
+    reserved = f" ({said})" if (said := reservation(summary.cause)) else ""
     where = runtime(summary, "target")
-    about = some(operators(model)) if model and len(model.graph.node) else some(summary.culprits)
-    if summary.nested:
-        about += f" ({with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))})"
-    doubts = reservation(summary.cause), NOT_THE_TARGET.get(summary.whose or "", "")
-    reserved = "".join(f" ({said})" for said in doubts if said)
-    return f"{what}{f' with {where}' if where else ''}: {about}{reserved}"
+    heads: Mapping[str, str] = {
+        Whose.CONVERSION: "the conversion changed",
+        Whose.REFERENCE: "the reference is wrong, not the target:",
+        Whose.BOTH: "both sides lose digits:",
+    }
+    head = heads.get(summary.whose or "") if about else None
+    if head is None:
+        how = f" with {where}" if where else ""
+        how = " where every operator rounds as on a GPU" if only_rounded else how
+        own = ", the model's own" if summary.whose == Whose.MODEL and not only_rounded else ""
+        head = f"{what}{how}{own}{':' if about else ''}"
+    return f"{head} {about}{reserved}".strip()
 
 
 def quoted(summary: Summary) -> str:
@@ -359,7 +378,8 @@ def quoted(summary: Summary) -> str:
     if failure.stage != "check" or not failure.detail or failure.raised:
         return ""
     said = one_line(summary.said, _LONGEST_SAID)
-    return f': "{said}"' if said else ""
+    quote = f'"{said}"'
+    return f": {code(quote)}" if said else ""
 
 
 def operators(model: ModelProto) -> list[str]:
@@ -404,7 +424,7 @@ def failure_section(
     if not summary.signature:
         return []
     measured = _measured(summary.evidence)
-    reason = str(summary.evidence.get("reason") or "") or summary.signature.detail
+    reason = str(summary.evidence.get("reason") or summary.said or summary.signature.detail)
     judged = f"Judged by {code(summary.checker)}:" if summary.checker else "The check:"
     printed = _end(said, f"{summary.signature.stage}: {summary.signature.kind}")
     about = [one for one in tensors if one["differences"]][:_MOST_TENSORS]

@@ -9,12 +9,13 @@ import ast
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from onnx import ModelProto
 
 from runner.files import write_text
-from runner.judgment import ANSWERED, Status
+from runner.judgment import ANSWERED, Status, Whose
 from runner.report import failure_section
 from runner.report.cause_section import experiments, sentence
 from runner.report.diagnosis_sections import (
@@ -25,20 +26,36 @@ from runner.report.diagnosis_sections import (
     passes_section,
     rechecked_section,
     releases_section,
+    session_code,
+    shown,
     title_of_kept,
     workarounds_section,
 )
-from runner.report.document import Block, Code, Document, Section, Table, bullets, code, cut, section, some, table
-from runner.report.failure_section import model_section
+from runner.report.document import (
+    Block,
+    Bullets,
+    Code,
+    Document,
+    Section,
+    Table,
+    bullets,
+    code,
+    cut,
+    section,
+    some,
+    strong,
+    table,
+)
+from runner.report.failure_section import called, headed, model_section, quoted, versions_section
 from runner.report.markup import to_markdown
 from runner.report.page.data import PageTensor
-from runner.report.precision_section import again_section, raised, title
+from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
-from runner.report.result_parts import CheckReliability, Statistics
+from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
+from runner.report.short_answer import short_answer
 from runner.report.summary import Summary
-from runner.report.triage_section import triage_document
 from runner.report.typed_json import to_json
-from runner.text import counted, percent, without_values
+from runner.text import counted, percent, with_inside, without_values
 
 # How a failure is reproduced, in a report: repro.py whole where it stands alone and is short, else its heart.
 
@@ -156,7 +173,7 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
     ``command``: the argv that started the run.
     """
     if summary.triage:
-        return triage_document(summary, command)
+        return _triage_document(summary, command)
     fails = _is_failing_part(summary)
     warnings = section("Warnings", [bullets(summary.warnings)], aside=True)
     run = [Code(shlex.join(without_values(command)), "sh")] if command else []
@@ -175,7 +192,7 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
     ]
     sections = [
         *failure_section.failure_section(summary, shown.tensors, shown.said, whole=not fails),
-        *(mixed or model_section(summary, shown.model, shown.types)),
+        *(mixed or [*model_section(summary, shown.model, shown.types), *float32_section(summary)]),
         *repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
         *(again_section(summary, shown.zipped, shown.missing) if shown.makes else []),
         *(experiments(summary.cause) if summary.cause else []),
@@ -318,3 +335,153 @@ def _suspects(summary: Summary) -> list[Section]:
     ]
     head = ("layer", "tactic of bad builds only", "good builds chose", "bad builds", "ONNX nodes")
     return section("Suspect tactics", [table(head, rows, names=2)])
+
+
+# The report of a triage: one page with whose failure it is, what to do now, and each decision with what it rests on.
+
+_MOST_NAMES = 20
+_MOST_TITLE = 3
+_MOST_PATCHED = 12
+"""Lines of code that the page shows of a model that is patched; it is there as a file."""
+
+_OF_THE_MODEL = (
+    "The reference makes the NaN or Inf as well: change the model, or what it is fed, rather than the runtime. Where "
+    "these nodes are in a lower precision, float32 there may help; else other inputs, or a guard before them"
+)
+
+_OF_THE_CONVERSION = "its weights and attributes differ from those of the original, whoever runs them"
+_OF_THE_REFERENCE = "The target is right: compare with another reference, or report this to the reference's project"
+
+_OF_THE_FILE = "Mend the file, or what made it: no runtime is at fault"
+_OF_RELEASES = "Take a release of the runtime that knows it, or convert the model to an opset that this one knows"
+
+_PLAIN_IS_FINITE = (
+    "The part that fails alone is no report on a bug: the reference makes the NaN or Inf in it as well. What is turned "
+    "off, or rewritten, keeps the whole finite on this runtime. On one that rounds after every operator, as a GPU "
+    "does, float32 at these nodes helps, or smaller values"
+)
+
+
+def _triage_title(summary: Summary) -> str:
+    """Return the report's title."""
+    if summary.inspection:
+        return f"{failure_section.runtime(summary, 'target') or 'the target'} does not load the model"
+    told = summary.triage or Triage()
+    if not (failure := told.reproduced.failure):
+        return "nothing fails here" if summary.exit_code != 0 else "triage"
+    about = with_inside(some(summary.culprits, _MOST_TITLE), len(summary.culprits), some(summary.nested, _MOST_TITLE))
+    return headed(summary, called(failure) + quoted(summary), about, only_rounded=told.reproduced.only_rounded)
+
+
+def _triage_document(summary: Summary, command: Sequence[str] = ()) -> Document:
+    """Return the whole report of a triage."""
+    told = summary.triage or Triage()
+    steps = [(one.folder, one.status, str(one.checks), f"{one.seconds:.1f}") for one in told.steps if one.folder]
+    sections = [
+        *section("What fails", [bullets(_failing(summary))]),
+        *section("What to do now", _advice(summary)),
+        *float32_section(summary),
+        *section("Warnings", [bullets(summary.warnings)], aside=True),
+        *section("How it was decided", [bullets(map(_decided, told.decisions))]),
+        *versions_section(summary),
+    ]
+    run = [Code(shlex.join(without_values(command)), "sh")] if command else []
+    taken = table(("step", "how it ended", "checks", "seconds"), steps, names=1)
+    found = [*section("How it was run", run, aside=True), *section("Steps", [taken], aside=True)]
+    lead = () if summary.culprits and not summary.inspection else (summary.message,)
+    return Document(_triage_title(summary), lead, tuple(sections), tuple(found))
+
+
+def _decided(one: Decision) -> str:
+    if not one.step:
+        return f"{strong(one.question)} Not asked: {one.why}"
+    return f"{strong(one.question)} {one.answer} ({code(one.step)})"
+
+
+def _failing(summary: Summary) -> list[str]:
+    """Return whose failure it is, the part that fails, how, and what shows that it is the cause."""
+    if looked := summary.inspection:
+        nodes = [f"Nodes that it refuses: {some(summary.culprits, len(summary.culprits))}"] if summary.culprits else []
+        return [*nodes, *([f"It says: {looked.refused}"] if looked.refused else [])]
+    if not summary.culprits:
+        return []
+    answer = short_answer(summary)
+    size = f"{summary.nodes_after} of {summary.nodes_before} nodes"
+    part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
+    names = with_inside(some(summary.culprits, _MOST_NAMES), len(summary.culprits), some(summary.nested, _MOST_NAMES))
+    return [
+        *([f"Whose bug: {answer.whose}"] if answer.whose else []),
+        f"{part}, {size}: {names}",
+        *([f"How: {answer.fails}"] if answer.fails else []),
+        *([f"Why: {answer.why}"] if answer.why else []),
+        *_first_wrong(summary),
+        *([f"Sure: {answer.sure}"] if answer.sure else []),
+    ]
+
+
+def _first_wrong(summary: Summary) -> list[str]:
+    """Return the first wrong tensor where another node makes it than those of the answer, and why that may be."""
+    first = summary.layers.first_bad if summary.layers else None
+    if first is None or first.node in summary.culprits or first.node in summary.nested:
+        return []
+    why = "it is the first beyond the tolerance, and the answer is what makes the model's own outputs fail"
+    return [f"The first wrong tensor is {code(first.tensor)}, made by {code(first.node)} and not by the answer: {why}"]
+
+
+def _advice(summary: Summary) -> list[Block]:
+    """Return what a reader does next, the surest first.
+
+    What the whole model was tried with is offered where it passed, whatever was shown on the reduced model.
+    """
+    told = summary.triage or Triage()
+    if summary.inspection:
+        mended = [f"Take {code(summary.model)}: {summary.inspection.cure}"] if summary.model else []
+        return [Bullets((*mended, _OF_THE_FILE if summary.whose else _OF_RELEASES))]
+    passing = [one for one in summary.workarounds if one.passes]
+    found: list[Block] = _applied(passing[0]) if passing else []
+    kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}
+    found += [f"Or: {one.what} ({shown(one)})" for one in reversed(kinds.values())]
+    tried = {one.kind for one in summary.workarounds if one.tried}
+    on = told.shown_on
+    off = session_code(summary.passes.settings) if summary.passes else ""
+    if off and "pass" not in tried and on.passes:
+        found += [_or(f"Turn off what it needs (shown on {on.passes}):", found), Code(off, "python")]
+    if (releases := summary.releases) and releases.good and "release" not in tried:
+        wanted = f"{releases.package}=={releases.good[-1]}"
+        found.append(_or(f"Take a release without it: {code(wanted)} (shown on {on.releases})", found))
+    if summary.whose == Whose.CONVERSION:
+        weights = summary.cause.weights if summary.cause else ()
+        why = "; ".join(weights) or _OF_THE_CONVERSION
+        found += [f"Mend the conversion of {some(summary.culprits)}: {why}", *_evidence(summary)]
+    elif summary.whose == Whose.REFERENCE:
+        found += [_OF_THE_REFERENCE, *_evidence(summary)]
+    elif summary.whose == Whose.MODEL or told.reproduced.reference_too or told.reproduced.plain_is_finite:
+        own = told.reproduced.reference_too or summary.whose == Whose.MODEL
+        found += [_OF_THE_MODEL if own else _PLAIN_IS_FINITE, *_evidence(summary)]
+    else:
+        found += [f"Report it with {one}" for one in _evidence(summary)]
+    items = groupby(found, lambda one: isinstance(one, str))
+    return [one for are, some in items for one in ([Bullets(tuple(map(str, some)))] if are else some)]
+
+
+def _evidence(summary: Summary) -> list[str]:
+    """Return what shows the failure of a part, of the files of the step that found it."""
+    if not summary.model:
+        return []
+    folder = summary.model.rpartition("/")[0]
+    shows = f"{code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}"
+    return [f"{shows}; {code(f'{folder}/bundle.zip')} is one file to attach, with its report"]
+
+
+def _or(said: str, before: Sequence[Block]) -> str:
+    return f"Or: {said[0].lower()}{said[1:]}" if before else said
+
+
+def _applied(one: Workaround) -> list[Block]:
+    """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
+    said = f"Work around it: {one.what} ({shown(one)})"
+    how = one.code or shlex.join(one.overrides)
+    said += f". The model with it: {code(one.files[0])}" if one.files else ""
+    if one.files and how.count("\n") > _MOST_PATCHED:
+        return [f"{said}; how it is changed is in {code(one.files[0].rpartition('/')[0] + '/REPORT.md')}"]
+    return [said, Code(how, "python" if one.kind in ("pass", "rewrite", "precision") else "sh")]

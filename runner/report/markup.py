@@ -19,7 +19,8 @@ _LONGEST_BLOCK = 20_000
 _LINK = r":(?=//|(?:[+-]1|100|1234|[\w+-]{0,40}[a-z][\w+-]{0,40}):)|(?<=mailto):|(?<=xmpp):"
 _MARKUP = re.compile(rf"[\\`*{{}}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|{_LINK}", re.IGNORECASE)
 # names that are whole in a code span: no backtick ends it, no pipe ends a cell, no other character plays tricks
-_PLAIN = re.compile(r"[A-Za-z0-9_./:;,+=()\[\]-]+(?: [A-Za-z0-9_./:;,+=()\[\]-]+)*")
+_LETTERS = r"""[A-Za-z0-9_./:;,+=(){}\[\]'"%?^~-]+"""
+_PLAIN = re.compile(f"{_LETTERS}(?: {_LETTERS})*")
 _FOLDED = "How this was found"
 
 

@@ -38,6 +38,11 @@ def shows_panel(console: Console) -> bool:
     return console.is_terminal and not console.is_dumb_terminal and _shows(logging.INFO)
 
 
+def in_a_pipe() -> bool:
+    """Whether lines go to no terminal, and ``verbosity=debug`` does not ask for all of them."""
+    return not rich.get_console().is_terminal and not _shows(logging.DEBUG)
+
+
 def _handlers() -> list[logging.Handler]:
     """Return the handlers whose lines reach the terminal: files get them all."""
     return [handler for handler in logging.getLogger().handlers if not isinstance(handler, logging.FileHandler)]

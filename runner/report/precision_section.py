@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,13 @@ _NAMES = (
 _SESSION = """import onnxruntime
 
 session = onnxruntime.InferenceSession({model}, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])"""
+
+_CONVERTER = """import onnx
+from onnxruntime.transformers.float16 import convert_float_to_float16
+
+stays_float32 = {names!r}
+made = convert_float_to_float16(onnx.load({model!r}), keep_io_types=True, node_block_list=stays_float32)
+onnx.save(made, "float16.onnx")"""
 
 
 def title(summary: Summary) -> str:
@@ -69,7 +77,7 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
         Picture("The error that is left by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
     ]
     bought, used = section("What each layer buys", _bought(told)), section("How to use it", usage(summary, told))
-    return [*section("Raised nodes", said), *bought, *used]
+    return [*section("Raised nodes", said), *bought, *used, *float32_section(summary)]
 
 
 def _bought(told: Precision) -> list[Block | None]:
@@ -89,6 +97,38 @@ def _bought(told: Precision) -> list[Block | None]:
         nodes, error = some(kept["nodes"], _MOST_NAMES) or "nothing", _share(kept["error"])
         said.append(f"{code(kept['model'])} keeps {nodes} ({code('strategy.budget')}): error / tolerance {error}.")
     return said
+
+
+def float32_section(summary: Summary) -> list[Section]:
+    """Return the section: by name every node that stays in float32, as text that other tools take.
+
+    None where nothing was shown to need it. Of an overflow the given model is the low one: its original is named so.
+    """
+    told, wider = summary.precision, summary.cause.wider if summary.cause else None
+    names = [*(told.nodes_to_exclude if told else wider.raised if wider else ())]
+    high = told.high if told else wider.wider if wider else ""
+    if not names or high != "float32" or (told and told.low == "quantized"):
+        return []
+    model, folded = (told and summary.input_model) or "original.onnx", f"{len(names)} nodes"
+    folded *= len(names) > _MOST_NAMES
+    excluded = " ".join(shlex.quote(f"^{re.escape(name)}$") for name in names)
+    layers = ",".join(f"{name}:fp32" for name in names if not _SPECIAL & {*name})
+    weakly = f"trtexec --onnx={shlex.quote(model)} --fp16 --precisionConstraints=obey"
+    blocks: list[Block] = [
+        Code("\n".join(names), "text", folded),
+        f"For {strong('ONNX Runtime')}'s converter:",
+        Code(_CONVERTER.format(names=names, model=model), "python", folded),
+        f"For {strong('AutoCast')}:",
+        Code(
+            f"python -m modelopt.onnx.autocast --onnx_path {shlex.quote(model)} --nodes_to_exclude {excluded}",
+            "sh",
+            folded,
+        ),
+    ]
+    if not told:  # a precision run says more of it
+        blocks += [f"For {strong('TensorRT 10')}, weakly typed:"]
+        blocks += [Code(f"{weakly} {shlex.quote(f'--layerPrecisions={layers}')}", "sh", folded)]
+    return section("What stays in float32", blocks)
 
 
 def _worth(told: Precision) -> list[Block | None]:

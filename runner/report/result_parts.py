@@ -317,11 +317,13 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """How the file as it is fails. ``reference_too``: the NaN or Inf is the model's own."""
+    """How the file fails, in words how often. ``reference_too``: the NaN or Inf is the model's own."""
 
     failed: int = 0
     of: int = 0
     failure: str | None = None
+    how_often: str = ""
+    only_rounded: bool = False
     inputs: str = ""
     reference_too: bool = False
     plain_is_finite: bool = False
@@ -362,7 +364,7 @@ class TriageStep:
 
 @dataclass(frozen=True)
 class Triage:
-    """The steps of a triage, and why each was taken. ``smallest``: whether the part is the smallest that fails."""
+    """The steps of a triage. ``smallest``: whether the part is the smallest that fails."""
 
     branch: str = ""
     reproduced: Reproduced = field(default_factory=Reproduced)
@@ -515,6 +517,7 @@ class Precision:
     flushed: Mapping[str, Any] = field(default_factory=dict)
     samples: PrecisionSamples = field(default_factory=PrecisionSamples)
     error: Mapping[str, ErrorLeft] = field(default_factory=dict)
+    numbers: Mapping[str, float] = field(default_factory=dict, metadata=OPTIONAL)
     fails_alone: FailsAlone = field(default_factory=FailsAlone)
     overflows: tuple[Mapping[str, Any], ...] | None = None
     flushed_epsilons: tuple[Mapping[str, Any], ...] = ()
@@ -571,11 +574,7 @@ class WiderType:
 
 @dataclass(frozen=True)
 class ShownCause:
-    """What was shown of the cause by experiments on the whole model.
-
-    ``wider``: of an overflow; ``no_value``: what has no value in any type, in words; ``right``: how far both sides are
-    from the exact values, in words.
-    """
+    """What was shown of the cause, on the whole model; what its texts say stands in result_schema.json."""
 
     status: str = ""
     reason: str = ""
@@ -584,6 +583,7 @@ class ShownCause:
     right: str = ""
     whole: CauseExperiment | None = None
     answers: tuple[CauseAnswer, ...] = ()
+    weights: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
     @property
     def causes(self) -> list[CauseAnswer]:

@@ -200,4 +200,4 @@ def test_what_a_person_may_type_again_is_shown_as_typed(capsys: pytest.CaptureFi
     show(table)
     shown = capsys.readouterr().out
     assert f"All jobs: {' '.join(words)}\n" in shown and "- job 1: [Errno 2] resume=~/a_b_[1]\n" in shown
-    assert "&#" not in shown and "&#123;model&#125;" in markdown(table)
+    assert "&#" not in shown and "{model}" in markdown(table)

@@ -62,9 +62,7 @@ def test_how_it_stands_with_a_run_and_the_one_command_that_fits(capsys: pytest.C
     assert capsys.readouterr().out == "cut off: reduce of net.onnx, 2 checks\n  next     winnow resume outputs/killed\n"
     look("status", ["outputs/ended"])
     assert capsys.readouterr().out == "found: reduce of net.onnx, 1 check\n  next     winnow outputs/ended\n"
-    (killed / "winnow.log").write_text(
-        "2026-11-24 10:00:00,000 INFO runner.report.progress: [2] without 4: PASS in 0.31 s\n"
-    )
+    (killed / "winnow.log").write_text("[2026-11-24 10:00:00,000][runner][INFO] - [2] without 4: PASS in 0.31 s\n")
     descriptor = lock(killed, "run", "hydra.run.dir")
     try:
         look("status", [])

@@ -25,7 +25,7 @@ LATER = {
 def test_nothing_heavy_is_loaded_before_the_first_check(tmp_path: Path) -> None:
     model = chain(tmp_path / "small.onnx", 3)
     settings = ["strategy=reduce", f"model={model}", "checker=command", 'checker.command=["true","{model}"]']
-    said = _imports("-m", "runner", *settings, f"hydra.run.dir={tmp_path / 'run'}", until="[1] ")
+    said = _imports("-m", "runner", *settings, f"hydra.run.dir={tmp_path / 'run'}", "verbosity=debug", until="[1] ")
     besides = said - _imports("-c", EVERY_RUN)
     assert besides >= {"runner.engine.session"}, "it began no check"
     packages = {name.partition(".")[0] for name in besides}

@@ -56,7 +56,7 @@ def test_each_message_that_troubleshooting_quotes_is_one_of_the_program() -> Non
 
 def test_each_row_of_the_last_screen_is_explained() -> None:
     path = ROOT / "runner" / "cli" / "last_screen.py"
-    named = re.findall(r"(?:Row|_rows_of)\(\"(\w+)\"|\(\"(\w+)\", _names\(", path.read_text())
+    named = re.findall(r"(?:Row|_rows_of)\(\"(\w+)\"|\(\"(\w+)\", names_of\(", path.read_text())
     rows = {"".join(one) for one in named} | {"open"}
     cells = _cells("what-a-run-leaves.md", "row")
     explained = {text for cell in cells for text in re.findall("`([^`:]+)`", cell)}

@@ -129,7 +129,7 @@ def test_a_repeat_is_of_the_whole_model(good: Path, tmp_path: Path) -> None:
     run = winnow(
         *("strategy=repeat", f"model={good}", "checker=command", COMMAND, "strategy.until=1"), folder=tmp_path / "run"
     )
-    assert "(2 nodes): PASS" in run.output, run.output
+    assert "(2 nodes): PASS" in run.log, run.output
 
 
 def test_a_repeat_whose_check_never_answers_could_not_judge(good: Path, tmp_path: Path) -> None:

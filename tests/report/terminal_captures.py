@@ -1,9 +1,10 @@
 """What a terminal shows during and after a run of about a minute: captures of tmux, as text.
 
-    python -m tests.report.terminal_captures [--into docs/pictures] [--widths 80 120 200] [--during 35] [--kinds reduce]
+    python -m tests.report.terminal_captures [--into docs/pictures] [--widths 80 120 200] [--during 35] [--triage]
 
 The run is real: a chain of nodes, two of which make a check fail that takes two seconds. Writes
-``terminal-WIDTH-during.txt`` and ``terminal-WIDTH-after.txt``; needs tmux.
+``terminal-WIDTH-during.txt`` and ``terminal-WIDTH-after.txt``; with ``--triage`` ``triage-WIDTH.txt``, all that a
+triage of the example shows, and nothing else. Needs tmux.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -90,6 +92,7 @@ def main() -> int:
     parser.add_argument("--widths", type=int, nargs="+", default=[80, 120, 200])
     parser.add_argument("--during", type=float, default=35.0, help="seconds after the start")
     parser.add_argument("--seconds", type=float, default=1.4, help="that a check takes")
+    parser.add_argument("--triage", action="store_true", help="a triage of the example instead")
     given = parser.parse_args()
     given.into.mkdir(parents=True, exist_ok=True)
     for width in given.widths:
@@ -98,6 +101,13 @@ def main() -> int:
             place.mkdir()
             terminal.type(settled(place))
             time.sleep(1)
+            if given.triage:
+                shutil.copy(ROOT / "examples" / "overflow.onnx", place)
+                terminal.type("winnow overflow.onnx hydra.run.dir=run")
+                terminal.waited("\n  next ")
+                terminal.waited("\n$\n")
+                (given.into / f"triage-{width}.txt").write_text(terminal.shown(scrolled=True))
+                continue
             terminal.type(run_line(place, given.seconds))
             time.sleep(given.during)
             (given.into / f"terminal-{width}-during.txt").write_text(terminal.shown())

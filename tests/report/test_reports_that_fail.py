@@ -103,7 +103,7 @@ def test_a_page_waits_for_the_files_that_it_shows(late: str, tmp_path: Path, mon
     write_bundle(settings, tmp_path, told, tmp_path, ("winnow", "model=m.onnx"), None)
     assert (tmp_path / "REPORT.md").read_text().startswith("# failure: `n7`\n")
     assert "<title>failure: n7 - " in (tmp_path / "report.html").read_text()
-    again = [str(tmp_path / "replay.yaml") in one["command"] for one in page_in(tmp_path)["commands"]]
+    again = ["replay.yaml" in one["command"].split("/")[-1] for one in page_in(tmp_path)["commands"]]
     assert again.count(True) == 1
 
 

@@ -72,9 +72,9 @@ def test_what_the_model_itself_does_is_no_report_to_a_runtime() -> None:
 
 def test_the_title_says_what_fails_on_what_and_where_in_words() -> None:
     context = {"target": json.dumps({"name": "onnxruntime", "versions": {"onnxruntime": "1.2"}})}
-    assert page(context=context).startswith("# triage: NaN in the output with ONNX Runtime 1.2: `a`\n")
+    assert page(context=context).startswith("# NaN in the output with ONNX Runtime 1.2: `a`\n")
     of_a_check = {"reproduced": {"failure": "check: exit 1"}}
-    assert page(triage=of_a_check, culprits=[]).startswith("# triage: a check fails (exit 1)\n")
+    assert page(triage=of_a_check, culprits=[]).startswith("# a check fails (exit 1)\n")
 
 
 def test_what_shows_a_failure_is_named_whosever_it_is() -> None:

@@ -89,7 +89,7 @@ class Margin:
         """Say of the model in low precision why it is no answer."""
         share = self.share(verdict)
         if verdict.outcome is not Outcome.PASS or share is None:
-            return f"fails ({verdict.signature})"
+            return f"fails ({verdict.failure})"
         return f"passes with {share:.2g} of the tolerance, and {self.aim:.2g} is aimed at (strategy.margin)"
 
 
@@ -140,7 +140,8 @@ class PrecisionQuestion(Question):
     def no_answer(self, verdict: Verdict) -> SessionResult:
         """Return how it ends where everything in high precision fails."""
         but = f" but {counted(self.stays_low, 'node')} of strategy.include" if self.stays_low else ""
-        message = f"even with {self.whole}{but} the check fails ({verdict.signature}): {verdict.reason}"
+        failure = verdict.signature.name if verdict.signature else verdict.outcome.value
+        message = f"even with {self.whole}{but} the check fails ({failure}): {verdict.reason}"
         return SessionResult(Status.no_set_suffices, message, signature=verdict.signature)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto
 
+from runner.checkers.failure_text import VALUE
 from runner.disk_space import bytes_of
 from runner.engine.session_question import SessionResult
 from runner.errors import WinnowError
@@ -425,6 +426,7 @@ def answered(
     rows: list[Row] = []
     if strategy.layer_errors and ending.status is not Status.interrupted:
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
+    told = replace(told, numbers=_numbers(rounds.entries, material, ending.trial))
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
     told = replace(_written(job, rows, points, strategy, told), alone=tuple(row for _, row in found.alone))
     told = replace(told, within_budget=found.within)
@@ -514,6 +516,20 @@ def _in_float(names: Iterable[str], nodes: Iterable[str]) -> Iterator[str]:
         if found and found not in seen:
             seen.add(found)
             yield found
+
+
+def _numbers(entries: Iterable[Entry], material: PrecisionSetup, found: Trial) -> dict[str, float]:
+    """Return what a check of the user's measured of the model in high and in low precision, and as handed over."""
+    strategy, made = material.strategy, dict[str, float]()
+    low = "int8" if material.casting.quantized else strategy.low.value
+    for entry in entries:
+        value = entry.verdict.metrics.get(VALUE)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            kept = len(material.subject.raised(entry.trial))
+            every = kept == len(material.casting.layers)
+            names = ((every, strategy.high.value), (not kept, low), (entry.trial == found, "as handed over"))
+            made |= {name: float(value) for holds, name in names if holds}
+    return {name: made[name] for name in (strategy.high.value, low, "as handed over") if name in made}
 
 
 def _written(

@@ -188,7 +188,7 @@ class Preflight:
             if self.refused and at_inference and isinstance(inner(judge.checker), RuntimeCheck):
                 raise CannotJudge(self.refused)
             study(judge, verdict, THE_FILE)
-            log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied.signature)
+            log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):
             refuse(judge, verdict, THE_FILE)
         return verdict
@@ -245,7 +245,7 @@ class Preflight:
         judge, subject = session.judge, session.judge.subject
         if isinstance(subject, Subgraph) and subject.as_file and answer == subject.space.whole:
             raise CannotJudge(
-                f"the model file fails ({judge.studied.signature}), and nothing that is cut out of it does: the "
+                f"the model file fails ({judge.studied}), and nothing that is cut out of it does: the "
                 "failure goes away with what reading and writing the model changes (where its weights lie, shapes, "
                 "Constant nodes). "
                 "Give the shapes or inputs it fails with (inputs.shapes='{name: [..]}', inputs=files).\n"

@@ -32,7 +32,7 @@ from runner.jobs.reduce.preflight import Preflight, confirm_expected, ignore_har
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.reduce.summary import Rest, answered, begins, files_of, with_rest
 from runner.jobs.run import Pipeline
-from runner.judgment import Status
+from runner.judgment import Status, Whose
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes, names_of
 from runner.reference.load import Loaded
@@ -277,6 +277,12 @@ class Reduction(Pipeline):
         more = (*begins(ending, self.judge.subject), *dict.fromkeys(self.unknown))
         more += (flips,) if flips and not (cause and cause.reason == flips) else ()  # which the cause says as well
         warnings = (*summary.warnings, *self.look.above(cause, self.subject), *more)
+        if summary.cause and cause and cause.whose is Whose.CONVERSION and loaded.inherited:
+            from runner.reference.parent import changed_weights
+
+            names = {*summary.culprits, *summary.nested}
+            weights = changed_weights(loaded.inherited, loaded.graph, loaded.store, names)
+            summary = replace(summary, cause=replace(summary.cause, weights=weights))
         return replace(summary, first_look=self.look.said, warnings=warnings)
 
     def conclude(self, judge: Judge, ending: SessionResult, folder: Path) -> Summary:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.jobs.triage.transcript import SEEN, Known
-from runner.judgment import Status
+from runner.judgment import Status, Whose
 from runner.report.diagnosis_sections import inputs_of
 from runner.report.result_parts import Decision
 from runner.text import counted, listed, one_line
@@ -51,7 +51,7 @@ def verdict(known: Known) -> str:
         if known.situation.hides_rounding and not known.has_result("rounded"):
             more = f"target.rounding=on (the target computes low precision in float32), {more}"
         return f"nothing fails in {counted(tried, 'check')}; what could be tried: {more}"
-    said = f"{known.failure}, {known.how_often}"
+    said = f"{known.failure_in_words}, {known.how_often}"
     if known.planned:
         return f"{said}; stopped after the pre-flight, as asked"
     releases = known.said("versions") if known.releases else ""
@@ -118,6 +118,7 @@ def _told_workaround(known: Known) -> str:
 
 RECORDED = "what is right was recorded for the whole model, and this question does not see it"
 
+CONVERTED = "the conversion changed the model, which no setting of a runtime mends"
 INSPECT = "inspect"
 """The step that looks at the file itself, before any that checks it."""
 WHY_INSPECT = "a model that does not load for what stands in it needs no search"
@@ -257,6 +258,8 @@ def _not_the_runtimes(known: Known) -> str:
     """Return why neither an optimization nor a release is asked about; "" where the runtime may be at fault."""
     if known.result("reduce").status == Status.reference_wrong:
         return "the reference is wrong, not the target"
+    if known.result("reduce").whose == Whose.CONVERSION:
+        return CONVERTED
     if known.unseen:
         return RECORDED
     return OF_THE_MODEL if known.reference_too else ""
@@ -311,6 +314,8 @@ def _workaround(known: Known) -> tuple[bool, str]:
         return False, ""
     if known.result("reduce").status == Status.reference_wrong:
         return False, "the reference is wrong, not the target"
+    if known.result("reduce").whose == Whose.CONVERSION and not known.raised:
+        return False, CONVERTED
     if not known.remedies:
         return False, "nothing was found that a workaround could begin with"
     return True, f"does it hold on the whole model, and what does it cost: {listed(known.remedies)}?"
@@ -339,6 +344,41 @@ BOXES: tuple[Box, ...] = (
     Box("workaround", "workaround", "What helps?", _workaround),
 )
 NAMES = tuple(box.name for box in BOXES)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Steps of the flowchart that answer one question of a user. ``told``: what they came to, in a line."""
+
+    question: str
+    steps: tuple[str, ...]
+    told: Callable[[Known], str]
+
+
+def part_of(name: str) -> Part:
+    """Return the part that a step belongs to."""
+    return next(one for one in PARTS if name in one.steps)
+
+
+def _told_failure(known: Known) -> str:
+    return f"{known.failure_in_words}, {known.how_often}" if known.anything_failed else verdict(known)
+
+
+def _told_why(known: Known) -> str:
+    said = (told_passes(known), known.said("versions") if known.releases else "", _told_precision(known))
+    return "; ".join(filter(None, said)) or known.message
+
+
+def _told_help(known: Known) -> str:
+    return _told_workaround(known) or known.message
+
+
+PARTS = (
+    Part("does it fail?", (INSPECT, *SEEN), _told_failure),
+    Part("where?", ("tactics", "layerwise", "extract", "reduce", "plain"), lambda known: known.where),
+    Part("why?", ("precision", "passes", "healed", "passes_on_whole", "versions"), _told_why),
+    Part("what helps?", ("workaround",), _told_help),
+)
 
 
 def decisions(known: Known) -> list[Decision]:

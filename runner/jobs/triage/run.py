@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import resource
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,25 +24,29 @@ from runner import run_folder
 from runner.checkers.checker import Tools
 from runner.disk_space import FULL, Room
 from runner.errors import OtherConditionsError, UsageError, WinnowError
-from runner.files import json_of, write_text
+from runner.files import inside, json_of, write_text
 from runner.jobs import run as pipeline
 from runner.jobs.job import run_of
 from runner.jobs.processes import processes
-from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, next_step
+from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, branch, decisions, next_step, part_of, verdict
 from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
-from runner.jobs.triage.summary import combined, untrue_of
 from runner.jobs.triage.transcript import Ended, Known
-from runner.judgment import ENDED_WELL, Status
+from runner.judgment import ENDED_WELL, Status, Whose
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.reference.input_digests import digests, unchanged
+from runner.reference.load import HINTS, RANDOM_INPUTS, asks_for_data
 from runner.reference.models import recording_backend
+from runner.report import progress
 from runner.report.bundle import write_bundle
+from runner.report.observer import in_a_pipe
 from runner.report.page.data import PageData
+from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep
 from runner.report.summary import (
     Checks,
     MistakeError,
+    Seconds,
     Summary,
     read_result,
     result_json,
@@ -53,12 +59,15 @@ from runner.samples.made_up_inputs import refusal, taken
 from runner.schema.diagnosis import TriageSettings, VersionsSettings
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import chosen
+from runner.text import counted, one_line
 
 # The folder of a step: a run's own, with what the step was asked, so that a triage that goes on asks nothing twice.
 
 log = logging.getLogger(__name__)
 
 _ASKED = "asked.json"
+_LONGEST_ANSWER = 160
+"""Characters of what a part of the flowchart came to, in the line that says so."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +173,8 @@ class StepFolder:
         write_result(summary, self.folder)
         return summary
 
-    def _broken(self, settings: Settings, error: Exception) -> Summary:
+    def _broken(self, settings: Settings, error: BaseException) -> Summary:
+        error = error.__cause__ or error if isinstance(error, MistakeError) else error
         log.error("%s: %s: %s; its traceback is in the log at debug", self.name, type(error).__name__, error)
         log.debug("%s", self.name, exc_info=True)
         return self._failed(settings, Status.internal_error, f"{type(error).__name__}: {error}")
@@ -177,18 +187,24 @@ def drop_after(triage: Path, last: int) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-# Warnings that each step would repeat: about one model and one check, said once.
+# What is shown while steps are taken: in a pipe a line for each part of the flowchart, and each warning once.
+
+_PART = "part"
+"""What marks the record that says what a part of the flowchart came to."""
 
 
 class _Once(logging.Filter):
-    """Lets a warning pass when it is said for the first time."""
+    """Lets a warning pass when it is said for the first time. ``brief``: of other lines those about parts alone."""
 
-    def __init__(self, known: Iterable[str]) -> None:
+    def __init__(self, known: Iterable[str], *, brief: bool) -> None:
         super().__init__()
         self._said: set[str] = set(known)
+        self._brief = brief
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is shown."""
+        if record.levelno < logging.WARNING and self._brief and record.name != progress.__name__:
+            return hasattr(record, _PART)
         if record.levelno != logging.WARNING:
             return True
         said = record.getMessage()
@@ -200,7 +216,11 @@ class _Once(logging.Filter):
 @contextmanager
 def said_once(known: Iterable[str] = ()) -> Iterator[None]:
     """Have each handler show a warning once, as long as this lasts; ``known``: not at all."""
-    added = [(handler, _Once(known)) for handler in logging.getLogger().handlers]
+    brief = in_a_pipe()
+    added = [
+        (handler, _Once(known, brief=brief and not isinstance(handler, logging.FileHandler)))
+        for handler in logging.getLogger().handlers
+    ]
     for handler, once in added:
         handler.addFilter(once)
     try:
@@ -237,12 +257,13 @@ def _taken(
     """Take the steps, and write what they came to. ``ended``: gets those that have a result."""
     code = None
     try:
-        with said_once(untrue_of(settings)):
+        with said_once(HINTS):
             while step := next_step(replace(known, spent=triage.spent(known))):
                 known = known.after(triage.taken(step, known))
                 if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
                     triage, known = triage.asked(known)
                 ended[:] = [one for one in known.ended if one.result]
+                _say_part(known)
         if not known.stopped:
             drop_after(folder, sum(bool(one.folder) for one in known.ended if one.name != INSPECT))
     except KeyboardInterrupt as error:  # between two steps; within one, that step says so
@@ -253,6 +274,18 @@ def _taken(
         told = PageData(run=run_of(settings, tools, summary))
         write_bundle(settings, folder, summary, tools.cwd, command, None, material=lambda: told)
     return summary
+
+
+def _say_part(known: Known) -> None:
+    """Say in a line what a part of the flowchart came to, once its last step has ended."""
+    part = part_of(known.ended[-1].name)
+    following = next_step(known)
+    steps = [one for one in known.ended if part_of(one.name) == part and one.result]
+    if steps and (following is None or part_of(following.name) != part):
+        spent = sum_of(one.known.checks for one in steps).made
+        seconds = sum(one.known.seconds.total for one in steps)
+        told = one_line(part.told(known), _LONGEST_ANSWER)
+        log.info("%s %s (%s, %.1f s)", part.question, told, counted(spent, "check"), seconds, extra={_PART: True})
 
 
 def _wanted(settings: Settings) -> tuple[str, ...]:
@@ -309,9 +342,8 @@ class _Triage:
         # the file itself is looked at before anything is asked of it: step 0
         at = 0 if step.name == INSPECT else sum(bool(one.folder) for one in known.ended if one.name != INSPECT) + 1
         place = StepFolder(self.folder, self.settings.budget, at, step.name, self.installed)
-        most = at - 1 + sum(not known.has(name) for name in known.wanted)
         if at:
-            log.info("step %d of at most %d, %s: %s", at, most, step.name, step.why)
+            log.info("step %d, %s: %s", at, step.name, step.why)
         try:
             settings = StepSettings(self.settings, self.folder).of(step.name, known, self._left(known))
         except WinnowError as error:
@@ -322,3 +354,150 @@ class _Triage:
         else:
             log.info("it has ended before: %s", result.status)
         return Ended(step.name, settings.strategy.name, place.name, step.why, result)
+
+
+# The summary of a triage: what its steps found, each at the top as a run of its own would have it.
+
+
+def combined(settings: Settings, folder: Path, known: Known, seconds: float, code: int | None) -> Summary:
+    """Return the summary. ``code``: the exit code with which it was stopped between two steps, or None."""
+    asked = [one.result for one in known.ended if one.result]
+    if asked and known.stopped:
+        code = asked[-1].exit_code
+    status = _status(known, code)
+    answer = known.result(known.answer)
+    place = step.folder if (step := known.of(known.answer)) else ""
+    first, reduced = known.result("stands"), known.result("reduce")
+    looked, unloaded = known.result(INSPECT).inspection, known.why_not_loaded
+    if unloaded:
+        first, answer, place = known.result(INSPECT), known.result(INSPECT), known.ended[0].folder
+    return Summary(
+        status=status,
+        exit_code=status.exit_code if code is None else code,
+        strategy=settings.strategy.name,
+        message=verdict(known),
+        nodes_before=(reduced if known.has_result("reduce") else first).nodes_before,
+        nodes_after=answer.nodes_after or None,
+        culprits=known.culprits or (first.culprits if unloaded else ()),
+        nested=answer.nested,
+        minimality=answer.minimality,
+        checks=sum_of(one.checks for one in asked),
+        outcomes=_sum(one.outcomes for one in asked),
+        unresolved=_sum(one.unresolved for one in asked),
+        signature=answer.signature or first.signature,
+        model=_path(folder, place, answer.model),
+        inspection=looked if unloaded else None,
+        min_good=_path(folder, place, answer.min_good),
+        seconds=Seconds(seconds, *(sum(getattr(one.seconds, of) for one in asked) for of in ("checking", "recording"))),
+        peak_rss_mb={
+            "job": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            "workers": max((one.peak_rss_mb.get("workers", 0.0) for one in asked), default=0.0),
+        },
+        warnings=_warnings(settings, known, asked),
+        checker=first.checker,
+        check=first.check,
+        input_model=settings.model,
+        context=first.context,
+        versions=first.versions,
+        passes=known.passes,
+        releases=known.releases,
+        layers=_layers(known),
+        precision=known.result("precision").precision,
+        cause=reduced.cause,
+        whose=first.whose if unloaded else _whose(known),
+        seen=answer.seen,
+        said=(answer if known.answer else first).said,
+        workarounds=tuple(
+            replace(one, files=_placed(known, "workaround", one.files))
+            for one in known.result("workaround").workarounds
+        ),
+        triage=Triage(
+            branch=branch(known),
+            reproduced=_reproduced(known),
+            smallest=known.smallest,
+            shown_on=ShownOn(known.off_holds_on if known.off else "", known.place_of_releases),
+            decisions=tuple(decisions(known)),
+            steps=tuple(_step_told(known, one) for one in known.ended if one.folder or one.why),
+        ),
+    )
+
+
+def _whose(known: Known) -> str | None:
+    """Return whose failure it is; a NaN or Inf that a plain run of the reference has as well is the model's own."""
+    found = known.result("reduce").whose
+    return Whose.MODEL.value if found == Whose.UNKNOWN and known.reference_too_plainly else found
+
+
+def _step_told(known: Known, one: Ended) -> TriageStep:
+    said = known.told(one.name)
+    paid, seconds = one.known.checks.made, round(one.known.seconds.total, 3)
+    return TriageStep(one.name, one.strategy, one.folder, one.why, one.status, said, paid, seconds)
+
+
+def _warnings(settings: Settings, known: Known, asked: Iterable[Summary]) -> tuple[str, ...]:
+    """Return each warning of a step once; a hint is that of the triage: steps ask of other inputs and of rounding."""
+    hints = [RANDOM_INPUTS] if asks_for_data(settings) and not known.why_not_loaded else []
+    hints += [known.sizes] if known.sizes else []
+    return tuple(dict.fromkeys([*hints, *(one for step in asked for one in step.warnings if one not in HINTS)]))
+
+
+def _status(known: Known, code: int | None) -> Status:
+    if code is not None:
+        stopped = known.ended[-1].status if known.stopped else Status.interrupted
+        return Status.no_room if stopped == Status.no_room else Status.interrupted
+    if known.why_not_loaded:
+        return Status.found
+    if not known.judged or known.refused:
+        return Status.could_not_judge
+    if known.planned:
+        return Status.planned
+    if not known.anything_failed:
+        return Status.nothing_to_find
+    told = known.result("reduce").status
+    if told == Status.reference_wrong:
+        return Status.reference_wrong
+    if any(known.has_answer(name) for name in ("tactics", "passes", "versions", "precision", "workaround")):
+        return Status.found
+    if any(known.has_answer(name) for name in ("reduce", "extract")):
+        return Status.suspected if told == Status.suspected else Status.found
+    return Status.could_not_judge
+
+
+def _reproduced(known: Known) -> Reproduced:
+    failed, of = known.judgements("stands")
+    again, more = known.judgements("repeat")
+    others, tried = known.judgements("inputs")
+    return Reproduced(
+        failed=failed + again,
+        of=of + more,
+        failure=known.failure if known.anything_failed else None,
+        how_often=known.how_often if known.anything_failed else "",
+        only_rounded=known.only_in == "rounded",
+        inputs=known.situation.inputs,
+        reference_too=known.reference_too,
+        plain_is_finite=known.plain_is_finite,
+        other_inputs=Count(others, tried) if tried else None,
+    )
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return dict(total)
+
+
+def _path(folder: Path, place: str, found: str | None) -> str | None:
+    """Return a path of a step's result from the triage's folder; None for one that leads elsewhere."""
+    return f"{place}/{found}" if found and inside(folder / place / found, folder / place) else None
+
+
+def _layers(known: Known) -> Layers | None:
+    layers = known.result("layerwise").layers
+    return replace(layers, files=_placed(known, "layerwise", layers.files)) if layers else None
+
+
+def _placed(known: Known, name: str, files: Iterable[str]) -> tuple[str, ...]:
+    """Return a step's files from the triage's folder."""
+    step = known.of(name)
+    return tuple(f"{step.folder if step else ''}/{one}" for one in files)

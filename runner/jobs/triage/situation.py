@@ -19,6 +19,7 @@ from runner.workers.worker import find_python
 
 _LOW = {10: FloatType.float16, 16: FloatType.bfloat16}
 """Element types of ONNX, as a precision search calls them."""
+_INTEGERS = frozenset({2, 3})
 _HIGH = 1
 
 
@@ -30,8 +31,8 @@ class Situation:
     them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``given``: files say what is right
     for these. ``alone``: what is right needs neither files nor another model, ``on_its_own`` nor what was recorded.
     ``hides_rounding``: the target computes a low precision in float32; ``rounds``: it rounds after every operator, as
-    it was asked to. ``low``: the float type of a model whose
-    original is in float32; "" for any other. ``releases``: which can be asked, in words. ``strategies``: what is there.
+    it was asked to. ``low``: the float type of a model whose original is in float32, or ``quantized``; "" for any
+    other. ``releases``: which can be asked, in words. ``strategies``: what is there.
     """
 
     own_code: bool = False
@@ -82,6 +83,8 @@ def _low(settings: Settings) -> str:
         return ""
     kinds = _float_types(settings.model)
     low = next((kind for number, kind in _LOW.items() if number in kinds), None)
+    if low is None and not kinds.isdisjoint(_INTEGERS):
+        low = FloatType.quantized
     return low.value if low and _HIGH in _float_types(settings.reference.model) else ""
 
 

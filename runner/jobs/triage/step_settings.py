@@ -180,6 +180,8 @@ class StepSettings:
         if self.settings.reference.model is None:
             raise NotApplicable("there is no original in float32")
         low = FloatType(known.situation.low)
+        if low is FloatType.quantized:  # a raised node of the model as it is has no pairs
+            return self.whole(known, PrecisionSettings(low=low))
         return self.whole(known, PrecisionSettings(low=low), **self._original())
 
     def plain(self, known: Known) -> Settings:

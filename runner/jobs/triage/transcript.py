@@ -10,6 +10,7 @@ from runner.judgment import ANSWERED, Status
 from runner.report.cause_section import NOT_THE_TARGET, own_values
 from runner.report.diagnosis_sections import NON_FINITE, NOT_FINITE
 from runner.report.result_parts import KnownFailure, NeededPasses, Releases
+from runner.report.short_answer import failure_in_words, where
 from runner.report.summary import Summary
 from runner.text import counted, listed
 from runner.verdict import Signature
@@ -179,15 +180,15 @@ class Reproduced:
         """In how many checks it failed, and with which inputs."""
         failed, of = self._own
         if self.only_in and self.only_in != "rounded":
-            return f"with another seed only: {self.count(self.only_in)}"
+            return f"with other random inputs only: {self.count(self.only_in)}"
         often = f"in each of {of} checks" if failed == of else f"in {failed} of {of} checks (flaky)"
         if self.only_in:
-            often = "only where it is rounded after every operator, as on a GPU (target.rounding=on)"
+            often = "only when every operator rounds as on a GPU"
         others, tried = self.judgements("inputs")
         if not tried:
             return often
-        kind = "random inputs" if self.situation.inputs == "files" else "another seed"
-        return f"{often}, {'also' if others else 'not'} with {kind}"
+        kind = "random inputs" if self.situation.inputs == "files" else "other random inputs"
+        return f"{often}; {kind} too" if others else f"{often}; not with {kind}"
 
     @property
     def _signature(self) -> KnownFailure | None:
@@ -202,6 +203,11 @@ class Reproduced:
     def failure(self) -> str:
         """What fails, in words."""
         return f"{self._signature.stage}: {self._signature.kind}" if self._signature else "?: failure"
+
+    @property
+    def failure_in_words(self) -> str:
+        """The same as a person says it; of a refusal the runtime's own sentence."""
+        return failure_in_words(self.failure, self.result("stands").said)
 
     @property
     def why_not_loaded(self) -> str:
@@ -278,12 +284,24 @@ class Known(Reproduced):
         return "extract" if self.extracted_fails else ""
 
     @property
+    def message(self) -> str:
+        """What the last step said that has a result."""
+        return next((one.message for one in reversed(self.ended) if one.result), "nothing was asked")
+
+    @property
+    def where(self) -> str:
+        """The part that fails, by the step that found the smallest."""
+        if self.has_result("reduce"):
+            return self.reduced
+        return self.result(self.answer).message if self.answer else self.message
+
+    @property
     def reduced(self) -> str:
         """What the reduction says."""
         found = self.result("reduce")
         if not self.has_answer("reduce"):
             return self.said("reduce")
-        some = f"{listed(found.culprits)} ({found.nodes_after} of {found.nodes_before} nodes)"
+        some = where(found)
         return "; ".join(filter(None, (some, self.proof, NOT_THE_TARGET.get(found.whose or ""))))
 
     @property
@@ -405,7 +423,8 @@ class Known(Reproduced):
     @property
     def raised(self) -> tuple[str, ...]:
         """The nodes that were shown to need a high precision."""
-        return self.result("precision").culprits if self.has_answer("precision") else ()
+        asked = self.has_answer("precision") and self.situation.low != "quantized"  # whose pairs no workaround takes
+        return self.result("precision").culprits if asked else ()
 
     @property
     def remedies(self) -> tuple[str, ...]:

@@ -252,7 +252,7 @@ class _History:
         if verdict.outcome is not Outcome.FAIL:
             raise CannotJudge(f"{name} cannot be judged: {verdict.said}\ncheck: {self.judge.checker.describe()}")
         study(self.judge, verdict, name)
-        log.info("%s fails (%s); this is the failure under study", name, self.judge.studied.signature)
+        log.info("%s fails (%s); this is the failure under study", name, self.judge.studied)
         self._sure(reliability, start, name, WHOLE, failing=True)
         if self.job.settings.plan:
             others = [str(one.version) for number, one in enumerate(self.subject.choices) if number != self.bad]

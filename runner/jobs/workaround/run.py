@@ -227,7 +227,7 @@ class _Trying:
             return SessionResult(
                 Status.nothing_to_find, "the whole model passes the check: there is nothing to work around"
             )
-        log.info("the whole model fails (%s): what keeps that away?", judge.studied.signature)
+        log.info("the whole model fails (%s): what keeps that away?", judge.studied)
         remedies = self.subject.remedies
         if self.job.settings.plan:
             names = "; ".join(one.what for one in remedies)

@@ -36,6 +36,8 @@ _Key = Literal["number", "status", "answer", "trust", "asked", "run", "reused", 
 _JOBS: Sequence[_Key] = get_args(_Key)
 
 
+WHAT_NOW = "What to do now"
+"""The title of the section that says it."""
 LONG = 80
 """Characters of a fact that takes the room of two."""
 _MANY = 30
@@ -55,7 +57,9 @@ def page_text(page: Page) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     path = "Outcomes over iterations" if "repeat" in page["strategy"] else "Path of the search"
+    first = _what_now(page["sections"])
     sections = [
+        *_tables(first, "now"),
         _jobs(
             "Jobs" if page["kind"] == "sweep" else "Steps" if page["strategy"] == "triage" else "Answers", page["jobs"]
         ),
@@ -64,8 +68,9 @@ def page_text(page: Page) -> str:
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
         _drawn("alone", "What each layer buys", page["alone"]),
         _drawn("trials", path, page["trials"]),
-        *_tables(page["sections"]),
+        *_tables([one for one in page["sections"] if one not in first]),
         _commands(page["commands"]),
+        _facts(page),
     ]
     return f"""<!doctype html>
 <html lang="en">
@@ -139,7 +144,6 @@ def _head(page: Page) -> str:
 
 def _verdict(page: Page) -> str:
     cause = f'<p class="cause">{_text(page["cause"])}</p>' if page["cause"] else ""
-    facts = "".join(_fact(row[0], " ".join(row[1:])) for row in page["facts"])
     warnings = "".join(f"<li>{_text(warning)}</li>" for warning in page["warnings"])
     noted = f'<div class="warnings"><h3>Warnings</h3><ul>{warnings}</ul></div>' if warnings else ""
     drawn = any(page[name] for name in ("reduced", "whole", "layers", "curve", "alone", "trials"))
@@ -147,9 +151,26 @@ def _verdict(page: Page) -> str:
     return f"""<section class="answer" aria-labelledby="answer-title">
 <h2 id="answer-title" class="unseen">Answer</h2>
 <p class="verdict">{_text(page["verdict"])}</p>
-{cause}{f"<dl>{facts}</dl>" if facts else ""}{noted}{without if drawn else ""}
+{cause}{noted}{without if drawn else ""}
 </section>
 """
+
+
+def _what_now(sections: Sequence[PageSection]) -> list[PageSection]:
+    """Return the sections that say what to do: they stand above the picture."""
+    at = next((at for at, one in enumerate(sections) if one["title"] == WHAT_NOW), len(sections))
+    more = (one for one in sections[at + 1 :] if one["title"])
+    end = next((sections.index(one) for one in more), len(sections))
+    return list(sections[at:end])
+
+
+def _facts(page: Page) -> str:
+    """Return the facts of the run, which a reader opens to see."""
+    facts = "".join(_fact(row[0], " ".join(row[1:])) for row in page["facts"])
+    if not facts:
+        return ""
+    folded = f"<details><summary>{len(page['facts'])} facts</summary><dl>{facts}</dl></details>\n"
+    return _section("facts", "The run", folded)
 
 
 def _fact(name: str, value: str) -> str:
@@ -198,8 +219,11 @@ def _folded(name: str, size: int, body: str) -> str:
     return f"<details><summary>{name}</summary>{body}</details>\n" if size > _MANY else body
 
 
-def _tables(sections: Sequence[PageSection]) -> Iterator[str]:
-    """Yield sections; one without a title goes on with the one before it, and two narrow ones stand side by side."""
+def _tables(sections: Sequence[PageSection], name: str = "section") -> Iterator[str]:
+    """Yield sections, called by ``name``.
+
+    One without a title goes on with the one before it, and two narrow ones stand side by side.
+    """
     groups: list[list[PageSection]] = []
     for section in sections:
         if groups and not section["title"]:
@@ -213,7 +237,7 @@ def _tables(sections: Sequence[PageSection]) -> Iterator[str]:
         beside = half and not beside
         title = group[0]["title"]
         body = "".join(_lines(one["text"], title) + _table(title, one["head"], one["rows"]) for one in group)
-        yield _section(f"section-{at}", title, body, "half" if half else "")
+        yield _section(f"{name}-{at}", title, body, "half" if half else "")
 
 
 def _lines(text: str, title: str) -> str:

@@ -24,7 +24,7 @@ from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
-from runner.report.cause_section import NOT_THE_CAUSE, NOT_THE_TARGET, sentence
+from runner.report.cause_section import NOT_THE_CAUSE, sentence
 from runner.report.document import Bullets, Code, Document, Table, cut, without_marks
 from runner.report.markup import on_a_line, printed
 from runner.report.page.data import (
@@ -52,6 +52,7 @@ from runner.report.page.tensor_values import (
 )
 from runner.report.repro.compose import rounds
 from runner.report.repro.write import REPRO_NAME
+from runner.report.short_answer import whose_bug
 from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -82,7 +83,8 @@ def verdict_of(summary: Summary, reduced: PageGraph | None = None) -> str:
         part = f"{summary.nodes_after} of {counted(summary.nodes_before, 'node')} {fails} alone"
         names = listed([_named(name, reduced) for name in summary.nested or summary.culprits], FIRST_NAMES)
         cause = CAUSES.get(summary.cause.status, "") if summary.cause else ""
-        return "; ".join(filter(None, (f"{part}: {names}", cause, NOT_THE_TARGET.get(summary.whose or ""))))
+        whose = f"whose bug: {said}" if (said := whose_bug(summary)) else ""
+        return "; ".join(filter(None, (whose, f"{part}: {names}", cause)))
     said = summary.message.replace("\n", "; ")
     said = said if len(said) <= LONGEST_SENTENCE else cut(_first_part(said), LONGEST)
     if summary.status in ANSWERED:

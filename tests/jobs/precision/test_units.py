@@ -67,7 +67,7 @@ def test_a_norm_is_raised_as_a_whole_in_fewer_checks(tmp_path: Path) -> None:
     assert block.result["checks"]["search"] < single.result["checks"]["search"]
     # nodes are counted, not blocks
     assert block.result["message"].startswith("7 nodes in float32") and block.result["nodes"]["after"] == 7
-    assert re.search(r"1 beyond the range \(7 raised\): PASS", block.output)
+    assert re.search(r"1 beyond the range \(7 raised\): PASS", block.log)
     group = {"scope": "norm", "nodes": NORM, "raised": NORM, "whole": True}
     assert [group] == [{key: one[key] for key in group} for one in block.result["precision"]["groups"]]
     report = (block.folder / "REPORT.md").read_text()
@@ -87,7 +87,7 @@ def test_a_weight_beyond_the_range_makes_no_suspect_of_what_reads_it(tmp_path: P
     made.graph.initializer.append(numpy_helper.from_array(np.float32(1e6), "most"))
     block = search(tmp_path, made=made)
     assert block.result["culprits"] == NORM
-    assert re.search(r"1 beyond the range \(7 raised\): PASS", block.output)
+    assert re.search(r"1 beyond the range \(7 raised\): PASS", block.log)
 
 
 def test_a_scope_that_all_have_is_not_the_answer(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def test_what_is_right_is_no_element_and_costs_one_check(tmp_path: Path) -> None
     wrong = saved(tmp_path / "wrong.onnx", nodes, steps=steps, rate=np.float32(0.1))
     run = reduced(tmp_path, wrong, f"reference.model={good}", *COMPARE)
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["leaky"], "proven"), run.output
-    assert "that no input reaches (2 nodes): PASS" in run.output
+    assert "that no input reaches (2 nodes): PASS" in run.log
     assert run.result["nodes"] == {"before": 8, "after": 1}
     parts = ("preflight", "control", "recheck", "samples", "repeats")
     checks = run.result["checks"]
@@ -222,7 +222,7 @@ def test_where_no_answer_is_shown_to_be_the_cause_all_of_them_are_elements(tmp_p
     check = check_script(tmp_path, HEAVY + body)
     given = (*by_command(check, "{inputs}"), "strategy.first=end", "strategy.cause_checks=2")
     run = reduced(tmp_path, model, *given)
-    assert "the model, its constants as values (4 nodes): PASS" in run.output
+    assert "the model, its constants as values (4 nodes): PASS" in run.log
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["table"], "proven"), run.output
     assert operators(run.model()) == ["table"]
 
@@ -420,5 +420,5 @@ def test_a_large_constant_is_named_where_the_failure_needs_it(
     # the nodes of a candidate are counted alike everywhere: those that come along are some of them
     assert run.result["nodes"] == {"before": len(nodes), "after": len(left)}
     for whole in ("the file as it is", "the whole model"):
-        assert f"{whole} ({len(nodes)} nodes): FAIL" in run.output
-    assert f"as handed over ({counted(len(left), 'node')}): FAIL" in run.output
+        assert f"{whole} ({len(nodes)} nodes): FAIL" in run.log
+    assert f"as handed over ({counted(len(left), 'node')}): FAIL" in run.log

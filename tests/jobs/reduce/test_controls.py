@@ -78,7 +78,7 @@ def test_a_check_that_can_judge_cuts_pays_one_control(tmp_path: Path, text: str,
     found = run(tmp_path, text)
     assert (found.code, found.result["culprits"]) == (0, culprits), found.output
     assert not warned(found)
-    assert found.output.count("a lone Identity (") == 1
+    assert found.log.count("a lone Identity (") == 1
     # the file, the control, the whole model, the answer, min_good; two of whether the check reads values
     own = "np.full" in text
     assert found.result["checks"]["trust"] == 6 + 2 * own, found.output

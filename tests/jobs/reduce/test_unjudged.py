@@ -25,7 +25,7 @@ def test_why_verdicts_are_not_known_is_said_everywhere(tmp_path: Path) -> None:
     assert run.code == 3, run.output  # what it cannot be judged without is no culprit
     line = check.read_text()[: check.read_text().index("raise IndexError")].count("\n") + 1
     reason = f"the check ended in an exception of its own: IndexError at check.py:{line}: no such output"
-    assert "UNRESOLVED in" in run.output and f"({reason})" in run.output
+    assert "UNRESOLVED in" in run.log and f"({reason})" in run.log
     unknown = run.result["unresolved"]
     assert list(unknown) == [reason] and unknown[reason] == run.result["outcomes"]["unresolved"]
     report = (run.folder / "REPORT.md").read_text()
@@ -73,7 +73,7 @@ def of_two_samples(tmp_path: Path, at: int, body: str) -> Run:
 def test_a_part_is_judged_by_the_samples_whose_values_can_judge_it(tmp_path: Path, at: int) -> None:
     run = of_two_samples(tmp_path, at, "sys.exit(1 if 'Cos_2' in nodes else 0)")
     assert (run.code, run.result["culprits"]) == (0, ["Cos_2"]), run.output
-    assert f"reduced, as handed over, {FEWER} (1 node): FAIL" in run.output
+    assert f"reduced, as handed over, {FEWER} (1 node): FAIL" in run.log
     assert [one.name for one in run.folder.glob("test_data_set_*")] == ["test_data_set_0"]
     assert f"the answer: {FEWER}" in run.result["warnings"]
 
@@ -85,7 +85,7 @@ def test_a_part_that_passes_by_some_of_the_samples_is_not_known_to_pass(tmp_path
     body = "import numpy\nwith numpy.load(sys.argv[2]) as given: bad = 'x' in given and (given['x'] < 0).any()\n"
     body += "sys.exit(1 if 'Cos_2' in nodes and bad else 0)"
     run = of_two_samples(tmp_path, at, body)
-    assert f"(it passes, {FEWER})" in run.output and "root" in run.result["culprits"], run.output
+    assert f"(it passes, {FEWER})" in run.log and "root" in run.result["culprits"], run.output
 
 
 @pytest.mark.slow

@@ -79,7 +79,7 @@ def test_a_reference_that_loses_its_digits_is_what_is_wrong(tmp_path: Path) -> N
     assert right.startswith("By values in float64 (the whole model) the target is off by "), right
     assert "whose bug: the reference, not the target" in run.screen[0]
     title, *_ = report = (run.folder / "REPORT.md").read_text().splitlines()
-    assert title.endswith("(the reference is wrong, which is no bug of the target)")
+    assert title == "# the reference is wrong, not the target: `Conv`, `BatchNormalization`"
     assert f"{right}." in report
     assert not any("strategy=passes" in line for line in run.screen), "which optimizations it needs is no question"
 

@@ -105,7 +105,7 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
     known = told(situation, steps)
     assert branch(known) == "extract" and known.culprits == ("a", "b")
     said = verdict(known)
-    assert said.startswith("compare: mismatch, in each of 6 checks, also with another seed; cause proven on the whole")
+    assert said.startswith("wrong values, in each of 6 checks; other random inputs too; cause proven on the whole")
     assert "it needs F, G, and passes without any one of them" in said
     assert said.endswith("workaround: F off (1 of 1 recorded inputs pass)")
     assert [one.step for one in decisions(known)] == [f"steps/{name}" for name in steps]
@@ -115,7 +115,7 @@ def test_where_the_piece_passes_or_marking_hides_it_parts_are_searched() -> None
     nothing = {"passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     steps = {**FAILS, "inputs": judged(0, 1), "layerwise": found("b"), "extract": judged(1, 2), "reduce": CUT}
     known = told(HERE, {**steps, **nothing})
-    assert branch(known) == "reduce" and "not with another seed" in verdict(known)
+    assert branch(known) == "reduce" and "not with other random inputs" in verdict(known)
     hidden = {"status": "could_not_judge", "layers": {"marking": "hides"}, "message": "marking hides it"}
     del steps["extract"]
     assert branch(told(HERE, {**steps, **nothing, "layerwise": hidden})) == "reduce"
@@ -156,16 +156,14 @@ def test_a_low_precision_that_the_target_hides_is_asked_about_as_a_gpu_rounds_it
     more = {"inputs": judged(1, 1), "layerwise": NONE, "reduce": CUT, "passes": NONE, "passes_on_whole": NONE}
     known = told(replace(HERE, hides_rounding=True), {**steps, **more, "workaround": HELPS})
     assert known.only_in == "rounded" and branch(known) == "reduce"
-    assert "only where it is rounded after every operator, as on a GPU (target.rounding=on), also with" in verdict(
-        known
-    )
+    assert "NaN in the output, only when every operator rounds as on a GPU; other random inputs too" in verdict(known)
 
 
 def test_another_seed_fails() -> None:
     steps = {"stands": judged(0, 2), "repeat": judged(0, 4), "inputs": judged(1, 1, MISMATCH), "reduce": CUT}
     more = {"layerwise": NONE, "passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     known = told(HERE, {**steps, **more})
-    assert known.only_in == "inputs" and "with another seed only: 1 of 1 check failed" in verdict(known)
+    assert known.only_in == "inputs" and "with other random inputs only: 1 of 1 check failed" in verdict(known)
 
 
 def test_builds_that_differ_are_about_tactics() -> None:
@@ -312,7 +310,7 @@ def test_what_left_the_search_for_a_part_out_is_said() -> None:
     )
     spent = (stepped("reduce", why="budget.checks=5 was reached"), stepped("passes", why="budget.checks=5 was reached"))
     said = verdict(Known(HERE, NAMES, ended=(*ended, *spent)))
-    assert said == "compare: mismatch, in each of 2 checks; budget.checks=5 was reached before reduce, passes"
+    assert said == "wrong values, in each of 2 checks; budget.checks=5 was reached before reduce, passes"
 
 
 def test_a_status_is_not_said_twice() -> None:

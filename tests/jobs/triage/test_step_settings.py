@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.jobs.triage.run import said_once
+from runner.jobs.triage.run import combined, said_once
 from runner.jobs.triage.situation import Situation, situation_of
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
-from runner.jobs.triage.summary import combined, untrue_of
 from runner.jobs.triage.transcript import Ended, Known
-from runner.reference.load import RANDOM_INPUTS
+from runner.reference.load import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
 from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
@@ -107,15 +106,16 @@ def test_a_plain_run_is_the_references_of_the_file_and_only_has_to_be_finite() -
 def test_that_the_inputs_are_random_is_said_only_of_a_triage_whose_own_are(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, given: InputsSettings, kept: bool
 ) -> None:
-    """A step tries random ones where others were given, and warns as any run does."""
-    step = {"warnings": [RANDOM_INPUTS, "another"], "outcomes": {"fail": 2}}
+    """A step tries random ones where others were given, and hints as any run does; of rounding the triage asks."""
+    hint = f"{RANDOM_INPUTS}; {HIDDEN_ROUNDING}"
+    step = {"warnings": [hint, "another"], "outcomes": {"fail": 2}}
     known = Known(Situation(), (), ended=(Ended("stands", "repeat", "s", "w", summary_of(step)),))
     settings = replace(SETTINGS, inputs=given)
     told = combined(settings, tmp_path, known, 1.0, None).warnings
     assert told == ((RANDOM_INPUTS, "another") if kept else ("another",))
     logging.getLogger().addHandler(caplog.handler)
-    with said_once(untrue_of(settings)):
-        logging.getLogger("steps").warning("%s", RANDOM_INPUTS)
+    with said_once(HINTS):
+        logging.getLogger("steps").warning("%s", hint)
         logging.getLogger("steps").warning("another")
     logging.getLogger().removeHandler(caplog.handler)
-    assert (RANDOM_INPUTS in caplog.messages, "another" in caplog.messages) == (kept, True)
+    assert caplog.messages == ["another"], "the last screen has the hint"

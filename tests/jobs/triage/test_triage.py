@@ -62,26 +62,28 @@ def calls(tmp_path: Path) -> list[str]:
     return (tmp_path / "calls").read_text().splitlines()
 
 
-def test_each_step_says_how_many_there_are_at_most(tmp_path: Path, model: Path) -> None:
+def test_a_pipe_shows_a_line_for_each_part_and_the_log_every_check(tmp_path: Path, model: Path) -> None:
     run = triaged(tmp_path, model, "verbosity=info", "strategy.steps=[repeat,reduce,workaround]")
-    told = re.findall(r"step (\d) of at most (\d), (\w+): ", run.output)
-    assert told == [
-        ("1", "4", "stands"),
-        ("2", "4", "repeat"),
-        ("3", "4", "reduce"),
-        ("4", "4", "workaround"),
+    lines = run.output.splitlines()
+    assert [line.split("?")[0] for line in lines[: -len(run.screen)]] == [
+        *("INFO does it fail", "INFO where", "INFO what helps"),
     ], run.output
-    (tmp_path / "less").mkdir()
-    less = triaged(tmp_path / "less", model, "verbosity=info", "strategy.steps=[layerwise,reduce]")
-    assert re.findall(r"step \d of at most \d, \w+", less.output)[-1] == "step 2 of at most 2, reduce", (
-        "layerwise is not asked"
-    )
+    assert "a check fails (exit 1), in each of 6 checks (6 checks, " in lines[0]
+    assert "where? mul (1 of 4 nodes); cause proven on the whole model (" in lines[1]
+    log = (run.folder / "winnow.log").read_text()
+    assert re.findall(r"step (\d), (\w+): ", log) == [
+        *(("1", "stands"), ("2", "repeat"), ("3", "reduce"), ("4", "workaround")),
+    ]
+    assert log.count("[1] iteration 1") == 2
+    (tmp_path / "all").mkdir()
+    everything = triaged(tmp_path / "all", model, "verbosity=debug", "strategy.steps=[stands]")
+    assert everything.output.count("[1] iteration 1") == 1 and "step 1, stands" in everything.output
 
 
 def test_what_a_check_says_is_in_the_title(tmp_path: Path, model: Path) -> None:
     run = triaged(tmp_path, model, body="sys.exit('off by 0.5 at <y>' if 'mul' in nodes else 0)")
     report = (run.folder / "REPORT.md").read_text()
-    assert report.startswith('# triage: a check fails (exit 1): "off by 0.5 at &#60;y&#62;": `mul`\n'), report[:200]
+    assert report.startswith('# a check fails (exit 1): "off by 0.5 at &#60;y&#62;": `mul`\n'), report[:200]
     assert run.result["said"] == "off by 0.5 at <y>"
 
 
@@ -91,7 +93,7 @@ def test_a_title_does_not_say_where_the_users_folder_lies(
     monkeypatch.chdir(tmp_path)
     run = triaged(tmp_path, model, body=f"sys.exit('wrong by far: {tmp_path}/my.py' if 'mul' in nodes else 0)")
     report = (run.folder / "REPORT.md").read_text()
-    assert report.startswith('# triage: a check fails (exit 1): "wrong by far: my.py": `mul`\n'), report[:200]
+    assert report.startswith('# a check fails (exit 1): `"wrong by far: my.py"`: `mul`\n'), report[:200]
 
 
 @pytest.mark.slow
@@ -107,7 +109,7 @@ def test_a_check_of_ones_own_and_that_a_triage_that_goes_on_asks_nothing_twice(t
     assert "names no {switches}" in steps["passes"]["why"] and steps["passes"]["status"] == "not asked"
     assert run.result["model"] == "steps/03-reduce/reduced.onnx" and len(run.model(run.result["model"]).graph.node) == 1
     report = (run.folder / "REPORT.md").read_text()
-    assert report.startswith("# triage: a check fails (exit 1): `mul`\n") and "`steps/03-reduce/repro.py`" in report
+    assert report.startswith("# a check fails (exit 1): `mul`\n") and "`steps/03-reduce/repro.py`" in report
     kept = json.loads((run.folder / "steps" / "03-reduce" / "result.json").read_text())
     assert kept["culprits"] == ["mul"] and run.result["checks"]["search"] >= kept["checks"]["search"]
     before = len(calls(tmp_path))
@@ -263,12 +265,10 @@ def test_a_model_alone_from_an_overflow_that_the_cpu_hides_to_a_workaround(tmp_p
         *("precision", True, 20, "fresh"),
     )
     assert run.model(first["files"][0]).graph.node
-    assert run.output.count("WARNING random inputs were used") == 1, "and not once for each step"
-    last = run.screen[0]
-    assert (
-        last.startswith("found: mul (1 of 5 nodes); whose bug: the model itself; infer: nan, only where it is rounded")
-        and last.count("mul") == 2
-    )
+    assert "CPU computes float16" not in run.output and len(run.result["warnings"]) == 2, "rounding was asked about"
+    assert run.screen[0] == "found: whose bug: the model itself, in mul (1 of 5 nodes)"
+    assert "NaN" in run.screen[1] and "only when every operator rounds as on a GPU" in run.screen[1]
+    assert len(run.screen) <= 8
     assert "(20 of 20 fresh inputs pass" in (run.folder / "REPORT.md").read_text()
 
 

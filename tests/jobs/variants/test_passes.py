@@ -77,7 +77,7 @@ def test_under_a_budget_nothing_is_claimed_that_was_not_shown(tmp_path: Path, mo
     assert "the budget was reached before the search ended" in message and " and 1 more on, of 7 switches" in message
     assert run.result["checks"]["search"] == 3 and run.result["passes"]["heals"] == []
     assert "not all may be needed" in (run.folder / "REPORT.md").read_text()
-    assert "the answer again" in run.output and "handed over" not in run.output
+    assert "the answer again" in run.log and "handed over" not in run.log
 
 
 def test_that_a_check_is_flaky_is_told_with_the_answer(tmp_path: Path, model: Path) -> None:

@@ -90,7 +90,7 @@ def test_a_rewrite_that_the_users_check_passes_and_what_it_costs(tmp_path: Path,
     assert not second["passes"] and second["what"] == "k as an output besides"
     assert first["samples"] == {"passed": 1, "of": 1, "kind": "recorded"} and first["files"] == ["workaround.onnx"]
     assert first["latency"]["ratio"] > 0 and first["latency"]["runs"] == 30
-    tried = [line for line in run.output.splitlines() if "(1 workaround)" in line]
+    tried = [line for line in run.log.splitlines() if "(1 workaround)" in line]
     assert "4 checks left" in tried[0] and "left" not in tried[-1], run.output
     assert "the check feeds the model itself" in run.output
     for path in (run.folder / "workaround.onnx", tmp_path / "mine.onnx"):

@@ -117,7 +117,7 @@ def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
         assert done.model().graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
         assert ("shorter names" in done.result["message"]) is (name == "free")
         paid[name] = done.result["checks"]["refine"]
-        assert (done.result["checks"]["repeats"], done.output.count(", all at once (1 node)")) == (2, 1), done.output
+        assert (done.result["checks"]["repeats"], done.log.count(", all at once (1 node)")) == (2, 1), done.output
     assert names == {"free": "t0", "by_name": f"{LONG}x"}
     control, together, attributes, dtypes = 1, 1, 1, 1
     assert paid == {"free": control + together, "by_name": control + together + attributes + dtypes}

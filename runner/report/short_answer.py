@@ -1,0 +1,227 @@
+"""The answer in a few lines: whose bug, where, how it fails, why, how sure that is, and what helps.
+
+The last screen, REPORT.md and the page begin with these lines, so that none says more or less than the others. Each
+fact stands in one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from runner.judgment import ANSWERED, SHOWN, Status, Whose
+from runner.report.cause_section import WHOSE, beyond_range
+from runner.report.diagnosis_sections import left_out, shown
+from runner.report.failure_section import called, runtime
+from runner.report.result_parts import Cause, CauseExperiment, Count, Workaround
+from runner.report.summary import Summary
+from runner.run_folder import MIXED
+from runner.text import counted, duration, listed, one_line, with_inside
+from strategies.search import Claim
+
+NAMED = ANSWERED | {Status.interrupted}
+"""Endings of which the nodes are told: the answer, or the best so far."""
+_OF_A_PART = frozenset({"triage", "reduce", "extract"})
+"""Strategies, or how they begin, whose answer is a part of a model that fails."""
+FIRST_NAMES, MOST_NAMES = 3, 10
+"""Names in the first line, and in all."""
+_SHORTEST, _LONGEST_WHY, _ROOM = 30, 300, 60
+_CLAIMS: Mapping[str, str] = {
+    Claim.ONE_MINIMAL.value: "minimal",
+    Claim.WINDOW.value: "a window: some of what lies between its ends may not be needed",
+    Claim.RANKED.value: "the shortest prefix of a ranking: some of it may not be needed",
+    Claim.SMALLEST_SEEN.value: "the smallest seen: nothing is proven of its elements",
+    Claim.GROWN.value: "grown until it sufficed: some of it may not be needed",
+    Claim.BUDGET.value: "the best so far: the search was stopped",
+    Claim.COUNTED.value: "",
+}
+_TOLERANCES = ("auto", "compare")
+"""Checkers whose measure counts tolerances."""
+
+
+@dataclass(frozen=True)
+class ShortAnswer:
+    """What is known, a sentence each; "" where nothing is.
+
+    ``fixed``: the model with what helps, below the run's folder.
+    """
+
+    whose: str
+    where: str
+    fails: str
+    why: str
+    sure: str
+    checks: str
+    helps: str
+    fixed: str
+
+
+def short_answer(summary: Summary, most: int = FIRST_NAMES) -> ShortAnswer:
+    """Return the answer. ``most``: names in ``where``."""
+    return ShortAnswer(
+        whose_bug(summary) if summary.culprits and summary.status in NAMED else "",
+        where(summary, most),
+        _fails(summary),
+        _why(summary),
+        "; ".join(filter(None, _sure(summary))),
+        _checks(summary),
+        _helps(summary),
+        fixed(summary),
+    )
+
+
+def whose_bug(summary: Summary) -> str:
+    """Return whose bug it is; "" where nobody asked, or that is not known."""
+    named = runtime(summary, "target") if summary.whose == Whose.TARGET else ""
+    return named or WHOSE.get(summary.whose or "", "")
+
+
+def where(summary: Summary, most: int = FIRST_NAMES, room: int = 96) -> str:
+    """Return the nodes of the answer, or of the best so far, and of how many they are; names in this much ``room``."""
+    named = summary.status in NAMED
+    # a precision run counts the nodes that were left in high precision, which is no finding
+    counts = summary.nodes_after is not None and summary.status != Status.nothing_to_find
+    nodes = f"{summary.nodes_after} of {summary.nodes_before} nodes" if counts else ""
+    names, nested = names_of(summary.culprits, room), names_of(summary.nested, room)
+    answer = listed(names, most + (len(names) == most + 1)) if named else ""  # "1 more" is no shorter
+    answer = with_inside(answer, len(names), listed(nested, most + (len(nested) == most + 1)))
+    return f"{answer} ({nodes})" if answer and nodes else answer or nodes
+
+
+def names_of(names: Sequence[str], room: int = 96) -> list[str]:
+    """Return names of which as many as a line shows fit into this room."""
+    return [_short(name, max(_SHORTEST, room // min(len(names), FIRST_NAMES))) for name in names]
+
+
+def _short(name: str, longest: int) -> str:
+    name, half = name.replace("\n", "\\n"), (longest - 3) // 2
+    return name if len(name) <= longest else f"{name[: longest - 3 - half]}...{name[len(name) - half :]}"
+
+
+def _fails(summary: Summary) -> str:
+    """Return how the part fails, and of a triage how often the file does."""
+    told = summary.triage.reproduced if summary.triage else None
+    if told and told.failure and summary.culprits:
+        return f"{failure_in_words(told.failure, summary.said)}, {told.how_often}"
+    if not is_part(summary) or not summary.signature or not summary.culprits:
+        return ""
+    return failure_in_words(f"{summary.failure.stage}: {summary.failure.kind}", summary.said)
+
+
+def is_part(summary: Summary) -> bool:
+    """Whether the answer is a part of a model that fails."""
+    return summary.strategy.partition("_")[0] in _OF_A_PART
+
+
+def failure_in_words(failure: str | None, said: str = "") -> str:
+    """Return a failure that is told as its stage and kind; of a refusal the runtime's own sentence, ``said``."""
+    stage, _, kind = (failure or "").partition(": ")
+    if stage in ("load", "build") and kind.startswith("error") and said:
+        return f'{"loading" if stage == "load" else "building"} fails: "{one_line(said, 160)}"'
+    return called(failure or "")
+
+
+def _why(summary: Summary) -> str:
+    """Return the cause in a clause, with the numbers that show it."""
+    cause = summary.cause
+    if summary.precision and (numbers := summary.precision.numbers):
+        return f"the check's number: {', '.join(f'{value:.3f} {name}' for name, value in numbers.items())}"
+    if cause is None or summary.status not in NAMED:
+        return summary.seen
+    if cause.weights:
+        return f"{cause.weights[0]}{f' (and {len(cause.weights) - 1} more)' * (len(cause.weights) > 1)}"
+    if wider := cause.wider:
+        return f"{wider.type} overflow: {wider.said}"
+    if cause.no_value:
+        return cause.no_value
+    if beyond_range(cause):
+        return f"{summary.seen or 'NaN or Inf'}; the reference makes it too"
+    if cause.status not in SHOWN or not cause.causes:
+        return "; ".join(filter(None, (summary.seen, one_line(cause.reason, _LONGEST_WHY))))
+    answer = cause.causes[0]
+    outputs, inputs = (_ended(summary, one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
+    said = f"outputs corrected: {outputs}; inputs corrected: {inputs}"
+    whole = cause.whole.measure if cause.whole else None
+    return "; ".join(filter(None, (summary.seen or _measure(summary, whole), said)))
+
+
+def _ended(summary: Summary, one: CauseExperiment | None) -> str:
+    if one is None or one.outcome in ("pass", ""):
+        return "it passes"
+    if one.outcome != "fail":
+        return "it fails otherwise"
+    return _measure(summary, one.measure) or "it still fails"
+
+
+def _measure(summary: Summary, measure: float | None) -> str:
+    unit = " tolerances off" if summary.checker in _TOLERANCES else " by the check's measure"
+    return f"{measure:.3g}{unit}" if measure else ""
+
+
+def _sure(summary: Summary) -> Iterator[str]:
+    """Yield what was shown of the cause, how minimal the answer is, and what repeats have shown."""
+    cause, claim, tested = summary.cause, summary.minimality or "", summary.reliability
+    if cause and summary.culprits:
+        yield f"cause {cause.status}{_inside(cause)}"
+    if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
+        one_less = ": without any one of them it passes" if is_part(summary) else ": none of it can be left out"
+        yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
+    if tested and tested.whole_model and tested.whole_model.of:
+        whole, control = tested.whole_model, tested.control or Count()
+        yield (
+            f"the check is flaky: the whole model failed {whole.failed} of {whole.of} times, what must pass "
+            f"{control.failed} of {control.of}; answers are wrong with at most {tested.max_wrong or 0:.0%}"
+        )
+    elif tested and tested.agreed:
+        yield f"repeated {counted(tested.agreed, 'time')}, same result"
+
+
+def _checks(summary: Summary) -> str:
+    made, reused = summary.checks.made, summary.checks.reused
+    known = f", {reused} known before" if reused else ""
+    return f"{counted(made, 'check')}{known}, {duration(summary.seconds.total)}" if made or reused else ""
+
+
+def _inside(cause: Cause) -> str:
+    if cause.inside is None or cause.status not in SHOWN:
+        return ""
+    shown_inside = cause.inside.status in SHOWN
+    return ", also of the nodes inside" if shown_inside else " of the owner, not of the nodes inside it"
+
+
+def _helps(summary: Summary) -> str:
+    """Return what keeps the failure away, and how that was shown."""
+    meant = summary.workarounds
+    tried = [one for one in meant if one.tried]
+    passing = [one for one in tried if one.passes]
+    own = summary.strategy == "workaround"  # then the first line says what was not tried, and that none helps
+    left = f"{len(meant) - len(tried)} could not be tried: {left_out(meant)}" if len(tried) < len(meant) else ""
+    said = []
+    if passing:
+        more = len(passing) - 1
+        said = [f"{_what(passing[0])} ({shown(passing[0])})" + (f", and {more} more" if more else "")]
+        said += ["target.rounding=on tries it as a GPU rounds"] if passing[0].where else []
+    elif summary.triage and summary.precision and summary.precision.selected:
+        names = names_of([one.node for one in summary.precision.selected], _ROOM)
+        return f"in {summary.precision.high}: {listed(names)}"
+    elif tried and not own:
+        said = [f"none of {counted(len(tried), 'workaround')} that were tried"]
+    elif not meant and summary.cause and beyond_range(summary.cause) and not summary.cause.wider:
+        said = ["perhaps a wider type there, or smaller values"]
+    return "; ".join([*said, *([left] if left and not own else [])])
+
+
+def _what(one: Workaround) -> str:
+    """Return what was done; of names that take too much room how many there are."""
+    long = one.kind == "precision" and len(one.what) > _SHORTEST
+    return f"{one.what.partition(': ')[0]}: {counted(one.places, 'node')}" if long else one.what
+
+
+def fixed(summary: Summary) -> str:
+    """Return the model that passes, below the run's folder; "" where none was made."""
+    files = (name for one in summary.workarounds if one.passes for name in one.files)
+    model = summary.model if summary.model and PurePosixPath(summary.model).stem == MIXED else ""
+    for step in summary.triage.steps if summary.triage else ():
+        model = f"{step.folder}/{MIXED}.onnx" if step.name == "precision" and step.status == Status.found else model
+    return next(files, model) if summary.status in NAMED else ""

@@ -1,0 +1,114 @@
+"""Six failures as a new user has them: the first line, the title and the advice of each are true, and short."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness import Run, winnow
+from tests.six_tasks import TASKS
+
+LINES, AT_THE_END, COLUMNS = 12, 8, 100
+RAN: dict[str, Run] = {}
+
+
+def asked(name: str, factory: pytest.TempPathFactory) -> Run:
+    """One run of each, for all that is asserted of it."""
+    if name not in RAN:
+        folder = factory.mktemp(name)
+        RAN[name] = winnow(*TASKS[name](folder).words, folder=folder / "run", cwd=folder)
+    return RAN[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "title", "advice"),
+    [
+        (
+            "transformer",
+            "found: whose bug: the model itself, in /bert/encoder/layer.5/output/dense/MatMul (1 of 550 nodes)",
+            "# NaN in the output where every operator rounds as on a GPU: `/bert/encoder/layer.5/output/dense/MatMul`",
+            "- Work around it: in float32: ",
+        ),
+        (
+            "folded",
+            "found: whose bug: the conversion, in conv2 (1 of 6 nodes)",
+            "# the conversion changed `conv2`",
+            "- Mend the conversion of `conv2`: ",
+        ),
+        (
+            "loop",
+            "found: whose bug: the model itself, in loop, inside it loop.body/log (1 of 4 nodes)",
+            "# NaN in the output with ONNX Runtime ",
+            "- The reference makes the NaN or Inf as well: change the model, or what it is fed",
+        ),
+        (
+            "transposed",
+            "found: whose bug: the conversion, in /layer2/o/mm/MatMul (1 of 8 nodes)",
+            "# the conversion changed `/layer2/o/mm/MatMul`",
+            "- Mend the conversion of `/layer2/o/mm/MatMul`: onnx::MatMul_2 is transposed, beside layer2.weight",
+        ),
+    ],
+)
+def test_the_answer_is_true_and_short(
+    tmp_path_factory: pytest.TempPathFactory, name: str, first: str, title: str, advice: str
+) -> None:
+    run = asked(name, tmp_path_factory)
+    report = (run.folder / "REPORT.md").read_text()
+    assert run.code == 0 and run.screen[0] == first, run.output
+    assert report.startswith(title), report[:200]
+    advised = report.partition("## What to do now\n\n")[2].partition("\n## ")[0]
+    assert advised.startswith(advice) and "Report it with" not in advised, advised
+    lines = run.output.rstrip().splitlines()
+    shown = [line for line in lines if not line.startswith("WARNING")]
+    assert len(run.screen) <= AT_THE_END and len(shown) <= LINES, run.output
+    copied = ("  next ", "  fixed", "  open ")
+    assert all(len(line) <= COLUMNS for line in run.screen if not line.startswith(copied)), run.output
+    assert "#" not in "".join(run.screen) and "Why asked" not in report and "&#" not in report
+    assert str(run.folder.parent) not in report
+
+
+def test_a_triage_of_the_example_takes_twelve_lines(tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = asked("transformer", tmp_path_factory)
+    lines = run.output.rstrip().splitlines()
+    assert len(lines) <= LINES, run.output
+    rows = {line[2:9].strip(): line for line in run.screen[1:]}
+    assert [*rows] == ["fails", "why", "sure", "helps", "fixed", "open", "next"]
+    assert "exact result 100,735, float16 ends at 65,504, 20 of 384 elements" in rows["why"]
+    assert rows["fixed"].endswith("workaround.onnx")
+    report = (run.folder / "REPORT.md").read_text()
+    assert "## What stays in float32" in report and "node_block_list=stays_float32" in report
+    assert "--nodes_to_exclude" in report and "--layerPrecisions=" in report
+
+
+def test_nothing_is_asked_of_a_runtime_about_a_converted_model(tmp_path_factory: pytest.TempPathFactory) -> None:
+    asks = {one["name"]: one for one in asked("transposed", tmp_path_factory).result["triage"]["steps"]}
+    assert all(asks[name]["status"] == "not asked" for name in ("passes", "versions", "workaround"))
+
+
+def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """``checker.max_drop`` is counted from what the same check says of the original, as in a precision search."""
+    run = asked("quantized", tmp_path_factory)
+    rows = {line[2:9].strip(): line[11:] for line in run.screen[1:]}
+    assert run.screen[0] == "found: r_QuantizeLinear (1 of 9 nodes)" and len(run.screen) <= AT_THE_END, run.output
+    assert rows["why"] == "the check's number: 1.000 float32, 0.580 int8, 1.000 as handed over"
+    assert rows["fixed"] == "run/steps/04-precision/mixed.onnx" and rows["helps"].startswith("in float32: ")
+    title = (run.folder / "REPORT.md").read_text().partition("\n")[0]
+    assert title == '# a check fails: `"0.58, where the baseline is 1 (checker.max_drop=2%)"`: `r_QuantizeLinear`'
+    assert "#" not in run.output.replace("##", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "advice"),
+    [
+        ("new_opset", "found: ai.onnx 99, ", "- Take a release of the runtime that knows it"),
+        ("unknown_operator", "found: Frobnicate: the imported opset has no such operator", "- "),
+    ],
+)
+def test_a_model_that_no_runtime_loads_is_told_in_a_line_without_a_search(
+    tmp_path_factory: pytest.TempPathFactory, name: str, first: str, advice: str
+) -> None:
+    run = asked(name, tmp_path_factory)
+    report = (run.folder / "REPORT.md").read_text()
+    assert run.screen[0].startswith(first) and len(run.output.splitlines()) <= AT_THE_END, run.output
+    assert report.partition("\n")[0].endswith(" does not load the model")
+    assert report.partition("## What to do now\n\n")[2].startswith(advice), report
+    assert run.result["checks"]["search"] == 0
