@@ -16,7 +16,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, defs
 from runner.cli.next_command import next_command, shown_path
 from runner.cli.terminal import Row, short, write
 from runner.files import inside, is_plain
-from runner.judgment import ANSWERED, ENDED_WELL, Status
+from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.cause_section import in_a_word
 from runner.report.document import cut
@@ -175,7 +175,9 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
         and named
         and is_part(result)
         and not result.inspection
+        and result.strategy != "extract"  # what is cut out need not fail
         and status in (Status.found, Status.reference_wrong)
+        and BUDGET_REACHED not in result.message
     )
     cause = result.cause if named and not above and result.strategy != "triage" else None  # whose message says it
     what = "; ".join(filter(None, (before + nodes, "" if told else result.message, in_a_word(cause) if cause else "")))

@@ -62,10 +62,11 @@ class SearchRun:
             while not self.search.done:
                 left, late = self._left(), self._out_of_time()
                 busy = {ask.trial for ask in checks.busy}
+                more = self.answered + len(busy) < self.most
                 for ask in () if late else self.search.ask(self.means.workers):
                     # what the journal knows costs nothing
                     free = checks.free and ask.trial not in busy
-                    if free and (len(checks.busy) < left or self.reliability.known(self.judge, ask.trial)):
+                    if free and (len(checks.busy) < left or (more and self.reliability.known(self.judge, ask.trial))):
                         checks.start(ask, self._check(ask))
                 if late or not checks.busy:
                     self.stopped = True

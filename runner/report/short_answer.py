@@ -163,7 +163,8 @@ def _sure(summary: Summary) -> Iterator[str]:
     """Yield what was shown of the cause, how minimal the answer is, and what repeats have shown."""
     cause, claim, tested = summary.cause, summary.minimality or "", summary.reliability
     if cause and summary.culprits:
-        yield f"cause {cause.status}{_inside(cause)}"
+        together = [listed(one.culprits) for one in cause.causes] if len(cause.causes) > 1 else []
+        yield f"cause {cause.status}{_inside(cause)}{': ' if together else ''}{' and '.join(together)}"
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
         one_less = ": without any one of them it passes" if is_part(summary) else ": none of it can be left out"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -157,5 +158,7 @@ def test_a_seed_gives_the_same_case_and_the_table_counts_every_model_once_in_eac
 
 @pytest.mark.parametrize("seed", sample([4, 14, 15], 2))
 def test_a_run_says_what_is_simulated(tmp_path: Path, seed: int) -> None:
-    found = both(case_of(seed), tmp_path, VERDICTS if seed % 2 else MEASURES)
+    # where a function's own measure passes is not known, as it is of tolerances
+    own = replace(MEASURES, known=False)
+    found = both(case_of(seed), tmp_path, VERDICTS if seed % 2 else own)
     assert found.ran == found.simulated and found.agree

@@ -174,7 +174,7 @@ def test_in_a_real_terminal(tmp_path: Path, width: int) -> None:
         assert max(map(len, during)) <= width
         assert sum("checks: " in line and " done, " in line for line in during) == 1
         terminal.resize(width - 20, 30)  # what is below stays below
-        after = terminal.waited("REPORT.md").replace("\n", "")
+        after = terminal.waited("report.html").replace("\n", "")
         assert "time left" not in after and "last: " not in after  # it is taken down
         assert "n30" in after and "FAIL in" not in after
     (log,) = tmp_path.glob("outputs/*/*/winnow.log")

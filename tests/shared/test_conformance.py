@@ -133,7 +133,7 @@ def test_a_constant_in_the_graph(tmp_path: Path, tensor: str) -> None:
 
 
 def test_random_data_is_warned_of(tmp_path: Path) -> None:
-    run = winnow(REDUCABLE, *needs(tmp_path, 5), folder=tmp_path / "run")
+    run = winnow(REDUCABLE, folder=tmp_path / "run")
     assert any("random" in warning for warning in run.result["warnings"])
 
 

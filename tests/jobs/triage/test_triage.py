@@ -153,7 +153,9 @@ def test_interrupted_in_a_step(tmp_path: Path, model: Path) -> None:
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert code == result["exit_code"] == 130 and result["status"] == "interrupted"
     assert result["message"].endswith("no part was found so far"), "its screen has the command that goes on"
-    assert [one["status"] for one in result["triage"]["steps"]] == ["found", "found", "not asked", "interrupted"]
+    assert [one["status"] for one in result["triage"]["steps"]] == [
+        *("found", "found", "found", "not asked", "interrupted")
+    ]
 
 
 @pytest.mark.slow
