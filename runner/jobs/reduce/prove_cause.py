@@ -275,11 +275,11 @@ class Prover:
             return self._fused(fault, parts) if len(parts) > 2 else fault
         if not measured and self._model.looks_at_nodes(fault.answer):
             return fault
-        for part in parts if measured else ():
+        for part in parts if measured or len(parts) == 2 else ():
             alone = self._made.fenced(part, [part])
             if alone.outcome is Outcome.UNRESOLVED:
                 return self._undivided(fault)
-            if not self._made.exhausted and self._made.as_bad(alone):
+            if measured and not self._made.exhausted and self._made.as_bad(alone):
                 return self._instead(fault, part)
         return None
 

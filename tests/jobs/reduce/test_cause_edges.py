@@ -9,9 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from runner.judgment import Experiment
 from runner.report.cause_section import REFERENCE_TOO, rows, sentence, told
@@ -171,3 +172,32 @@ def test_a_nan_that_the_reference_makes_as_well_is_why_a_cause_is_untested() -> 
     assert "could not be tested" in said(answers=[{"good_outputs": None}])
     assert "could not be tested" in told(from_json(Cause, {**made, "answers": 3}))
     assert not told(from_json(Cause, {"answers": [1]}))
+
+
+def test_a_pair_between_which_no_value_is_known_is_one_fault_for_a_function_too(tmp_path: Path) -> None:
+    """Of a QuantizeLinear and a DequantizeLinear that share a wrong scale neither is wrong alone."""
+    value = helper.make_tensor_value_info
+    ends = [value("x", 1, [4, 4])], [value("y", 1, [4, 4])]
+    weights = [numpy_helper.from_array(np.float32(0.002), "scale"), numpy_helper.from_array(np.int8(0), "zero")]
+    before, after = helper.make_node("Tanh", ["x"], ["a"], name="a"), helper.make_node("Neg", ["b"], ["y"], name="y")
+    pair = [
+        helper.make_node("QuantizeLinear", ["a", "scale", "zero"], ["q"], name="q"),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["d"], name="d"),
+    ]
+    middle = [helper.make_node("Abs", [name], ["b"], name="b") for name in ("a", "d")]
+    for who, nodes in (("parent", [before, middle[0], after]), ("child", [before, *pair, middle[1], after])):
+        graph = helper.make_graph(nodes, "g", *ends, weights if who == "child" else [])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{who}.onnx")
+    (tmp_path / "acc.py").write_text(
+        "import numpy as np, onnxruntime as ort\ndef check(model, inputs, expected):\n"
+        "    session = ort.InferenceSession(model)\n    names = [one.name for one in session.get_outputs()]\n"
+        "    for fed, want in zip(inputs, expected):\n        made = dict(zip(names, session.run(names, fed)))\n"
+        "        if any(np.abs(made[name] - want[name]).max() > 0.05 for name in names if name in want):\n"
+        "            return False\n    return True\n"
+    )
+    np.savez(tmp_path / "x.npz", x=np.linspace(-2, 2, 16, dtype=np.float32).reshape(4, 4))
+    given = (f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'parent.onnx'}", "checker=python")
+    given += (f"checker.file={tmp_path / 'acc.py'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    run = winnow(*given, folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["q", "d"], "proven"), run.output
