@@ -78,6 +78,8 @@ def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
         result = function(args["model"], inputs, expected)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - what it means is not for this process to say
         trace = error.__traceback__.tb_next if error.__traceback__ else None
+        if isinstance(error, TypeError) and trace is None:  # it takes other arguments
+            error.args = (f"{error}. Winnow calls {args['function']}(model, inputs, expected)",)
         raised = "".join(traceback.format_exception(type(error), error.with_traceback(trace), trace))
         sys.stderr.write(raised)  # a check's log
         return {"raised": raised}

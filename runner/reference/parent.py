@@ -33,7 +33,7 @@ from runner.samples.declared_inputs import Declared, declared
 from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
-from runner.text import listed
+from runner.text import counted, listed
 from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -284,15 +284,14 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     counts = found.counted()
     total = sum(counts.values())
     parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
-    text = f"reference.model: of {total} tensors of the model {', '.join(parts) or 'none'} matched"
+    known = total - counts["none"]
+    how = f" ({', '.join(parts)})" if parts else ""
+    text = f"reference.model: {known} of {total} tensors are matched{how}"
     if found.alone:
-        text += f"; {len(found.alone)} have no partner ({listed(found.alone)}) and are not judged"
+        text += f"; {len(found.alone)} have no partner and are not compared: {listed(found.alone)}"
     if found.wrong:
-        log.info(
-            "on good values, with the reference's runtime, %d nodes are not right: %s",
-            len(found.wrong),
-            listed(found.wrong),
-        )
+        wrong = counted(len(found.wrong), "node")
+        log.info("fed right values, the reference's runtime gives wrong ones at %s: %s", wrong, listed(found.wrong))
     said = []
     if cuts and (found.alone or counts["value"] or counts["position"]):
         said.append(text)

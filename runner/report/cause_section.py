@@ -148,6 +148,7 @@ def experiments(cause: Cause) -> list[Section]:
         table(head, [(role, whole, *found), *answers], names=1),  # which is no node
         "The same pattern stands at:" if others else "",
         bullets(code(cut(one)) for one in others),
+        *(f"{one}." for one in cause.weights),
         f"{cause.right}." if cause.right else "",
     ]
     return section("The cause", said)

@@ -233,6 +233,8 @@ class Regions:
             theirs = self.partners.get(name, "")
             if theirs not in inside or theirs in taken or not self._alike(name, theirs):
                 continue
+            if name != theirs and theirs in self._places and self.partners.get(theirs) == theirs:
+                continue  # by value alone: the tensor before a bias that is small, say
             if self._rounded(name) in found or self._rounded(name) in fed:
                 continue  # its float is known before it was quantized
             if name in constant and self.types.get(name) in FLOATS:
@@ -567,7 +569,10 @@ class _Splice:
                 counts[reader] -= 1
                 if not counts[reader]:
                     heapq.heappush(ready, (self._orders[reader], reader))
-        nodes = [copy_of(self._nodes[at]) for at in order]
+        nodes, labels = [copy_of(self._nodes[at]) for at in order], set[str]()
+        for node in nodes:
+            node.name = self._labels.fresh(node.name) if node.name in labels else node.name
+            labels |= {node.name} - {""}
         del graph.node[:]
         graph.node.extend(nodes)
         domains = {scopes.domain_of(one.domain) for one in self._model.opset_import}

@@ -273,9 +273,16 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
     beside = {"model": named.name if path == named else str(path), "samples": samples}
     write_text(folder / ASKED, json.dumps({**args, **beside}, indent=1) + "\n")
     shutil.copyfile(Path(backends.__file__).with_name("quantize_model.py"), folder / SCRIPT)
-    both = (parse(Path(one)).graph.node for one in (path, args["out"]))
-    shared = set.intersection(*({name for node in nodes for name in node.output if name} for nodes in both))
-    write_text(folder / PARTNERS, json.dumps({name: name for name in sorted(shared)}) + "\n")
+    theirs, mine = (
+        {name: node for node in parse(Path(one)).graph.node for name in node.output if name}
+        for one in (path, args["out"])
+    )
+    partners = {}
+    for name in sorted(theirs.keys() & mine.keys()):
+        # the tool takes out a Relu whose limit the type has: what is before it gets its output's name
+        fused = theirs[name].op_type in ("Relu", "Clip") and mine[name].op_type != theirs[name].op_type
+        partners[name] = theirs[name].input[0] if fused else name
+    write_text(folder / PARTNERS, json.dumps(partners) + "\n")
     args["operators"] = reply.value["operators"]
     return Quantized(strategy.low.value, path, args)
 

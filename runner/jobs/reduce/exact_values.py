@@ -239,6 +239,8 @@ class WhoIsRight:
         elif own * TIMES <= other:
             whose = Whose.CONVERSION if self.apart else Whose.REFERENCE
         said = f"the target is off by {own:.3g} at {name}, and the reference by {other:.3g}, of its largest value"
+        if whose is Whose.CONVERSION:
+            said = f"this model is {other:.3g} of its largest value from the original at {name}; rounding is {own:.3g}"
         return whose, said
 
 
