@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -132,3 +133,18 @@ def test_what_cannot_be_quantized_is_said(tmp_path: Path, options: list[str], sa
     given = (one.format(model=model) for one in options)
     run = winnow("strategy=precision", f"model={model}", *given, folder=tmp_path / "run")
     assert run.code == 2 and said in run.output, run.output
+
+
+def test_a_relu_that_the_tool_takes_out_is_not_lost(tmp_path: Path) -> None:
+    """What is before it gets the name of what the Relu gave: raised readers of it still need the Relu."""
+    model = onnx.load(network(tmp_path, 64))
+    for node in model.graph.node:
+        if node.op_type == "Tanh":
+            node.op_type = "Relu"
+    onnx.save(model, tmp_path / "net.onnx")
+    run = asked(tmp_path, tmp_path / "net.onnx", "int8", "strategy.quantize.operators=[]")
+    assert run.code == 0, run.output
+    quantized = {name for node in onnx.load(run.folder / "quantized.onnx").graph.node for name in node.output}
+    partners = json.loads((run.folder / "partners.json").read_text())
+    assert {f"t{at}" for at in range(LAYERS)} <= quantized
+    assert [partners[f"t{at}"] for at in range(LAYERS)] == [f"m{at}" for at in range(LAYERS)]

@@ -372,3 +372,57 @@ def test_names_that_fusions_make_are_no_reason_to_refuse_a_mixed_model() -> None
     names = [*made.graph.node[0].input, *made.graph.node[0].output, *made.graph.node[1].output]
     # the caller's own stay
     assert names == ["x", "gemm_input_shape_kept", "gemm_input_reshape_arg_token_3_kept", "gemm_output_reshape"]
+
+
+def biased(folder: Path) -> Built:
+    """Convolutions and products with biases that are small beside what they are added to."""
+    random = np.random.default_rng(3)
+    first, second = random.normal(size=(8, 3, 3, 3)) / 5, random.normal(size=(8, 8, 3, 3)) / 8
+    first[0] *= 60
+    second[:, 0] /= 60
+    held = {"w0": first, "b0": random.normal(size=8) * 0.5, "w1": second, "b1": random.normal(size=8)}
+    held |= {"w2": random.normal(size=(8, 16)) / 3, "b2": random.normal(size=16)}
+    held |= {"w3": random.normal(size=(16, 4)) / 4, "b3": random.normal(size=4)}
+    weights = [numpy_helper.from_array(value.astype(np.float32), name) for name, value in held.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b0"], ["a"], name="c1", pads=[1] * 4),
+        helper.make_node("Relu", ["a"], ["b"], name="r1"),
+        helper.make_node("Conv", ["b", "w1", "b1"], ["c"], name="c2", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["d"], name="r2"),
+        helper.make_node("GlobalAveragePool", ["d"], ["e"], name="pool"),
+        helper.make_node("Flatten", ["e"], ["f"], name="flat"),
+        helper.make_node("Gemm", ["f", "w2", "b2"], ["i"], name="fc1"),
+        helper.make_node("Relu", ["i"], ["j"], name="r3"),
+        helper.make_node("Gemm", ["j", "w3", "b3"], ["out"], name="fc2"),
+    ]
+    return saved(folder, nodes, weights, [2, 3, 8, 8], "out", [2, 4]), drawn(random, (2, 3, 8, 8))
+
+
+def test_a_bias_is_added_once(tmp_path: Path) -> None:
+    """What lies before a small bias is nearly the original's tensor by value, and its partner has the name."""
+    model, samples = biased(tmp_path)
+    low = tmp_path / "low.onnx"
+    quantize_dynamic(model, low, weight_type=QuantType.QInt8)
+    run = asked(tmp_path, low, samples, f"reference.model={model}", "checker.rtol=0.05", "strategy.held_out=0")
+    assert (run.code, run.result["culprits"]) == (0, ["c1", "c2"]), run.output
+
+
+def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """A runtime refuses a model with two, which would count as low precision that fails; an output is quantized."""
+    random, nodes, weights, x = np.random.default_rng(3), [], [], "x"
+    for at in range(4):
+        values = random.normal(size=(16, 16)) / 4
+        values[2, 3] = 40 if at == 1 else values[2, 3]
+        weights.append(numpy_helper.from_array(values.astype(np.float32), f"w{at}"))
+        nodes.append(helper.make_node("MatMul", [x, f"w{at}"], [f"m{at}"]))
+        nodes.append(helper.make_node("Tanh", [f"m{at}"], [f"t{at}"]))
+        nodes.append(helper.make_node("Add", [x, f"t{at}"], [f"a{at}"]))
+        x = f"a{at}"
+    model, samples = saved(tmp_path, nodes, weights, [4, 16], x), drawn(random, (4, 16))
+    low = tmp_path / "low.onnx"
+    kinds = {"weight_type": QuantType.QInt8, "activation_type": QuantType.QInt8}
+    quantize_static(model, low, Given(samples), QuantFormat.QDQ, **kinds)
+    run = asked(tmp_path, low, samples, f"reference.model={model}", "checker.rtol=0.05", "strategy.held_out=0")
+    assert run.code == 0, run.output
+    journals = "".join(path.read_text() for path in run.folder.glob("journal*.jsonl"))
+    assert "same node name" not in journals + run.output
