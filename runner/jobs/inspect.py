@@ -138,14 +138,15 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 #: the kinds of concerns for which a model does not load, the surest first
 _REASONS = (
     *("unreadable weights", "no opset", "opset", "unknown operator", "invalid graph", "domain not imported"),
-    *("declared type", "type not taken", "mixed types", "no kernel"),
+    *("inputs", "declared type", "type not taken", "mixed types", "no kernel"),
+    "onnx.checker",
 )
 #: those of which the target need not be asked
 _SURE = _REASONS[:5]
 _LARGE = 256 << 20
 """Bytes of weights from which on the target is asked about the model without them."""
 #: those that name nodes; those for which the target is too old, else the model or its converter is mistaken
-_OF_NODES = _REASONS[6:]
+_OF_NODES = _REASONS[6:-1]
 _TOO_OLD = frozenset({"opset", "unknown operator", "domain not imported", "no kernel"})
 _CURES = {
     "infer": "without the types that are declared inside",
@@ -187,6 +188,8 @@ def _model(
         return made, warnings, None
     cure = _mended(settings, pool, path, folder) if refused and "declared type" in kinds else ""
     why = because.what if reason in _OF_NODES else f"{because.where}: {because.what}"
+    if reason == _REASONS[-1]:  # both refuse it, and the target says where
+        why = f"onnx.checker refuses it as well: {made.refused}"
     return replace(made, why=why, cure=cure), warnings, because
 
 
@@ -204,7 +207,7 @@ def _contradictions(types: Mapping[str, Any]) -> Iterator[Concern]:
     for kind, several in found.items():
         more = f"; {len(several) - 1} more like it" if several[1:] else ""
         yield Concern(kind, f"{several[0][1]}{more}", [node for node, _ in several])
-    if types["checker"] and not found:
+    if types["checker"] and not found and "is required but missing" not in types["checker"]:
         yield Concern("onnx.checker", one_line(types["checker"]), ["the file"])
 
 

@@ -356,6 +356,7 @@ def test_all_operators_without_a_kernel_are_named(tmp_path: Path) -> None:
         ("mixed types", [("Add", ["x", "half"])], {"half": np.float16(1)}),
         ("type not taken", [("Sin", ["flags"])], {"flags": np.array([True])}),
         ("declared shape", [("Reshape", ["x", "to"])], {"to": np.array([3, 100])}),
+        ("inputs", [("ReduceMean", ["x", "axes"])], {"axes": np.array([0])}),
         ("names of fusions", [("Add", ["x", "gemm_input_shape"])], {"gemm_input_shape": np.float32(1)}),
     ],
 )
@@ -363,6 +364,17 @@ def test_what_contradicts_itself(tmp_path: Path, kind: str, nodes: list[Any], mo
     made = [helper.make_node(op, reads, ["y"], name="node") for op, reads in nodes]
     run = winnow("inspect", str(saved(tmp_path, made, more)), "strategy.run=false", folder=tmp_path / "run")
     assert kind in {one["kind"] for one in run.result["inspection"]["concerns"]}, run.output
+
+
+def test_a_model_that_nothing_takes_is_no_bug_of_the_runtime(tmp_path: Path) -> None:
+    """Shapes that do not fit each other: the checker says so as well, and nothing is reported."""
+    path = saved(
+        tmp_path, [helper.make_node("MatMul", ["x", "w"], ["y"], name="bad")], {"w": np.ones((7, 2), np.float32)}
+    )
+    run = winnow(str(path), folder=tmp_path / "run")
+    assert run.code == 0 and run.result["whose"] == "model", run.output
+    assert run.result["message"].startswith("onnx.checker refuses it as well: "), run.output
+    assert "Report it" not in run.output + (run.folder / "REPORT.md").read_text()
 
 
 @pytest.mark.slow

@@ -454,7 +454,7 @@ def alone_low(
 
     def row(unit: int, verdict: Verdict) -> Row:
         one, share = Trial.of([unit]), _plain(margin.share(verdict))
-        cost = _bytes(mixer.mixed(subject.raised(one))) - least
+        cost = max(0, _bytes(mixer.mixed(subject.raised(one))) - least)  # names are bytes, too
         names, raised = list(subject.names(one)), unit in trial.elements
         return {"nodes": names, "error": share, "outcome": verdict.outcome.value, "bytes": cost, "raised": raised}
 

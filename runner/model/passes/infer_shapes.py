@@ -215,6 +215,14 @@ class _Conflicts:
 
     def _operands(self, node: NodeProto, schema: Any, read: Mapping[str, TypeProto]) -> None:
         """Note what a node reads in types that its operator does not take, or not together."""
+        if not schema.min_input <= len(node.input) <= schema.max_input:  # the form of another opset
+            takes = (
+                f"{schema.min_input} to {schema.max_input}" if schema.min_input < schema.max_input else schema.max_input
+            )
+            opset = self.imports[scopes.domain_of(node.domain)]
+            said = f"{node.op_type} has {len(node.input)} inputs, in opset {opset} it takes {takes}"
+            self.found.append(("inputs", called(node), said))
+            return
         together: dict[str, tuple[str, str]] = {}
         for at, name in enumerate(node.input):
             element = read[name].tensor_type.elem_type if name in read else 0

@@ -414,7 +414,7 @@ def curve_of(summary: Summary) -> list[Point]:
 
 
 def alone_of(summary: Summary) -> list[Bought]:
-    """Return what each layer buys, what buys most first."""
+    """Return what each layer buys, what buys most first; none of those of which no number is known."""
     return [
         {
             "node": ", ".join(one["nodes"])[:_MOST_NAMED],
@@ -424,6 +424,7 @@ def alone_of(summary: Summary) -> list[Bought]:
             "raised": one["raised"],
         }
         for one in (summary.precision.alone if summary.precision else ())
+        if one["error"] is not None
     ]
 
 
