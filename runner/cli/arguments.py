@@ -153,13 +153,18 @@ FLAGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 _SWITCHES = {"-v": "verbosity=[info,runner.report.progress:debug]"}
 JSON = "--json"
+#: Hydra's own, each with its short form; those with a value, and those without
+HYDRA_VALUES = {"--config-path": "-cp", "--config-name": "-cn", "--config-dir": "-cd", "--package": "-p"}
+HYDRA_SWITCHES = {"--multirun": "-m", "--run": "-r", "--resolve": "", "--hydra-help": "", "--version": ""}
+COMPLETION = ("--shell-completion", "-sc")
+_OTHERS = ("--cfg", "--info", "--help", "--experimental-rerun", COMPLETION[0], JSON, *HYDRA_VALUES, *HYDRA_SWITCHES)
 _CHECK = re.compile(rb"\bdef check\b|\bcheck *=|\bimport\b.*\bcheck\b")
 
 
 def with_keys(typed: Sequence[str]) -> list[str]:
     """Return what was typed with keys in place of flags.
 
-    Raises UsageError for a flag without a value, for one beside its key, and for a key that is written as a flag.
+    Raises UsageError for a flag without a value, beside its key or that is none, and for a key written as a flag.
     """
     made, rest = list[str](), list(typed)
     while rest:
@@ -186,6 +191,9 @@ def with_keys(typed: Sequence[str]) -> list[str]:
         elif word.startswith("-") and name.partition(".")[0] in _SECTIONS:
             given = value if equals else rest[0] if rest else "VALUE"
             raise UsageError(f"{flag}: a key has no dashes. Write it so: {name}={shlex.quote(given)}")
+        elif word.startswith("--") and name and not any(one.startswith(flag) for one in _OTHERS):
+            near = close(flag, [*FLAGS, *_OTHERS])
+            raise UsageError(f"{flag}: there is no such flag{near}. To see what there is: {program_name()} --help")
         else:
             made.append(word)
     return made

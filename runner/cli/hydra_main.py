@@ -24,6 +24,7 @@ from hydra.core.utils import configure_log, run_job
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
+from runner.cli.arguments import COMPLETION, HYDRA_SWITCHES, HYDRA_VALUES
 from runner.cli.bounded_yaml import invalid
 from runner.cli.compose import place, refuse_borrowed, searching
 from runner.cli.path_overrides import parse, quote
@@ -31,9 +32,6 @@ from runner.errors import UsageError
 from runner.schema.installed_choices import CONF
 from runner.text import close, program_name
 
-_VALUES = {"--config-path": "-cp", "--config-name": "-cn", "--config-dir": "-cd", "--package": "-p"}
-_SWITCHES = {"--multirun": "-m", "--run": "-r", "--resolve": "", "--hydra-help": "", "--version": ""}
-_COMPLETION = ("--shell-completion", "-sc")
 _VERSION_BASE = "1.3"
 
 
@@ -68,11 +66,11 @@ def run(argv: Sequence[str], task: TaskFunction, begins: Callable[[RunMode, Dict
 def options(argv: Sequence[str]) -> Namespace:
     """Return the options and the overrides in ``argv``. Raises UsageError for an option that is none."""
     parser = _Parser(add_help=False)
-    for word, short in _VALUES.items():
+    for word, short in HYDRA_VALUES.items():
         parser.add_argument(word, short)
-    for word, short in _SWITCHES.items():
+    for word, short in HYDRA_SWITCHES.items():
         parser.add_argument(word, *([short] if short else []), action="store_true")
-    parser.add_argument(*_COMPLETION, action="store_true")
+    parser.add_argument(*COMPLETION, action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     kinds = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
     parser.add_argument("--info", "-i", const="all", nargs="?", choices=kinds)
@@ -83,7 +81,7 @@ def options(argv: Sequence[str]) -> Namespace:
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = message.partition(": ")[2].split(" ")[0]
-        known = [*_VALUES, *_SWITCHES, _COMPLETION[0], "--cfg", "--info", "--help"]
+        known = [*HYDRA_VALUES, *HYDRA_SWITCHES, COMPLETION[0], "--cfg", "--info", "--help"]
         near = close(unknown, known) if unknown.startswith("-") else ""
         raise UsageError(f"{message}{near}. To see what there is: {program_name()} --help")
 

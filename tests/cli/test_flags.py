@@ -47,6 +47,7 @@ def test_a_flag_is_short_for_keys(typed: list[str], keys: list[str]) -> None:
         (["--inputs", "--json"], "--inputs: which value?"),
         (["--timeout", "6", "checker.timeout=7"], "--timeout and checker.timeout=: both say the same"),
         (["--check", "a.py", "checker=compare"], "--check and checker=: both say the same"),
+        (["--chek", "check.py"], "--chek: there is no such flag (did you mean --check?)"),
         (["--checker.timeout", "60"], "--checker.timeout: a key has no dashes. Write it so: checker.timeout=60"),
         (["--budget.checks=3"], "Write it so: budget.checks=3"),
         (["--model", "a b.onnx"], "Write it so: model='a b.onnx'"),
