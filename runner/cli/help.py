@@ -35,7 +35,7 @@ WORDS = {
 }
 #: flags, each short for a key
 _FLAGS = (
-    ("--check COMMAND or FILE.py", "a command (exit code 0: good), or a file with check(model, inputs, expected)"),
+    ("--check COMMAND or FILE.py", "exit code 0, or check(model, inputs, expected)"),
     ("--inputs FILE", "values to feed (npz, data set; or FILE.py)"),
     ("--expected FILE", "what the outputs should be"),
     ("--original FILE.onnx", "the model that this one was made from"),
@@ -54,7 +54,7 @@ _MORE = (
 )
 _CODES = (
     "Exit codes: 0 found, 2 usage, 3 could not judge, 4 nothing to find, 5 no set suffices, 6 not applicable, 7 a "
-    "sweep with failed jobs, 8 suspected, 9 the reference is wrong, 130/143 interrupted, 1 internal error."
+    "failed job, 8 suspected, 9 wrong reference, 130/143 interrupted, 1 internal error."
 )
 
 
