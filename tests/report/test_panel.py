@@ -163,14 +163,34 @@ def test_a_step_of_a_triage_says_that_it_is_one() -> None:
     assert "time left of this step: about " in shown(panel)[3]
 
 
+HELD = """
+import pathlib, time
+here = pathlib.Path({here!r})
+with (here / "count").open("a") as count:
+    count.write("x")
+    many = count.tell() > 15
+while many and not (here / "seen").exists():
+    time.sleep(0.01)
+"""
+
+
+def held_in_the_search(place: Path) -> None:
+    """Make the check wait in the middle of the search until there is a file ``seen``."""
+    check = place / "check.py"
+    check.write_text(HELD.format(here=str(place)) + check.read_text())
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
 @pytest.mark.parametrize("width", [80, 120, 200])
 def test_in_a_real_terminal(tmp_path: Path, width: int) -> None:
     with Tmux(width, 30, tmp_path) as terminal:
         terminal.type(settled(tmp_path))
-        terminal.type(run_line(tmp_path, 0.05))
+        line = run_line(tmp_path, 0.05)
+        held_in_the_search(tmp_path)
+        terminal.type(line)
         during = terminal.waited("time left: ").splitlines()
+        (tmp_path / "seen").touch()
         assert max(map(len, during)) <= width
         assert sum("checks: " in line and " done, " in line for line in during) == 1
         terminal.resize(width - 20, 30)  # what is below stays below
