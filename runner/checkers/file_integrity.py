@@ -22,8 +22,8 @@ from runner.candidate import Candidate
 from runner.checkers.command_template import digest
 from runner.errors import CannotJudge
 from runner.files import read_plain, stamp
+from runner.model.files.parse_without_weights import WEIGHTS, locations
 from runner.model.files.read_model import STRUCTURE
-from runner.model.files.weights import WEIGHTS, locations
 from strategies.outcome import Outcome
 
 DIGESTED = 4 << 20

@@ -22,8 +22,7 @@ from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQue
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher as Stock
 
 from runner.errors import UsageError
-from runner.sweeps.job_process import Console, Interruption
-from runner.sweeps.launcher import publish, returned
+from runner.sweeps.launcher import Console, Interruption, publish, returned
 from runner.sweeps.log import Ledger
 from runner.text import without_values
 

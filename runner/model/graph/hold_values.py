@@ -15,10 +15,9 @@ from dataclasses import replace
 
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
-from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.cut import Cut, CutError, takes_identity
 from runner.model.graph.edits import add_initializer, copy_of
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.identity_model import takes_identity
 from runner.model.graph.scopes import NameSupply, names_of, rename_node
 from runner.model.nested.bodies import opset_of
 
