@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command_template import VALUES, Template, variable
+from runner.checkers.command_template import VALUES, Template, Watched, variable
 from runner.checkers.exit_and_output import BY_LINE, NOT_IN_NPZ, SHELL_KILLED, ExitRules
 from runner.checkers.failure_text import Measure
-from runner.checkers.file_integrity import Watched
 from runner.checkers.preload import Preloaded
 from runner.disk_space import FULL
 from runner.errors import CannotJudge, ModelError, UsageError

@@ -81,7 +81,6 @@ class Interruptible(Protocol):
 
     def interrupted(self, exit_code: int) -> SessionResult:
         """Return how it stands where somebody stops it."""
-        ...
 
 
 @dataclass(frozen=True)

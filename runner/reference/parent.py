@@ -23,8 +23,7 @@ from runner.checkers.tolerances import Rules, rules_of
 from runner.errors import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.bodies import HoistError, kind_of
-from runner.model.nested.hoist import hoist
+from runner.model.nested.hoist import HoistError, hoist, kind_of
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, in_place, ordered_bodies
 from runner.reference.fingerprints import Weights

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -406,7 +407,7 @@ class WinnowLauncher(Launcher):
         interruption = Interruption(self._task.arrived)
         console.tell(f"{len(job_overrides)} jobs, at most {min(slots, len(job_overrides))} at once, in {folder}")
         prepare = partial(self._prepare, only=len(job_overrides) == 1)
-        with Ledger(folder) as ledger, Guardian() as guardian:
+        with closing(Ledger(folder)) as ledger, Guardian() as guardian:
             scheduler = Scheduler(prepare, slots, ledger, guardian, interruption, console)
             scheduler.run(list(enumerate(job_overrides, initial_job_idx)))
         interruption.pass_on()

@@ -19,7 +19,7 @@ from runner.model.graph import scopes
 from runner.model.graph.edits import add_initializer, copy_of, set_messages
 from runner.model.graph.graph_index import Graph, needed
 from runner.model.graph.scopes import NameSupply, names_of
-from runner.model.nested.bodies import opset_of
+from runner.model.nested.hoist import opset_of
 from runner.model.values import tensor_bytes
 from runner.model.values.value_types import declares_type
 
