@@ -25,6 +25,7 @@ from runner.report.page.data import PageTensor, PageValues
 from runner.report.page.graph_columns import attributes_of
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
+from runner.samples.declared_inputs import type_name
 from runner.text import counted, listed, one_line, with_inside
 
 # The reduced model in a report: as text with types and shapes, weights without their values; a table of a long one.
@@ -143,8 +144,7 @@ def _weight(tensor: TensorProto) -> str:
 
 
 def _dtype(number: int) -> str:
-    names = {value: name.lower() for name, value in TensorProto.DataType.items()}
-    return names.get(number, f"type {number}") if number else "?"
+    return type_name(number) if number else "?"
 
 
 def _dims(sizes: Sequence[str]) -> str:
