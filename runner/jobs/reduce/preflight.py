@@ -11,7 +11,7 @@ stands for the whole model.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes, is_seeded
 from runner.reference.good_values import Taint, taint_of_all
 from runner.reference.load import Loaded, record_target, unlike_expected
+from runner.report.diagnosis_sections import NON_FINITE
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
@@ -118,14 +119,16 @@ class Preflight:
     """``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
-    ``controlled``: it passed a harmless model. ``refused``: why the reference takes no inputs that were made up.
+    ``controlled``: it passed a harmless model. ``refused``: says why the reference takes no inputs that were made up;
+    None: it does. ``not_finite``: it makes a NaN or Inf of them.
     """
 
     controls: Controls | None = None
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
     controlled: bool = False
-    refused: str = ""
+    refused: Callable[[], str] | None = None
+    not_finite: bool = False
 
     def examine(self, session: Session) -> Verdict:
         """Return the verdict of a file that passes, else of the whole model, which fails alike. Raises CannotJudge."""
@@ -182,9 +185,10 @@ class Preflight:
             if reliability.mode is Flaky.always:
                 self.flaky = ContradictionError("checker.flaky=always")
         if verdict.outcome is Outcome.FAIL:
-            at_inference = verdict.signature is not None and verdict.signature.stage == "infer"
-            if self.refused and at_inference and isinstance(inner(judge.checker), RuntimeCheck):
-                raise CannotJudge(self.refused)
+            told = verdict.signature
+            alike = told and told.stage == "infer" and (not self.not_finite or told.kind in NON_FINITE)
+            if self.refused and alike and isinstance(inner(judge.checker), RuntimeCheck):
+                raise CannotJudge(self.refused())
             study(judge, verdict, THE_FILE)
             log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):

@@ -38,6 +38,7 @@ from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
+from runner.samples.ask_reference import refusal
 from runner.schema.checker import AutoChecker, BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
@@ -293,7 +294,10 @@ class Reduction(Pipeline):
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
-        self.opening = Preflight(Controls.of(self.job.checker, self.job.settings), refused=self.loaded.refused)
+        job, made = self.job, self.loaded.refused
+        refused = partial(refusal, job.settings, self.loaded.graph, made, job.folder) if made else None
+        self.opening = Preflight(Controls.of(job.checker, job.settings), refused=refused)
+        self.opening.not_finite = made is not None and made.not_finite
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:

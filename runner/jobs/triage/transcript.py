@@ -217,11 +217,11 @@ class Reproduced:
 
     @property
     def refuses_inputs(self) -> bool:
-        """Whether the file as it is was refused at inference, which inputs that were made up may explain."""
+        """Whether the file as it is fails at inference in a way that inputs that were made up may explain."""
         told = self.result("stands").signature
         if self.situation.own_code or (told is None and self.judged):
             return False
-        return told is None or (told.stage == "infer" and "error" in told.kind)
+        return told is None or (told.stage == "infer" and ("error" in told.kind or told.kind in NON_FINITE))
 
     @property
     def hangs(self) -> bool:
