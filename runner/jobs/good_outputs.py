@@ -51,7 +51,7 @@ def load_recorded(job: Job) -> Loaded:
 def not_finite(job: Job, loaded: Loaded, values: Sequence[Mapping[str, TensorFile]]) -> tuple[str, ...]:
     """Say where a check compares with what is not right: the reference's own outputs hold NaN or Inf."""
     bad = [name for name in loaded.graph.outputs if any(name in one and not one[name].finite for one in values)]
-    asked = _compared_with(inner(job.checker)) if bad else ""
+    asked = compared_with(job.checker) if bad else ""
     if not asked:
         return ()
     said = (
@@ -63,8 +63,9 @@ def not_finite(job: Job, loaded: Loaded, values: Sequence[Mapping[str, TensorFil
     return (said,)
 
 
-def _compared_with(checker: Checker) -> str:
+def compared_with(checker: Checker) -> str:
     """Return what a check of the user's calls the right values of outputs that it reads; "": it reads none."""
+    checker = inner(checker)
     if isinstance(checker, CommandCheck):
         return "{references}" if checker.needs_expected else ""
     return "expected" if isinstance(checker, PythonCheck) and checker.reads_expected else ""

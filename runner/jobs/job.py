@@ -151,6 +151,11 @@ class Job:
         kind = self.pool.user_kind if own else lease_of(target.to_json(), self.pool, target.python, builds=builds)
         return self.pool.at_once(wanted, kind)
 
+    def checker_with(self, timeout: float) -> Checker:
+        """Return the checker of the run, with another limit of a check's time in seconds."""
+        settings = self.settings
+        return build_checker(replace(settings, checker=replace(settings.checker, timeout=timeout)), self.tools)
+
     def drop_stale_results(self) -> None:
         """Remove what an earlier run left in the folder, but for what this one reads."""
         read = [self.tools.at(path) for _, use, path in path_values(self.settings) if PathUse.READ in use]
@@ -271,7 +276,7 @@ class Job:
             status=ending.status,
             exit_code=ending.exit_code,
             strategy=settings.strategy.name,
-            message=apart.join(filter(None, (ending.message, tally.unknown.advice))),
+            message=apart.join(filter(None, (ending.message, tally.unknown.advice(ending.message)))),
             nodes_before=len(loaded.graph.nodes) if loaded else 0,
             minimality=ending.done.claim.value if ending.done else None,
             checks=checks_of(tally),

@@ -8,6 +8,7 @@ The code of what comes after the search is loaded then: the first check need not
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -24,11 +25,12 @@ from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
 from runner.engine.session import HandedOver, Stage
 from runner.engine.session_question import CurrentAnswer, SessionResult
-from runner.jobs.good_outputs import load_recorded
+from runner.jobs.good_outputs import compared_with, load_recorded
+from runner.jobs.inspect import not_loaded
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
 from runner.jobs.reduce.first_look import FirstLook
-from runner.jobs.reduce.preflight import Preflight, confirm_expected, ignore_harmless_nonfinite
+from runner.jobs.reduce.preflight import Preflight, TimeLimit, confirm_expected, ignore_harmless_nonfinite
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.reduce.summary import Rest, answered, begins, files_of, with_rest
 from runner.jobs.run import Pipeline
@@ -103,6 +105,10 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Reduce a model and leave the result folder behind. Raises WinnowError where the question cannot be put at all."""
     with Job.opened(settings, folder, command) as job:
         settings, strategy = job.settings, chosen(job.settings.strategy, ReduceSettings)
+        if refused := not_loaded(settings, job.folder, job.pool):
+            job.drop_stale_results()
+            job.bundle(refused)
+            return refused
         loaded = load_recorded(job)
         subject = _subject(job, loaded)
         # min_good may be as large as the model, and its check needs memory as well
@@ -154,7 +160,9 @@ def _subject(job: Job, loaded: Loaded) -> Subgraph:
         fed=job.checker.wants_feeds and not isinstance(settings.checker, BuildsChecker),
     )
     carries = subject.carries and kept is Closure.FREE
-    return replace(subject, carried=loaded.graph.constants if carries else frozenset())
+    unknown = itertools.filterfalse(subject.has_reference, loaded.graph.producers) if compared_with(job.checker) else ()
+    carried = loaded.graph.constants if carries else frozenset()
+    return replace(subject, carried=carried, unshown=frozenset(unknown))
 
 
 @dataclass(eq=False)
@@ -174,7 +182,10 @@ class Reduction(Pipeline):
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
-        self.opening = Preflight(Controls.of(self.job.checker, self.job.settings), refused=self.loaded.refused)
+        settings, recorded = self.job.settings, self.loaded.recorded
+        seconds = 0.0 if recorded.unrunnable else recorded.seconds
+        limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
+        self.opening = Preflight(limit, Controls.of(self.job.checker, settings), refused=self.loaded.refused)
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:
