@@ -15,7 +15,7 @@ from typing import Any
 from onnx import NodeProto, TensorProto, helper
 
 from runner.engine.verdict_cache import versions
-from runner.errors import ModelError, UsageError
+from runner.errors import UsageError
 from runner.jobs.model_description import Concern, header_of, unknown_operators
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
@@ -125,7 +125,7 @@ def not_loaded(settings: Settings, folder: Path, pool: Pool) -> Summary | None:
         return None
     try:
         model = parse(path)
-    except ModelError:  # the run says what is wrong with the file
+    except Exception:  # noqa: BLE001 - the run says what is wrong with the file
         return None
     concerns, _ = limits_of_runtime(settings, pool, header_of(model), unknown_operators(model))
     summary = _told(settings, folder, pool, asks=True) if concerns else None

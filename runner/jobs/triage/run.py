@@ -259,6 +259,8 @@ def _taken(
         with said_once(HINTS):
             while step := next_step(replace(known, spent=triage.spent(known))):
                 known = known.after(triage.taken(step, known))
+                if step.name == "stands" and known.ended[-1].status == Status.usage:  # a file that is no model, say
+                    raise UsageError(known.ended[-1].message)
                 if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
                     triage, known = triage.asked(known)
                 ended[:] = [one for one in known.ended if one.result]
