@@ -26,7 +26,7 @@ from runner.report.page.graph_columns import attributes_of
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
 from runner.samples.declared_inputs import type_name
-from runner.text import counted, listed, one_line, with_inside
+from runner.text import counted, listed, one_line, plain, with_inside
 
 # The reduced model in a report: as text with types and shapes, weights without their values; a table of a long one.
 #
@@ -292,7 +292,6 @@ def _graphics(driver: Path) -> list[tuple[str, str]]:
     return rows + ([("NVIDIA driver", found[1])] if found else [])
 
 
-_COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
 _LONGEST_SAID = 80
 """Characters of a title that are what a check printed."""
@@ -521,7 +520,7 @@ def _number(value: float | str) -> str:
 def _end(said: str, name: str) -> str:
     """Return the end of an output, where the error stands, from the start of a line; not the failure's ``name``."""
     first, _, rest = said.partition("\n")
-    said = _COLORS.sub("", rest if first.startswith(name) else said).strip("\n")
+    said = plain(rest if first.startswith(name) else said).strip("\n")
     if len(said) <= _MOST_SAID:
         return said
     tail = said[-_MOST_SAID:]

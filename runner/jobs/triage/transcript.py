@@ -50,7 +50,7 @@ class Ended:
 
 # What the steps of a triage say that have ended, and of these whether and how the file as it is fails.
 
-_ANSWERS = ANSWERED | {Status.nothing_to_find, Status.no_set_suffices, Status.planned}
+_ANSWERS = ANSWERED | {Status.nothing_to_find, Status.no_set_suffices, Status.planned, Status.could_not_judge}
 SEEN = ("stands", "repeat", "rounded", "inputs", "more_inputs")
 """The steps that say whether the file as it is fails: the first two as the user asks, the others otherwise."""
 MOST_SECONDS = 10.0
