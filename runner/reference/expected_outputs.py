@@ -117,6 +117,6 @@ def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None)
             "a reference that is nearer"
         )
     return (
-        f"{run} does not give the expected outputs either ({recorded.off_by}), so no good value inside the model is "
+        f"{run} does not compute the expected outputs either ({recorded.off_by}), so no good value inside the model is "
         "known, and no part of it can be judged"
     )

@@ -157,10 +157,10 @@ class Overflow:
         alone = replace(alone, wider=replace(found, raised=raised))
         ended = partial(_ended, alone, words)
         if not outputs.heals:
-            why = f"the whole model fails in {found.wider} as well" if most >= len(tried) else USED_UP
+            why = f"the whole model fails in {found.wider} too" if most >= len(tried) else USED_UP
             return ended(CauseStatus.NOT_PROVEN, outputs, None, why)
         if places not in grown:
-            why = f"other nodes overflow as well: it passes only with all of them in {found.wider}"
+            why = f"other nodes overflow too: the model passes only with all nodes in {found.wider}"
             return ended(CauseStatus.NOT_PROVEN, None, None, why)
         inputs = Experiments(model, 1).only(tested.answer)
         if inputs.outcome is Outcome.UNRESOLVED:
@@ -211,7 +211,7 @@ def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:
         if array is None or array.dtype.kind not in "fiu" or not array.size:
             continue
         maker = base.graph.producers.get(name)
-        whose = f"made by {base.graph.nodes[maker].name}" if maker is not None else "an input" if held else "a weight"
+        whose = f"output of {base.graph.nodes[maker].name}" if maker is not None else "an input" if held else "a weight"
         try:
             element = np.broadcast_to(array, value.shape)[place]
             told = f"{float(element):.6g}" if node.op_type in _BY_ELEMENT else ""
@@ -219,7 +219,7 @@ def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:
             told = ""
         told = told or f"{float(array.min()):.6g} to {float(array.max()):.6g}"
         read_.append(f"{told} ({name}, {whose})")
-    return f"{node.op_type} {node.name} makes {kind} of {' and '.join(read_) or 'what it reads'}"
+    return f"{node.op_type} {node.name} computes {kind} from {' and '.join(read_) or 'its inputs'}"
 
 
 def _called(dtype: int) -> str:

@@ -94,8 +94,7 @@ def _good(subject: Subgraph) -> bool:
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
 NON_FINITE = (
-    "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
-    "checker=finite takes any for a failure"
+    "; the reference's outputs hold the same NaN or Inf, which pass with checker=auto and fail with checker=finite"
 )
 
 
@@ -248,15 +247,17 @@ class Reduction(Pipeline):
             found = self.job.ended(self, partial(self.beyond, excluded | unjudgeable, hands))
             if found is None:
                 names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
-                but = f", but for what only gets NaN or Inf and was not judged: {listed(names)}" if names else ""
-                return Rest(tuple(answers), f"the rest passes{but}")
+                but = (
+                    f", except for nodes that only get NaN or Inf and were not judged: {listed(names)}" if names else ""
+                )
+                return Rest(tuple(answers), f"the rest of the model passes{but}")
             if found.status is not Status.found:
                 hands.withdraw(REDUCED)
                 hands.withdraw(MIN_GOOD)
                 shutil.rmtree(folder, ignore_errors=True)
                 stopped = found.status is Status.interrupted
                 why = "interrupted" if stopped else found.message
-                return Rest(tuple(answers), f"the search for more broke off: {why}", found)
+                return Rest(tuple(answers), f"the search for more was stopped: {why}", found)
             ending = found
             folder.mkdir(parents=True, exist_ok=True)
             answers.append(self.conclude(judge, ending, folder))

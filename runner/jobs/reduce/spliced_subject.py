@@ -63,7 +63,7 @@ class Spliced(SameNodes):
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate."""
         if self.base.cut_policy is CutPolicy.seeded:
-            return Invalid("cut.policy=seeded feeds values that are made up, not good ones")
+            return Invalid("cut.policy=seeded feeds made-up values, not good ones")
         given = self.splice(trial).given
         try:
             made = self.cut(trial)
@@ -146,11 +146,7 @@ class Spliced(SameNodes):
             return f"no good value of {name!r} is known"
         if name in self.base.recorded.unfit:
             return self.base.recorded.unfit[name]
-        return (
-            f"{REFERENCE_TOO} {name!r} as well: no good value is known to put there"
-            if self.base.is_bad_feed(name)
-            else ""
-        )
+        return f"{REFERENCE_TOO} {name!r} too, so no good value is known for it" if self.base.is_bad_feed(name) else ""
 
 
 @dataclass

@@ -61,7 +61,7 @@ def samples_of(made: Control, known: Sequence[Mapping[str, TensorFile]], folder:
 
 LARGEST_CONSTANT = 4 << 20
 """Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""
-THE_FILE = "the file as it is"
+THE_FILE = "the model file"
 _MOST_SEEDED = 1 << 28  # elements: as many as take 2 GiB to draw
 
 

@@ -70,11 +70,11 @@ def begins(ending: SessionResult, subject: Subject) -> tuple[str, ...]:
     first = Trial(frozenset(index for index in answer if answer.elements.isdisjoint(parents[index])))
     if len(first) == len(answer):
         return ()
-    each = "its output" if len(first) == 1 else "what any of these gives"
+    each = "its output" if len(first) == 1 else "the output of any of these"
     said = (
-        f"the failure begins in {listed(subject.names(first))}: with a good value in place of {each} the rest passes. "
-        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the model's own outputs "
-        "are kept; a check that compares with what {references} holds needs none of them that is not at fault"
+        f"the failure begins in {listed(subject.names(first))}: with a good value for {each} the rest passes. "
+        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the check needs the "
+        "model's own outputs; a check that compares with {references} gets a smaller answer"
     )
     return (said,)
 
@@ -94,8 +94,8 @@ def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:
         return ()
     before, now = measures
     said = (
-        f"reduced.onnx fails by {now:.3g}, and by {before:.3g} before it was made simpler (the check's measure): what "
-        "makes it so much worse may be another failure of the same kind. strategy.shrink=false leaves it as it was"
+        f"by the check's measure reduced.onnx fails by {now:.3g}, and failed by {before:.3g} before it was made "
+        "simpler: this may be another failure of the same kind. strategy.shrink=false leaves the model as it was"
     )
     return (said,)
 

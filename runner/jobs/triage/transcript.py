@@ -188,7 +188,7 @@ class Reproduced:
         if not tried:
             return often
         kind = "random inputs" if self.situation.inputs == "files" else "other random inputs"
-        return f"{often}; {kind} too" if others else f"{often}; not with {kind}"
+        return f"{often}; with {kind} too" if others else f"{often}; not with {kind}"
 
     @property
     def _signature(self) -> KnownFailure | None:
@@ -431,8 +431,8 @@ class Known(Reproduced):
         """What a workaround can begin with, in words."""
         held = (
             *(f"{listed(one)} off" for one in self.heals),
-            *(("the nodes that have to stay high",) if self.raised else ()),
+            *(("the nodes that have to stay in high precision",) if self.raised else ()),
             *self.good_releases,
-            *(("the nodes rewritten",) if self.culprits else ()),
+            *(("rewriting the nodes",) if self.culprits else ()),
         )
         return tuple(dict.fromkeys(held))
