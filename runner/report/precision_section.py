@@ -49,7 +49,7 @@ def title(summary: Summary) -> str:
     low, high = _called(told.low), told.high
     if summary.status == Status.nothing_to_find:
         but = f" but {summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after else ""
-        return f"all nodes{but} can be in {low}"
+        return f"all{but or ' nodes'} can be in {low}"
     if summary.status != Status.found or not summary.culprits:
         return ""
     if not (summary.minimality or "").startswith("1-minimal"):

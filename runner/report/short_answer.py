@@ -141,25 +141,22 @@ def _why(summary: Summary) -> str:
     if cause.status not in SHOWN or not cause.causes:
         return "; ".join(filter(None, (summary.seen, one_line(cause.reason, _LONGEST_WHY))))
     answer = cause.causes[0]
-    outputs, inputs = (_ended(summary, one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
+    outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
+    if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
+        return f"{first}; {outputs} with right outputs here, {inputs} with right inputs"
     these = "this node" if len(summary.culprits) == 1 else "these nodes"
-    said = f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
-    error = _measure(summary, cause.whole.measure if cause.whole else None)
-    return "; ".join(filter(None, (summary.seen or (error and f"error {error}"), said)))
+    return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 
 
-def _ended(summary: Summary, one: CauseExperiment | None) -> str:
+def _ended(one: CauseExperiment | None) -> str:
     if one is None or one.outcome in ("pass", ""):
         return "passes"
-    if one.outcome != "fail":
-        return "fails in another way"
-    error = _measure(summary, one.measure)
-    return f"still fails ({error})" if error else "still fails"
+    return "still fails" if one.outcome == "fail" else "fails in another way"
 
 
 def _measure(summary: Summary, measure: float | None) -> str:
     unit = " times the tolerance" if summary.checker in _TOLERANCES else " by the check's measure"
-    return f"{measure:.3g}{unit}" if measure else ""
+    return f"error {measure:.3g}{unit}" if measure else ""
 
 
 def _sure(summary: Summary) -> Iterator[str]:

@@ -194,7 +194,7 @@ def _overflowing(found: Sequence[Mapping[str, Any]], low: str) -> Iterator[str]:
     ]
     if absorbed:
         many = counted(len(absorbed), "tensor")
-        yield f"{many} become{'s' * (len(absorbed) == 1)} Inf in {low}, without harm: {listed(absorbed, _MOST)}"
+        yield f"{many} become{'s' * (len(absorbed) == 1)} Inf in {low}, and the next nodes absorb that: {listed(absorbed, _MOST)}"
     open_ones = [f"{one['tensor']} (read by {one['unknown']})" for one in rest if one["unknown"]]
     if open_ones:
         yield f"Inf in {low}; it is not known whether it does harm: {listed(open_ones, _MOST)}"

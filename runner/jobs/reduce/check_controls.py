@@ -190,7 +190,7 @@ class Controls:
             if not self.fed and why.outcome is Outcome.UNRESOLVED:  # it fits the whole model, and finds it wrong
                 raise CannotJudge(f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}")
             raise CannotJudge(
-                f"the check cannot tell good from bad: it fails even a model of a single Identity node ({why.said}).\n"
+                f"the check cannot tell good from bad: it does not pass even a model of a single Identity node ({why.said}).\n"
                 f"{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"
             )
         self._repeat(judge, REPEATS)
@@ -286,7 +286,7 @@ class Controls:
         subject = _subgraph(judge)
         for attempt in range(1, times + 1):
             if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
-                raise ContradictionError(f"{subject.control} passes now and failed before")
+                raise ContradictionError(f"repeating gave another result: {subject.control}, pass")
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
         subject = _subgraph(judge)

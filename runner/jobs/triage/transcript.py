@@ -183,7 +183,7 @@ class Reproduced:
             return f"with other random inputs only: {self.count(self.only_in)}"
         often = f"in each of {of} checks" if failed == of else f"in {failed} of {of} checks (flaky)"
         if self.only_in:
-            often = "only when every operator rounds as on a GPU"
+            often = "only when operators round as on a GPU"
         others, tried = self.judgements("inputs")
         if not tried:
             return often

@@ -59,13 +59,13 @@ def test_what_stays_high_is_no_part_of_what_can_be_low(tmp_path: Path) -> None:
     assert run.code == 4, run.output
     message = run.result["message"]
     assert message.startswith(
-        "all but 10 nodes, which stay in float32 unsearched, can be in float16 (emulated: tensors are"
+        "all but 10 nodes, which stay in float32 unsearched, can be in float16 (emulated: each tensor is"
     )
     assert "no other node has to be in float32" in message
     assert (run.folder / "REPORT.md").read_text().startswith("# all but 10 of 30 nodes can be in float16\n")
     (tmp_path / "plain").mkdir()
     plain = search(tmp_path / "plain", network())
-    assert plain.result["message"].startswith("everything passes in float16 (emulated: tensors are rounded")
+    assert plain.result["message"].startswith("everything passes in float16 (emulated: each tensor is rounded")
     assert "inside reductions and norms): no node has to be in float32; the model" in plain.result["message"]
 
 

@@ -64,7 +64,7 @@ def test_what_is_absorbed_is_named_and_stays(tmp_path: Path) -> None:
     assert "emulated: each tensor is rounded when it is computed" in run.result["message"]
     (one,) = run.result["precision"]["overflows"]
     assert one["harm"] is None and one["absorbed_by"] == ["end"]
-    assert any("absorbed: square (by end)" in warning for warning in run.result["warnings"])
+    assert any("absorb that: square (by end)" in warning for warning in run.result["warnings"])
 
 
 def test_a_command_is_asked_first_and_then_the_model_is_looked_into(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factor
 @pytest.mark.parametrize(
     ("name", "first", "advice"),
     [
-        ("new_opset", "found: ai.onnx 99, ", "- Take a release of the runtime that knows it"),
+        ("new_opset", "found: ai.onnx 99, ", "- Take a release of the runtime that knows this"),
         ("unknown_operator", "found: Frobnicate: the imported opset has no such operator", "- "),
     ],
 )

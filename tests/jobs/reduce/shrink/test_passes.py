@@ -95,7 +95,7 @@ def test_values_stay_where_the_check_knows_them_or_the_failure_gets_milder(tmp_p
         assert any(one.startswith(told) for one in run.result["warnings"]) is (name == "grosser"), run.output
         assert ("before it was made simpler" in run.output) is (name == "grosser")
         assert array.shape == (32, 32), "of what it knows by name the shape is known as well"
-        assert ("much milder than before" in run.output) is (name == "measures")
+        assert ("the failure became much milder" in run.output) is (name == "measures")
         assert ("the recorded values are kept" in run.output) is (name == "knows")
 
 
