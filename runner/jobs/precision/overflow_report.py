@@ -193,8 +193,8 @@ def _overflowing(found: Sequence[Mapping[str, Any]], low: str) -> Iterator[str]:
         f"{one['tensor']} (by {one['absorbed_by'][0]})" for one in rest if one["absorbed_by"] and not one["unknown"]
     ]
     if absorbed:
-        many = counted(len(absorbed), "tensor")
-        yield f"{many} become{'s' * (len(absorbed) == 1)} Inf in {low}, and the next nodes absorb that: {listed(absorbed, _MOST)}"
+        many = f"{counted(len(absorbed), 'tensor')} become{'s' * (len(absorbed) == 1)}"
+        yield f"{many} Inf in {low}, and the next nodes absorb that: {listed(absorbed, _MOST)}"
     open_ones = [f"{one['tensor']} (read by {one['unknown']})" for one in rest if one["unknown"]]
     if open_ones:
         yield f"Inf in {low}; it is not known whether it does harm: {listed(open_ones, _MOST)}"

@@ -23,9 +23,8 @@ from runner.engine.check_trials import Judge
 from runner.engine.reliability import ContradictionError
 from runner.engine.session_question import NOTHING, Question
 from runner.errors import CannotJudge, UsageError
-from runner.jobs.reduce.spliced_subject import InPlace
-from runner.jobs.reduce.subgraph import Subgraph
-from runner.model.graph.identity_model import Form
+from runner.jobs.reduce.subgraph import InPlace, Subgraph
+from runner.model.graph.cut import Form
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, ReduceSettings, chosen
@@ -190,8 +189,8 @@ class Controls:
             if not self.fed and why.outcome is Outcome.UNRESOLVED:  # it fits the whole model, and finds it wrong
                 raise CannotJudge(f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}")
             raise CannotJudge(
-                f"the check cannot tell good from bad: it does not pass even a model of a single Identity node ({why.said}).\n"
-                f"{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"
+                "the check cannot tell good from bad: it does not pass even a model of a single Identity node "
+                f"({why.said}).\n{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"
             )
         self._repeat(judge, REPEATS)
         able = self._able(judge) if subject.closure is Closure.FREE else {}
