@@ -349,7 +349,7 @@ def test_of_passing_trials_that_differ_as_little_the_smaller_stands_first():
 def test_a_check_that_fails_on_everything_cannot_judge(tmp_path):
     one = session(tmp_path, lambda candidate: FAIL)
     one.preflight()
-    with pytest.raises(CannotJudge, match="not even a model of one Identity"):
+    with pytest.raises(CannotJudge, match="not even a model of a single Identity"):
         one.reduce()
 
 
@@ -438,7 +438,7 @@ def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> 
         tally.count(
             Verdict(Outcome.UNRESOLVED if phase == Phase.SHRINK else Outcome.PASS, reason="the reference"), phase
         )
-    assert not tally.unknown.advice
+    assert not tally.unknown.advice("")
     assert tally.unknown.reasons == {"the reference": 9}
 
 

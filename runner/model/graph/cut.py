@@ -325,11 +325,11 @@ def remove_stale_value_info(graph: GraphProto) -> None:
         del graph.value_info[at]
 
 
-def with_outputs(made: Cut, names: Collection[str]) -> Cut:
-    """Return a cut with these of its outputs alone. Raises CutError where it has none of them."""
+def with_outputs(made: Cut, names: Collection[str], why: str = "which is infinite on purpose") -> Cut:
+    """Return a cut with these of its outputs alone. Raises CutError where it has none of them; ``why``: they go."""
     kept = tuple(name for name in made.outputs if name in names)
     if not kept:
-        raise CutError(f"it hands out nothing but {', '.join(made.outputs)}, which is infinite on purpose")
+        raise CutError(f"it hands out nothing but {', '.join(made.outputs)}, {why}")
     set_messages(made.model.graph.output, [value for value in made.model.graph.output if value.name in names])
     return replace(made, outputs=kept)
 
