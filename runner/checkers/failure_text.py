@@ -165,9 +165,9 @@ class UserPattern:
             yield from self._regex.finditer(text, start, timeout=MATCH_SECONDS)
         except TimeoutError as error:
             raise UsageError(
-                f"checker.{self._key}: {self.pattern!r} took more than {MATCH_SECONDS:g} s of CPU to search what a check "
-                "printed: it tries the same letters in too many ways, as (a+)+ does. Write it with one repetition "
-                f"of each thing, like checker.{_EXAMPLES[self._key]}"
+                f"checker.{self._key}: {self.pattern!r} took more than {MATCH_SECONDS:g} s of CPU to search what a "
+                "check printed: it tries the same letters in too many ways, as (a+)+ does. Write it with one "
+                f"repetition of each thing, like checker.{_EXAMPLES[self._key]}"
             ) from error
 
 
