@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.errors import UsageError
 from runner.schema.checker import Better, PythonChecker
+from runner.text import plain
 from runner.verdict import LONGEST
 from strategies.outcome import Outcome
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Match = regex.Match[str]
 
 _WORD = re.compile(r"(?!(?:nan|inf|e[-+]?\d+)\b)(?<![\w.])[^\W\d_]{2}")
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     # quoted names; an apostrophe inside a word (can't) opens no quotation
     (re.compile(r"`[^`']*[`']|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\""), "_"),
@@ -44,11 +44,6 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"_(?:,\s*_)+"), "_"),
     (re.compile(r"\s+"), " "),
 )
-
-
-def plain(text: str) -> str:
-    """The text without what colors it on a terminal."""
-    return _ANSI.sub("", text)
 
 
 def last_line(text: str) -> str:

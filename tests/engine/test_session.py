@@ -438,7 +438,7 @@ def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> 
         tally.count(
             Verdict(Outcome.UNRESOLVED if phase == Phase.SHRINK else Outcome.PASS, reason="the reference"), phase
         )
-    assert not tally.unknown.advice
+    assert not tally.unknown.advice("")
     assert tally.unknown.reasons == {"the reference": 9}
 
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from runner.model.files.candidate_store import Store
-from runner.model.nested.bodies import HoistError, bodies
+from runner.model.nested.hoist import HoistError, bodies
 from runner.reference.body_values import MOST_ITERATIONS, descend, iterations, ordered_bodies, trip_counts
 from runner.workers.pool import Pool
 from tests.model.nested import (
@@ -105,6 +105,7 @@ def test_three_levels_down(tmp_path: Path, pool):
     )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("iteration", [0, 1, 3])
 def test_an_iteration_of_a_loop_gets_what_the_ones_before_left(tmp_path: Path, pool, backend, iteration):

@@ -16,7 +16,7 @@ import yaml
 from onnx import TensorProto, helper
 
 from runner.cli.terminal import LONGEST
-from runner.schema.option_files import escape_interpolation
+from runner.schema.installed_choices import escape_interpolation
 from runner.sweeps.table import Row, markdown
 from tests.bundles import unpacked
 from tests.harness import Run, check_script, winnow
@@ -83,6 +83,7 @@ def plain(text: str) -> bool:
     return all(char.isprintable() or char in "\n\t" for char in text)
 
 
+@pytest.mark.slow
 def test_the_answer_is_whole(run: Run) -> None:
     assert run.code == 0, run.output
     assert run.result["culprits"] == NAMES

@@ -21,8 +21,15 @@ from onnx import ModelProto, TensorProto
 
 from runner.errors import ModelError, NoRoomForWeights
 from runner.files import stamp
-from runner.model.files.parse_without_weights import is_own, parse_without_weights
-from runner.model.files.weights import WEIGHTS, ExternalFiles, WeightsWriter, chunks, write_whole
+from runner.model.files.parse_without_weights import (
+    WEIGHTS,
+    ExternalFiles,
+    WeightsWriter,
+    chunks,
+    is_own,
+    parse_without_weights,
+    write_whole,
+)
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import is_sparse_constant
 from runner.model.graph.validate import check_names, check_tensors, check_text, drop_duplicate_initializers, sort_nodes
@@ -171,7 +178,21 @@ def parse_hashed(path: Path, inline_limit: int, digest: HashedAside) -> tuple[Mo
     try:
         return ModelProto.FromString(data), size, False
     except Exception as error:  # noqa: BLE001 - the class that protobuf raises differs between its versions
-        raise ModelError(f"{path} is not an ONNX model, or it is truncated ({error})") from None
+        raise ModelError(f"{path} {what_else(data) or f'is not an ONNX model, or it is truncated ({error})'}") from None
+
+
+_FIRST = 64
+_OTHERS = {
+    b"version https://git-lfs": "is a pointer of Git LFS, not the model: run `git lfs pull`",
+    b"<": "is a web page, not a model: the download failed",
+    b"PK\x03\x04": "is a zip archive, not an ONNX model: unpack or export it",
+}
+
+
+def what_else(data: bytes) -> str:
+    """Return what a file is that is no ONNX model, by its first bytes; "": nobody knows."""
+    first = data[:_FIRST].lstrip()
+    return next((what for start, what in _OTHERS.items() if first.startswith(start)), "")
 
 
 def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: HashedAside, *, but_own: bool) -> None:

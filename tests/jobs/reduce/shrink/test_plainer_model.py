@@ -156,7 +156,7 @@ sys.exit(int('{LONG}Gemm' in nodes and not again))"""
     assert done.model().graph.node[0].input[0] == f"{LONG}x"
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 4])
 def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(tmp_path: Path, workers: int) -> None:
     onnx.save(made(), tmp_path / "m.onnx")
@@ -184,7 +184,7 @@ def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_p
     together = winnow(*words, folder=tmp_path / "together")
     alone = tmp_path / "alone"
     patched = (
-        "from runner.jobs.reduce.shrink import Shrinking\n"
+        "from runner.jobs.reduce.refinements import Shrinking\n"
         "Shrinking._together = lambda self, one: []\n"
         "from runner.__main__ import main\n"
         "main()"
