@@ -303,12 +303,12 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "inf": ("Inf in the output", "gives Inf"),
     "mismatch": ("wrong values", "gives wrong values"),
     "shape": ("wrong shape of an output", "gives an output of a wrong shape"),
-    "timeout": ("does not end", "does not end within the time that the check gives it"),
-    "memory": ("takes too much memory", "takes more memory than the check gives it"),
+    "timeout": ("does not end in time", "does not end within the check's time limit"),
+    "memory": ("takes too much memory", "takes more memory than the check's limit"),
     "death MEMORY": ("crash (bad memory access, or abort)", "crashes the process (bad memory access, or abort)"),
-    "listed exit": ("a check fails", "makes the check end with an exit code that stands for failure"),
-    "regex": ("a check fails", "makes the check print what stands for failure"),
-    "returned fail": ("a check fails", "makes the check say that it fails"),
+    "listed exit": ("a check fails", "makes the check end with an exit code for failure"),
+    "regex": ("a check fails", "makes the check print a text for failure"),
+    "returned fail": ("a check fails", "makes the check return a failure"),
     "raised": ("a check fails", "makes the check raise an exception"),
 }
 """A failure by its kind: for a title, and for a sentence about a model."""
@@ -380,7 +380,7 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     said += f", compared with {reference}" if compared else ""
     if too:
         other = "the reference" if compared or not reference else reference
-        said += f"; {other} gives NaN or Inf there as well: this part alone shows no bug of the runtime"
+        said += f"; {other} gives NaN or Inf there too, so this part alone shows no bug of the runtime"
     elif not compared and where and reference and (other := _elsewhere(failure, told)):
         said += f"; {reference} {other}"
     return f"{said}."
@@ -499,7 +499,7 @@ def _not_finite(tensor: PageTensor) -> str:
     said += counted(math.prod(wrong["shape"]), "element")
     said += f" ({wrong['dtype']} holds numbers up to {ends[1]:.6g})" if ends else ""
     if theirs == mine:
-        return f"{said}; the reference gives as many."
+        return f"{said}; the reference has as many."
     return f"{said}; expected: {theirs}." if theirs else f"{said}."
 
 

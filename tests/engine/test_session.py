@@ -349,7 +349,7 @@ def test_of_passing_trials_that_differ_as_little_the_smaller_stands_first():
 def test_a_check_that_fails_on_everything_cannot_judge(tmp_path):
     one = session(tmp_path, lambda candidate: FAIL)
     one.preflight()
-    with pytest.raises(CannotJudge, match="not even a model of one Identity"):
+    with pytest.raises(CannotJudge, match="not even a model of a single Identity"):
         one.reduce()
 
 

@@ -107,11 +107,11 @@ def begins(ending: SessionResult, subject: Subject) -> tuple[str, ...]:
     first = Trial(frozenset(index for index in answer if answer.elements.isdisjoint(parents[index])))
     if len(first) == len(answer):
         return ()
-    each = "its output" if len(first) == 1 else "what any of these gives"
+    each = "its output" if len(first) == 1 else "the output of any of these"
     said = (
-        f"the failure begins in {listed(subject.names(first))}: with a good value in place of {each} the rest passes. "
-        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the model's own outputs "
-        "are kept; a check that compares with what {references} holds needs none of them that is not at fault"
+        f"the failure begins in {listed(subject.names(first))}: with a good value for {each} the rest passes. "
+        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the check needs the "
+        "model's own outputs; a check that compares with {references} gets a smaller answer"
     )
     return (said,)
 
@@ -131,8 +131,8 @@ def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:
         return ()
     before, now = measures
     said = (
-        f"reduced.onnx fails by {now:.3g}, and by {before:.3g} before it was made simpler (the check's measure): what "
-        "makes it so much worse may be another failure of the same kind. strategy.shrink=false leaves it as it was"
+        f"by the check's measure reduced.onnx fails by {now:.3g}, and failed by {before:.3g} before it was made "
+        "simpler: this may be another failure of the same kind. strategy.shrink=false leaves the model as it was"
     )
     return (said,)
 
@@ -216,8 +216,7 @@ def _good(subject: Subgraph) -> bool:
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
 NON_FINITE = (
-    "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
-    "checker=finite takes any for a failure"
+    "; the reference's outputs hold the same NaN or Inf, which pass with checker=auto and fail with checker=finite"
 )
 
 
@@ -380,15 +379,17 @@ class Reduction(Pipeline):
             found = self.job.ended(self, partial(self.beyond, excluded | unjudgeable, hands))
             if found is None:
                 names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
-                but = f", but for what only gets NaN or Inf and was not judged: {listed(names)}" if names else ""
-                return Rest(tuple(answers), f"the rest passes{but}")
+                but = (
+                    f", except for nodes that only get NaN or Inf and were not judged: {listed(names)}" if names else ""
+                )
+                return Rest(tuple(answers), f"the rest of the model passes{but}")
             if found.status is not Status.found:
                 hands.withdraw(REDUCED)
                 hands.withdraw(MIN_GOOD)
                 shutil.rmtree(folder, ignore_errors=True)
                 stopped = found.status is Status.interrupted
                 why = "interrupted" if stopped else found.message
-                return Rest(tuple(answers), f"the search for more broke off: {why}", found)
+                return Rest(tuple(answers), f"the search for more was stopped: {why}", found)
             ending = found
             folder.mkdir(parents=True, exist_ok=True)
             answers.append(self.conclude(judge, ending, folder))

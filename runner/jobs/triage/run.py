@@ -127,7 +127,7 @@ class StepFolder:
         try:
             return pipeline.run(settings, self.folder, ())
         except OtherConditionsError as error:
-            log.warning("%s begins anew: %s", self.name, error)
+            log.warning("%s starts over: %s", self.name, error)
             shutil.rmtree(self.folder, ignore_errors=True)
             self._claim(settings)
             return pipeline.run(settings, self.folder, ())
@@ -341,7 +341,7 @@ class _Triage:
         """Return a step that has ended, now or before, or that was left out."""
         if not step.strategy:
             if step.why:
-                log.info("%s: not asked, %s", step.name, step.why)
+                log.info("%s: not asked: %s", step.name, step.why)
             return Ended(step.name, why=step.why)
         # the file itself is looked at before anything is asked of it: step 0
         at = 0 if step.name == INSPECT else sum(bool(one.folder) for one in known.ended if one.name != INSPECT) + 1

@@ -87,7 +87,7 @@ def test_a_check_of_ones_own_goes_on_being_doubted(tmp_path: Path) -> None:
     assert told(run)["samples"]["why_not_held_out"] == "checker=command has data of its own"
     assert told(run)["samples"]["passed_held_out"] is None
     assert told(run)["error"] == {}  # it measures nothing
-    assert "not held out: checker=command has data of its own" in run.result["message"]
+    assert "no sample was held out: checker=command has data of its own" in run.result["message"]
 
 
 @pytest.mark.parametrize("strategy", sample(["precision", "precision_linear"], 2))
@@ -104,8 +104,8 @@ def test_an_answer_that_fails_on_what_was_held_out_grows(tmp_path: Path, strateg
     assert samples["passed_held_out"] is True and samples["held_out_are"] == "variants of those given"
     for on in ("searched", "held_out"):
         assert error[on]["before"] > 1 > error[on]["after"], on
-    assert "grows until it passes those too" in run.output
-    assert "6 searched (all low:" in run.result["message"]
+    assert "so nodes are added until these pass too" in run.output
+    assert "6 searched samples (all low:" in run.result["message"]
     assert "(variants of those given; all low:" in run.result["message"]
     assert not (run.folder / "values").exists() and not (run.folder / "store").exists()
 
@@ -125,7 +125,7 @@ def test_those_held_out_are_spread_evenly_and_stated(tmp_path: Path) -> None:
 def test_one_sample_is_warned_of_and_variants_are_held_out(tmp_path: Path) -> None:
     run = answered(tmp_path / "one", network(3), *given(tmp_path / "in1", 1, (0,)))
     assert run.code == 0, run.output
-    assert any("one sample alone was given" in warning for warning in run.result["warnings"])
+    assert any("only one sample was given" in warning for warning in run.result["warnings"])
     samples = told(run)["samples"]
     assert (samples["searched"], samples["held_out"], samples["held_out_are"]) == (1, 4, "variants of those given")
     assert samples["passed_held_out"] is True
@@ -151,7 +151,7 @@ def test_of_whole_numbers_there_are_no_variants(tmp_path: Path) -> None:
     assert (samples["held_out"], samples["held_out_are"], samples["passed_held_out"]) == (0, None, None)
     assert samples["why_not_held_out"] == "there are no samples but those that are searched"
     assert "held_out" not in told(run)["error"]
-    assert "not held out: there are no samples but those that are searched" in run.result["message"]
+    assert "no sample was held out: there are no samples but those that are searched" in run.result["message"]
 
 
 def test_random_samples_are_drawn_anew(tmp_path: Path) -> None:
@@ -254,8 +254,8 @@ def test_what_fails_alone_and_was_left_out_is_raised_and_said(tmp_path: Path) ->
     alone = told(run)["fails_alone"]
     assert set(alone["nodes"]) == {"left", "right"} and alone["raised"] is True
     assert {"up", "down", "left", "right"} <= set(run.result["culprits"])
-    assert "would do without, but fail when they alone are low: they are raised too" in run.result["message"]
-    assert "raised all the same" in (run.folder / "REPORT.md").read_text()
+    assert "were added: the answer passes without them, but each fails when only it is low" in run.result["message"]
+    assert "raised too" in (run.folder / "REPORT.md").read_text()
     again = answered(tmp_path / "again", cancelling(), DRAWN, f"journal.reuse=[{run.folder}]")
     assert again.code == 0, again.output
     assert again.result["culprits"] == run.result["culprits"]
@@ -354,6 +354,8 @@ def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_
     assert (run.result["culprits"], run.result["minimality"]) == (["up", "down"], "1-minimal")
     samples = told(run)["samples"]
     assert (samples["searched"], samples["held_out"], samples["passed_held_out"]) == (4, 2, False)
-    assert any("what was held out cannot be searched on (even with" in warning for warning in run.result["warnings"])
+    assert any(
+        "the samples that were held out cannot be searched (even with" in warning for warning in run.result["warnings"]
+    )
     assert any("the answer fails on samples that were held out" in warning for warning in run.result["warnings"])
     assert "The answer fails on samples that were held out" in (run.folder / "REPORT.md").read_text()

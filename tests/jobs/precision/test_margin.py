@@ -232,7 +232,7 @@ def test_a_budget_hands_over_the_smallest_that_passed(tmp_path: Path) -> None:
         assert found.ending.status == "found"
         assert len(found.ending.trial or ()) <= min(sizes)
         assert found.ending.done and found.ending.done.claim is Claim.BUDGET
-        assert "the budget was reached: fewer may do" in found.ending.message
+        assert "the budget was reached: fewer may be enough" in found.ending.message
 
 
 def test_where_a_budget_leaves_the_margin_out_of_reach_the_nearest_set_is_handed_over(tmp_path: Path) -> None:

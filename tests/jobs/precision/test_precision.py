@@ -113,7 +113,7 @@ def test_nothing_has_to_be_raised(tmp_path: Path) -> None:
     run = search(tmp_path, network())
     assert run.code == 4, run.output
     assert "everything passes in float16 (emulated: " in run.result["message"]
-    assert (run.folder / "REPORT.md").read_text().startswith("# all of it can be in float16\n")
+    assert (run.folder / "REPORT.md").read_text().startswith("# all nodes can be in float16\n")
     onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)
 
 

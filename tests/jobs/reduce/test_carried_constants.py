@@ -419,6 +419,6 @@ def test_a_large_constant_is_named_where_the_failure_needs_it(
     assert (run.folder / "reduced.onnx").stat().st_size < 1 << 16
     # the nodes of a candidate are counted alike everywhere: those that come along are some of them
     assert run.result["nodes"] == {"before": len(nodes), "after": len(left)}
-    for whole in ("the file as it is", "the whole model"):
+    for whole in ("the model file", "the whole model"):
         assert f"{whole} ({len(nodes)} nodes): FAIL" in run.log
     assert f"as handed over ({counted(len(left), 'node')}): FAIL" in run.log
