@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
 #: modules, and the tests of their room
 ROOMS = {
     "strategies": ("strategies/*.py", "tests/strategies"),
-    "engine": ("runner/engine/*.py", "tests/engine tests/jobs/test_budget.py"),
+    "engine": ("runner/engine/*.py", "tests/engine tests/jobs/reduce/test_cause.py"),
     "checkers": ("runner/checkers/*.py", "tests/checkers"),
     "reduce": ("runner/jobs/reduce/*.py", "tests/jobs/reduce"),
     "model": ("runner/model/**/*.py", "tests/model"),

@@ -31,7 +31,7 @@ from runner.errors import UsageError
 from runner.files import write_text
 from runner.schema.installed_choices import CONF, SCHEMAS, added, config_of
 from runner.schema.root import Settings
-from runner.text import note_environment
+from runner.text import note_environment, one_line
 
 
 def to_settings(config: DictConfig) -> Settings:
@@ -158,7 +158,7 @@ def refuse_parameters(params: Any, file: str) -> None:
     wrong = next((name for name in names if _OF_HYDRA.match(name)), None)
     if wrong is not None or not isinstance(params, (dict, type(None))) or any(_special(params)):
         raise UsageError(
-            f"{file}: hydra.sweeper.params: {wrong if wrong is not None else params}: a file sweeps over keys of "
+            f"{file}: hydra.sweeper.params: {one_line(params if wrong is None else wrong)}: a file sweeps over keys of "
             "Winnow's only, as in {model: 'a.onnx,b.onnx'}; what else you want: on the command line"
         )
 

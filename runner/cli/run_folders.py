@@ -81,6 +81,8 @@ def _refuse_name(folder: Path, key: str, whose: str) -> None:
         raise FolderTakenError(
             f"{folder}: there must be no ${{ in the name of a {whose}'s folder. Give another: {key}=FOLDER"
         )
+    if "\n" in str(folder):  # no command with it could be copied from a message
+        raise FolderTakenError(f"{name!r}: no line break in the name of a {whose}'s folder. Give another: {key}=FOLDER")
     try:
         name.encode()
     except UnicodeEncodeError:  # runtimes take no other names, and would fail for every model

@@ -194,8 +194,7 @@ class Recheck:
         rates = known.rates
         if name == REDUCED:
             rates = known.rates_of(judge, trial)
-        once = known.mode is Flaky.never or times == 1
-        afforded = 0 if once else known.second.afforded(judge, trial, known.means.workers)
+        afforded = 0 if known.mode is Flaky.never else known.second.afforded(judge, trial, known.means.workers)
         judge.tally.due = 1 + min(times - 1, afforded)
         for attempt in itertools.count(HANDED_OVER):
             verdict = self._ahead.pop((name, attempt), None) or self._check_file(judge, trial, name, path, attempt)

@@ -254,10 +254,9 @@ class Reliability:
         return self.decided(self.rates, self.counted(verdicts), min(error, self.max_wrong))
 
     def answer(self, verdict: Verdict) -> Answer:
-        """Return what one verdict says; of a reliable check it has to be good enough as well."""
+        """Return what one verdict of a reliable check says: a wanted outcome has to be good enough as well."""
         answer = self.question.answer(verdict)
-        good = answer is not Answer.YES or self.rates is not None or self.question.enough(verdict)
-        return answer if good else Answer.NO
+        return answer if answer is not Answer.YES or self.question.enough(verdict) else Answer.NO
 
     def decided(self, rates: Rates, count: Count, error: float) -> Answer | None:
         """Return what verdicts amount to once that is wrong more rarely than ``error``; None: repeat."""

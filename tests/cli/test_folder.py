@@ -184,10 +184,10 @@ def test_the_folder_of_a_job_is_no_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [lambda folder: claim(folder, key="hydra.run.dir"), claim_sweep])
 def test_a_folder_whose_name_runtimes_do_not_take(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    folder = tmp_path / os.fsdecode(b"\xf6")
-    with pytest.raises(FolderTakenError, match="must be UTF-8"):
-        make(folder)
-    assert not folder.exists()
+    for folder, said in ((tmp_path / os.fsdecode(b"\xf6"), "must be UTF-8"), (tmp_path / "a\nb", "no line break")):
+        with pytest.raises(FolderTakenError, match=said):
+            make(folder)
+        assert not folder.exists()
 
 
 def test_a_run_waits_for_no_pipe(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def test_the_watcher_sees_code_that_runs(tmp_path: Path) -> None:
         ("searchpath: ['pkg://a']", "hydra.searchpath"),
         ("launcher: {x: [{_target_: a.b}]}", r"hydra.launcher.x.0._target_"),
         ("sweeper: {params: {+hydra.callbacks.x: y}}", r"hydra.sweeper.params: \+hydra.callbacks.x"),
+        ('sweeper: {params: "a\\nb"}', "hydra.sweeper.params: a b"),
         ("run: {dir: [x]}", "hydra.run.dir"),
         ("verbose: [{_target_: a.b}]", "hydra.verbose"),
         ("job: {name: ../x}", "hydra.job.name"),
