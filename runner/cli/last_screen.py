@@ -20,6 +20,7 @@ from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.cause_section import in_a_word
 from runner.report.document import cut
+from runner.report.page.graph_columns import dtype_text
 from runner.report.result_parts import Plan, Statistics
 from runner.report.short_answer import (
     FIRST_NAMES,
@@ -40,7 +41,6 @@ _MOST = 3
 _MOST_INPUTS = 4
 _LONGEST = 120
 _LARGEST = 256 << 20
-_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 
 def looks(path: Path, names: Collection[str]) -> list[str]:
@@ -128,17 +128,12 @@ def _types(graph: GraphProto) -> dict[str, tuple[str, str]]:
 def _declared(value: ValueInfoProto) -> tuple[str, str]:
     kind = value.type.tensor_type
     dims = [str(one.dim_value) if one.HasField("dim_value") else one.dim_param or "?" for one in kind.shape.dim]
-    return _dtype(kind.elem_type), f"[{', '.join(dims)}]" if kind.HasField("shape") else "?"
+    dtype = dtype_text(kind.elem_type) if kind.elem_type else ""
+    return dtype, f"[{', '.join(dims)}]" if kind.HasField("shape") else "?"
 
 
 def _of(tensor: TensorProto) -> tuple[str, str]:
-    return _dtype(tensor.data_type), str(list(tensor.dims))
-
-
-def _dtype(number: int) -> str:
-    names = {value: name for name, value in TensorProto.DataType.items()}
-    name = names.get(number, "") if number else ""
-    return _NAMES.get(name, name.lower())
+    return dtype_text(tensor.data_type), str(list(tensor.dims))
 
 
 _MOST_ROWS = 7

@@ -163,14 +163,14 @@ class Unknown:
         """How often each reason was given, most often first; of reasons that differ in names and numbers the first."""
         return {self.said[kind]: count for kind, count in self.counts.most_common()}
 
-    @property
-    def advice(self) -> str:
-        """What to change, if too much of the search is not known; else nothing."""
+    def advice(self, message: str) -> str:
+        """Return what to change, if too much of the search is not known, and a message does not say it; else ""."""
         if self.unknown <= self.searched * SHARE or not self.counts:
             return ""
         reason = next(iter(self.reasons))
-        told = f"{self.unknown} of {self.searched} checks of the search gave no answer, most often: {reason}"
-        return f"{told}. {change_for(reason)}"
+        told = f"{self.unknown} of {self.searched} checks of the search gave no answer, most often"
+        change = change_for(reason)
+        return f"{told} for that reason" if change in message else f"{told}: {reason}. {change}"
 
 
 def change_for(reason: str) -> str:

@@ -30,9 +30,10 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, loop_types
 from runner.reference.models import ingest, needs_values, recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
+from runner.samples.ask_reference import Taken, taken
 from runner.samples.declared_inputs import Declared, declared, declared_outputs, refuse_unknown, tensor
 from runner.samples.files import INPUTS, OUTPUTS, read, sources
-from runner.samples.made_up_inputs import Taken, accepted, refusal, samples, taken
+from runner.samples.made_up_inputs import accepted, samples
 from runner.schema.backend import FilesBackend, OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import CommandChecker
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
@@ -307,7 +308,7 @@ class Loaded:
     weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a
     parent of its own (reference.model) tells, if it has one. ``samples``: of the model where nothing was recorded, as
     it stays whole. ``expected``: its outputs for each sample, where files hold them.
-    ``refused``: why the reference takes none of the inputs that were made up, and what to do; "": it does.
+    ``refused``: what the reference says of inputs that were made up; None: it takes them.
     """
 
     path: Path
@@ -321,7 +322,7 @@ class Loaded:
     inherited: Inherited | None = None
     samples: tuple[Sample, ...] = ()
     expected: tuple[Mapping[str, TensorFile], ...] = ()
-    refused: str = ""
+    refused: Taken | None = None
 
 
 def load(
@@ -359,7 +360,7 @@ def load(
     values, unusable = _samples(settings, graph, pool, folder)
     warnings += unusable
     expected = expected_outputs(settings, graph, len(values), folder / "inputs")
-    recorded, inherited, refused = Recorded(values), None, ""
+    recorded, inherited, refused = Recorded(values), None, None
     if record and settings.cut.records and values:
         if settings.reference.model:
             from runner.reference.parent import inherit  # noqa: PLC0415 - few models have one
@@ -372,7 +373,7 @@ def load(
             running = recorder(settings, source, graph, store, pool, folder / "values", limits)
             recorded, made = _recorded(settings, running, values, cleaned, folder)
             settings = replace(settings, inputs=made.inputs)
-            refused = refusal(settings, graph, made.refused, folder) if made.refused else ""
+            refused = made if made.refused else None
             warnings += filter(None, [made.warning])
     elif record and settings.reference.model:
         raise needs_values(settings)
@@ -411,7 +412,7 @@ def _recorded(
 ) -> tuple[Recorded, Taken]:
     """Record on the reference; where it refuses inputs that were made up, on others that it takes."""
     recorded = running.record(values)
-    if not recorded.reason.startswith("infer"):
+    if not recorded.reason.startswith("infer") and recorded.healthy(running.graph.outputs):
         return recorded, Taken(settings.inputs)
     graph, pool = running.graph, running.pool
     found = taken(settings, recording_backend(settings), graph, model, pool, folder / "attempts")

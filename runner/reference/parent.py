@@ -230,15 +230,13 @@ _MOST_OTHERS, _MOST_ELEMENTS = 64, 1 << 24
 class Inherited:
     """What a parent leaves to its child.
 
-    ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``matched``:
-    how many tensors were matched by map, name, value, position, and how many have no partner (``none``). ``origins``:
+    ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``origins``:
     the name of the parent's node that makes what a node of the child makes, by its name. ``parent``: as it ran.
     ``partners``: the parent's tensor by the child's, of those that have the same elements in the same shape.
     """
 
     recorded: Recorded
     digest: str
-    matched: Mapping[str, int]
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
     parent: RecordedModel
@@ -301,7 +299,7 @@ def inherit(
     cuts = not isinstance(settings.strategy, PrecisionSettings)
     said, origins = _said(graph, found, cuts), _origins(graph, other, found)
     partners = {name: one.tensor for name, one in found.partners.items() if not one.reshaped}
-    return Inherited(recorded, _digest(sha256, found), found.counted(), origins, said, elder, partners)
+    return Inherited(recorded, _digest(sha256, found), origins, said, elder, partners)
 
 
 def inherit_inside(

@@ -127,6 +127,7 @@ def asked(folder: Path, *words: str) -> Run:
     return winnow("strategy=repeat", "strategy.until=1", *model(folder), *words, folder=folder / "run")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("words", "passes", "said"),
     [

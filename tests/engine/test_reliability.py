@@ -54,6 +54,7 @@ def test_a_flaky_check_is_noticed_and_the_answer_is_right(tmp_path, hit, false_a
     assert all(known.whole.total >= 20 for known in noticed)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_failure_of_one_run_in_four(tmp_path, seed):
     one = session(tmp_path, flaky(0.25, 0.0, 7, 20, seed=seed), reliability=Reliability(Flaky.always, 0.01))

@@ -72,7 +72,7 @@ def test_the_part_stands_alone_with_recorded_values(tmp_path: Path, model: Path)
     assert run.result["culprits"] == ["b", "d"] and run.result["nodes"] == {"before": 5, "after": 2}
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends", "left"), [("x", ["turn", "table", "Mul"]), ("x,table", ["Mul"]), ("x,turn", ["table", "Mul"])]
 )

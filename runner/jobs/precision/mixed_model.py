@@ -31,7 +31,7 @@ from runner.report import result_parts
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.text import counted, listed
-from runner.verdict import Verdict
+from runner.verdict import REFUSED, Verdict
 from runner.workers.pool import limited
 from strategies.minimal import reduce
 from strategies.outcome import Answer, Outcome
@@ -129,8 +129,13 @@ class PrecisionQuestion(Question):
                 "so it shows nothing about precision. Let it feed {inputs}, which has the types of each candidate\n"
                 f"check: {judge.checker.describe()}"
             )
+        refused = verdict.outcome is Outcome.FAIL and verdict.signature is not None and verdict.signature.refuses
+        if label == self.whole and refused:
+            raise CannotJudge(f"{label}: {REFUSED}: {verdict.reason}")
         if label == self.whole and verdict.outcome is Outcome.PASS:
             judge.checker.settle(verdict)
+        if label == self.nothing:
+            judge.studied.loads = not refused
 
     def begin(self, judge: Judge, whole: Verdict) -> None:
         """Aim at a margin that can be reached."""

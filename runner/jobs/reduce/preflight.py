@@ -11,13 +11,14 @@ stands for the whole model.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.candidate import Candidate, Phase
-from runner.checkers.checker import inner
+from runner.checkers.checker import Checker, inner
 from runner.checkers.compare_values import CONSTANT, said
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Expected, Judge
@@ -35,6 +36,7 @@ from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes, is_seeded
 from runner.reference.good_values import Taint, taint_of_all
 from runner.reference.load import Loaded, record_target, unlike_expected
+from runner.report.diagnosis_sections import NON_FINITE
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
@@ -74,7 +76,9 @@ def hidden(judge: Judge) -> Judge:
                 "no output of a candidate: %s, infinite on purpose, for which alone the check fails", listed(meant)
             )
             taint = None if subject.recorded.healthy(subject.graph.outputs) else Taint(frozenset(), meant)
-            return judge.stage("without what is meant to be infinite", replace(subject, unshown=meant, taint=taint))
+            return judge.stage(
+                "without what is meant to be infinite", replace(subject, unshown=meant | subject.unshown, taint=taint)
+            )
     return judge
 
 
@@ -110,22 +114,52 @@ class UserFile(SameNodes):
 
 
 FILE_STAGE = "the file"
+PATIENCE = 60.0
+"""Seconds that a check gets at most beyond its limit, to see whether it ends at all."""
 _SHOWN = 100  # letters of a reason in a warning, from either end
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """``seconds``: that a check may take; None: any. ``longer``: makes the checker with another limit.
+
+    ``reference``: seconds that recording the whole model took; 0: the reference does not end either.
+    """
+
+    seconds: float | None
+    reference: float
+    longer: Callable[[float], Checker]
+
+    def confirm(self, judge: Judge, trial: Trial, label: str) -> None:
+        """Raise CannotJudge where what ran out of time ends when it gets more."""
+        assert self.seconds is not None
+        limit = min(max(10 * self.seconds, 2 * self.reference), self.seconds + PATIENCE)
+        more = judge.stage(f"{label}, with more time", judge.subject)
+        more.checker = self.longer(limit)
+        verdict = more.sure(trial, Phase.CONTROL, f"{label}, with {limit:g} s")
+        if verdict.outcome is not Outcome.UNRESOLVED and not _ran_out(verdict):
+            raise CannotJudge(
+                f"checker.timeout={self.seconds:g} is too short: {label} takes {verdict.seconds:.1f} s. Give it more, "
+                f"for example --timeout {math.ceil(5 * verdict.seconds)}"
+            )
 
 
 @dataclass
 class Preflight:
-    """``controls``: None where nobody can fail them (a checker of ours).
+    """``limit``: of a check's time. ``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
-    ``controlled``: it passed a harmless model. ``refused``: why the reference takes no inputs that were made up.
+    ``controlled``: it passed a harmless model. ``refused``: says why the reference takes no inputs that were made up;
+    None: it does. ``not_finite``: it makes a NaN or Inf of them.
     """
 
+    limit: TimeLimit
     controls: Controls | None = None
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
     controlled: bool = False
-    refused: str = ""
+    refused: Callable[[], str] | None = None
+    not_finite: bool = False
 
     def examine(self, session: Session) -> Verdict:
         """Return the verdict of a file that passes, else of the whole model, which fails alike. Raises CannotJudge."""
@@ -184,9 +218,12 @@ class Preflight:
             if reliability.mode is Flaky.always:
                 self.flaky = ContradictionError("checker.flaky=always")
         if verdict.outcome is Outcome.FAIL:
-            at_inference = verdict.signature is not None and verdict.signature.stage == "infer"
-            if self.refused and at_inference and isinstance(inner(judge.checker), RuntimeCheck):
-                raise CannotJudge(self.refused)
+            told = verdict.signature
+            alike = told and told.stage == "infer" and (not self.not_finite or told.kind in NON_FINITE)
+            if self.refused and alike and isinstance(inner(judge.checker), RuntimeCheck):
+                raise CannotJudge(self.refused())
+            if _ran_out(verdict) and self.limit.reference >= (self.limit.seconds or math.inf):
+                self.limit.confirm(own, whole, THE_FILE)
             study(judge, verdict, THE_FILE)
             log.info("%s fails (%s); this failure is followed", THE_FILE, judge.studied)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):
@@ -199,6 +236,11 @@ class Preflight:
             return judge
         try:
             found = self.controls.judge(judge)
+        except CannotJudge:
+            control, form = self.controls.first(judge)
+            if any(map(_ran_out, control.counted(NOTHING))) and self.limit.seconds:
+                self.limit.confirm(control, NOTHING, form)
+            raise
         except ContradictionError as surprise:
             self.flaky = surprise
             return judge
@@ -269,6 +311,10 @@ class Preflight:
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)
         self.warnings.append(warning)
+
+
+def _ran_out(verdict: Verdict) -> bool:
+    return verdict.signature is not None and verdict.signature.kind == "timeout"
 
 
 def ignore_harmless_nonfinite(job: Job, loaded: Loaded, judge: Judge) -> None:

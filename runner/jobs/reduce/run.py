@@ -6,6 +6,7 @@ The code of what comes after the search is loaded then: the first check need not
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -24,10 +25,11 @@ from runner.engine.reliability import Reliability
 from runner.engine.session import HandedOver, Stage
 from runner.engine.session_question import CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting
-from runner.jobs.job import Job, load_recorded
+from runner.jobs.inspect import not_loaded
+from runner.jobs.job import Job, compared_with, load_recorded
 from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
 from runner.jobs.reduce.first_look import FirstLook
-from runner.jobs.reduce.preflight import Preflight, confirm_expected, ignore_harmless_nonfinite
+from runner.jobs.reduce.preflight import Preflight, TimeLimit, confirm_expected, ignore_harmless_nonfinite
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.run import Pipeline
 from runner.judgment import Status, Whose, milder
@@ -38,6 +40,7 @@ from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
+from runner.samples.ask_reference import refusal
 from runner.schema.checker import AutoChecker, BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
@@ -221,6 +224,10 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Reduce a model and leave the result folder behind. Raises WinnowError where the question cannot be put at all."""
     with Job.opened(settings, folder, command) as job:
         settings, strategy = job.settings, chosen(job.settings.strategy, ReduceSettings)
+        if refused := not_loaded(settings, job.folder, job.pool):
+            job.drop_stale_results()
+            job.bundle(refused)
+            return refused
         loaded = load_recorded(job)
         subject = _subject(job, loaded)
         # min_good may be as large as the model, and its check needs memory as well
@@ -272,7 +279,9 @@ def _subject(job: Job, loaded: Loaded) -> Subgraph:
         fed=job.checker.wants_feeds and not isinstance(settings.checker, BuildsChecker),
     )
     carries = subject.carries and kept is Closure.FREE
-    return replace(subject, carried=loaded.graph.constants if carries else frozenset())
+    unknown = itertools.filterfalse(subject.has_reference, loaded.graph.producers) if compared_with(job.checker) else ()
+    carried = loaded.graph.constants if carries else frozenset()
+    return replace(subject, carried=carried, unshown=frozenset(unknown))
 
 
 @dataclass(eq=False)
@@ -292,7 +301,12 @@ class Reduction(Pipeline):
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
-        self.opening = Preflight(Controls.of(self.job.checker, self.job.settings), refused=self.loaded.refused)
+        settings, recorded, made = self.job.settings, self.loaded.recorded, self.loaded.refused
+        refused = partial(refusal, settings, self.loaded.graph, made, self.job.folder) if made else None
+        seconds = 0.0 if recorded.unrunnable else recorded.seconds
+        limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
+        self.opening = Preflight(limit, Controls.of(self.job.checker, settings), refused=refused)
+        self.opening.not_finite = made is not None and made.not_finite
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:

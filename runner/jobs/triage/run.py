@@ -40,6 +40,7 @@ from runner.reference.load import HINTS, RANDOM_INPUTS, asks_for_data
 from runner.reference.models import recording_backend
 from runner.report import progress
 from runner.report.bundle import write_bundle
+from runner.report.diagnosis_sections import NON_FINITE
 from runner.report.observer import in_a_pipe
 from runner.report.page.data import PageData
 from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep
@@ -55,7 +56,7 @@ from runner.report.summary import (
     write_result,
 )
 from runner.run_folder import STEPS, Marker
-from runner.samples.made_up_inputs import refusal, taken
+from runner.samples.ask_reference import refusal, taken
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import TriageSettings, VersionsSettings, chosen
 from runner.text import counted, one_line
@@ -259,6 +260,8 @@ def _taken(
         with said_once(HINTS):
             while step := next_step(replace(known, spent=triage.spent(known))):
                 known = known.after(triage.taken(step, known))
+                if step.name == "stands" and known.ended[-1].status == Status.usage:  # a file that is no model, say
+                    raise UsageError(known.ended[-1].message)
                 if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
                     triage, known = triage.asked(known)
                 ended[:] = [one for one in known.ended if one.result]
@@ -325,8 +328,10 @@ class _Triage:
         with processes(settings, folder) as running:
             path = Path(settings.model or "").expanduser().absolute()
             found = taken(settings, recording_backend(settings), graph, path, running.pool, folder / "attempts")
-        if found.refused:
-            return self, replace(known, refused=refusal(settings, graph, found.refused, folder))
+        told = known.result("stands").signature
+        alike = not found.not_finite or (told is not None and told.kind in NON_FINITE)
+        if found.refused and alike:
+            return self, replace(known, refused=refusal(settings, graph, found, folder))
         if found.inputs == settings.inputs:
             return self, known
         known = replace(known, ended=known.ended[:-1], sizes=found.warning)
@@ -452,14 +457,10 @@ def _status(known: Known, code: int | None) -> Status:
         return Status.planned
     if not known.anything_failed:
         return Status.nothing_to_find
-    told = known.result("reduce").status
-    if told == Status.reference_wrong:
-        return Status.reference_wrong
-    if any(known.has_answer(name) for name in ("tactics", "passes", "versions", "precision", "workaround")):
-        return Status.found
-    if any(known.has_answer(name) for name in ("reduce", "extract")):
-        return Status.suspected if told == Status.suspected else Status.found
-    return Status.could_not_judge
+    if known.answer and not known.has_answer("tactics"):  # what is said of the nodes holds whatever helps besides
+        return Status[known.result(known.answer).status]
+    said = ("tactics", "passes", "versions", "precision", "workaround")
+    return Status.found if any(known.has_answer(name) for name in said) else Status.could_not_judge
 
 
 def _reproduced(known: Known) -> Reproduced:

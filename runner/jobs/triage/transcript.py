@@ -50,7 +50,7 @@ class Ended:
 
 # What the steps of a triage say that have ended, and of these whether and how the file as it is fails.
 
-_ANSWERS = ANSWERED | {Status.nothing_to_find, Status.no_set_suffices, Status.planned}
+_ANSWERS = ANSWERED | {Status.nothing_to_find, Status.no_set_suffices, Status.planned, Status.could_not_judge}
 SEEN = ("stands", "repeat", "rounded", "inputs", "more_inputs")
 """The steps that say whether the file as it is fails: the first two as the user asks, the others otherwise."""
 MOST_SECONDS = 10.0
@@ -217,11 +217,11 @@ class Reproduced:
 
     @property
     def refuses_inputs(self) -> bool:
-        """Whether the file as it is was refused at inference, which inputs that were made up may explain."""
+        """Whether the file as it is fails at inference in a way that inputs that were made up may explain."""
         told = self.result("stands").signature
         if self.situation.own_code or (told is None and self.judged):
             return False
-        return told is None or (told.stage == "infer" and "error" in told.kind)
+        return told is None or (told.stage == "infer" and ("error" in told.kind or told.kind in NON_FINITE))
 
     @property
     def hangs(self) -> bool:

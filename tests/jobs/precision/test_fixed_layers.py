@@ -21,6 +21,7 @@ def why(run: Run) -> dict[str, str]:
     return {one["node"]: one["reason"] for one in run.result["precision"]["selected"]}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("strategy", PRECISION)
 @pytest.mark.parametrize(
     ("pattern", "nodes"),
@@ -54,6 +55,7 @@ def test_a_name_with_brackets_is_that_name(tmp_path: Path) -> None:
     assert why(run)["layer[3]"] == "strategy.exclude=layer[3]"
 
 
+@pytest.mark.slow
 def test_what_stays_high_is_no_part_of_what_can_be_low(tmp_path: Path) -> None:
     run = search(tmp_path, network(), "strategy.exclude=[Tanh]")
     assert run.code == 4, run.output
@@ -82,6 +84,7 @@ def test_no_set_suffices_where_a_culprit_has_to_be_low(tmp_path: Path) -> None:
     assert run.code == 5, run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("options", "said"),
     [

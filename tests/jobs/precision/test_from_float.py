@@ -119,6 +119,7 @@ def test_int4(tmp_path: Path) -> None:
     assert "int4_nodes_to_exclude=/layer.2/MatMul" in (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("options", "said"),
     [

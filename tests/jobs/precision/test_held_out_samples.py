@@ -136,6 +136,7 @@ def test_one_sample_is_warned_of_and_variants_are_held_out(tmp_path: Path) -> No
     assert told(run)["samples"]["held_out_are"] == "given"
 
 
+@pytest.mark.slow
 def test_of_whole_numbers_there_are_no_variants(tmp_path: Path) -> None:
     text = """
     <ir_version: 9, opset_import: ["": 18]>
@@ -164,6 +165,7 @@ def test_random_samples_are_drawn_anew(tmp_path: Path) -> None:
     assert error["searched"]["before"] != error["held_out"]["before"]
 
 
+@pytest.mark.slow
 def test_nothing_is_held_out_where_nobody_wants_it(tmp_path: Path) -> None:
     run = answered(tmp_path, network(3, 7), *given(tmp_path / "in", 6, (2, 5)), "strategy.held_out=0")
     assert run.code == 0, run.output
@@ -173,6 +175,7 @@ def test_nothing_is_held_out_where_nobody_wants_it(tmp_path: Path) -> None:
     assert run.result["minimality"] == "1-minimal"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("wanted", [3, 4])
 def test_one_has_to_be_left_to_search_on(tmp_path: Path, wanted: int) -> None:
     options = given(tmp_path / "in", 3, (0,))
@@ -184,12 +187,14 @@ def test_one_has_to_be_left_to_search_on(tmp_path: Path, wanted: int) -> None:
     assert (told(run)["samples"]["searched"], told(run)["samples"]["held_out"]) == (1, 2)
 
 
+@pytest.mark.slow
 def test_inputs_that_become_low_are_held_out_in_their_new_type(tmp_path: Path) -> None:
     run = answered(tmp_path, network(3, 7), *given(tmp_path / "in", 6, (2, 5)), "strategy.keep_io=false")
     assert run.code == 0, run.output
     assert told(run)["samples"]["rounds"] == 2 and told(run)["samples"]["passed_held_out"] is True
 
 
+@pytest.mark.slow
 def test_what_is_right_is_kept_apart_for_each_sample(tmp_path: Path) -> None:
     """A model that is low already: its good outputs are made anew, of the searched ones and of those held out."""
     onnx.save(network(3), str(tmp_path / "net.onnx"))
@@ -257,6 +262,7 @@ def test_what_fails_alone_and_was_left_out_is_raised_and_said(tmp_path: Path) ->
     assert told(again)["fails_alone"] == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", sample([TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16], 3))
 def test_variants_have_the_type_of_what_was_given(tmp_path: Path, dtype: int) -> None:
     nodes = [
@@ -304,6 +310,7 @@ def stepped(folder: Path) -> tuple[str, str]:
     return "inputs=files", f"inputs.path={folder}"
 
 
+@pytest.mark.slow
 def test_what_is_grown_holds_what_was_found_before(tmp_path: Path) -> None:
     run = answered(tmp_path, steep(), *stepped(tmp_path / "in"))
     assert run.code == 0, run.output
@@ -339,6 +346,7 @@ def test_an_interruption_while_it_grows_leaves_what_was_found_before(tmp_path: P
     assert result["culprits"] == ["up", "down", "further", "back"]
 
 
+@pytest.mark.slow
 def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_path: Path) -> None:
     """What is to be low whatever is found overflows on those held out, with everything else raised as well."""
     run = answered(tmp_path, steep(), *stepped(tmp_path / "in"), "strategy.include=[further]")

@@ -64,7 +64,7 @@ def steps(candidate_sizes: dict[int, float]) -> Callable[[int], float]:
     return lambda size: candidate_sizes[max(one for one in candidate_sizes if one <= size)]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [Flaky.always, Flaky.auto])
 @pytest.mark.parametrize(
     ("good", "bad", "seed"), sample([(0.7, 0.3, 2), (0.7, 0.3, 7), (0.65, 0.3, 15), (0.65, 0.3, 18)], 4)

@@ -120,6 +120,7 @@ def test_a_check_that_can_be_relied_on(tmp_path: Path) -> None:
     assert "flaky" not in ending.message
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("good", "bad"), [(0.8, 0.0), (1.0, 0.7), (0.9, 0.1)])
 @pytest.mark.parametrize("mode", [Flaky.auto, Flaky.always])
 def test_one_that_is_flaky_is_noticed_and_answered_rightly(

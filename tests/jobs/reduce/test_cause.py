@@ -248,7 +248,7 @@ PAIR = [
 ]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("measured", [True, False])
 def test_of_a_wrong_fusion_whose_error_others_enlarge_only_that_is_named(tmp_path: Path, measured: bool) -> None:
     more = ("checker.measure='error ([0-9.e+-]+)'",) if measured else ()

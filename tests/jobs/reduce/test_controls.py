@@ -118,7 +118,7 @@ def test_the_same_where_the_user_says_so(tmp_path: Path) -> None:
     assert not warned(found)
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["strategy.reduce_inputs=true", "strategy.find=all"])
 def test_what_the_user_rules_out_is_advised(tmp_path: Path, option: str) -> None:
     found = run(tmp_path, OWN_FEED + VALUES + NEGATIVE, option, words=("{model}",))
@@ -151,7 +151,7 @@ def test_a_check_with_expected_values_of_its_own_is_asked_about_the_whole_model(
     assert (found.code, found.result["culprits"]) == (0, ["Neg", "Add", "Tanh"]), found.output
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("near", "code"), [(0.5, 0), (0.001, 3)])
 def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
     tmp_path: Path, near: float, code: int

@@ -98,7 +98,7 @@ def test_a_budget_that_ends_the_search_for_more_is_said(tmp_path: Path) -> None:
     assert "what else fails was not looked for" in run.output
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interruption_of_the_search_for_more(tmp_path: Path, number: signal.Signals, code: int) -> None:
     hanging, hang = tmp_path / "hanging", tmp_path / "hang"

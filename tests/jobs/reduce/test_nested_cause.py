@@ -88,7 +88,7 @@ def noisy(read: str) -> list[onnx.NodeProto]:
     ]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [False, True], ids=["among others", "the only node of the file"])
 @pytest.mark.parametrize("first", ["auto", "end"])
 def test_noise_in_a_branch_is_not_its_fault(tmp_path: Path, first: str, alone: bool) -> None:
@@ -151,7 +151,7 @@ def related(folder: Path, kind: str) -> tuple[str, ...]:
     return (*where, "inputs=files", f"inputs.path={folder / 'x.npz'}")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "nested"),
     [("If", ["choice.then_branch/fault"]), ("function", ["block.Block/leaky"]), ("Loop", [])],
@@ -200,6 +200,7 @@ def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> N
     assert run.result["cause"]["inside"]["status"] == "untested"
 
 
+@pytest.mark.slow
 def test_what_is_inside_is_named_wherever_an_answer_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With its owner: on the last screen, in the title of a report, in the list of runs and in the table of a sweep."""
     run = winnow(*COMPARE, *related(tmp_path, "If"), folder=tmp_path / "run")

@@ -89,7 +89,7 @@ def untaken(inner: str, *, before: bool) -> onnx.ModelProto:
     return model_of(nodes, [value("x", None)], [value("y", None)], constants)
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("inner", "before"), [("Exp", False), ("Neg", True)])
 def test_recorded_shapes_lead_a_runtime_into_a_branch_that_is_not_taken(tmp_path: Path, inner: str, before: bool):
     run = reduced(tmp_path, untaken(inner, before=before), script(tmp_path, NEGATIVE))
@@ -110,7 +110,7 @@ CONSTANTS = [
 ]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_constants_that_a_tool_wants_as_nodes(tmp_path: Path, dynamic: bool):
     """A tool that looks for the value of a scale among the Constant nodes, and maybe for a dimension that is open."""

@@ -213,7 +213,7 @@ def test_what_is_wrong_where_nothing_hides_it_is_not_told_of(tmp_path: Path) -> 
     assert not any("wrong too" in one for one in run.result["warnings"]), run.output
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("rounded", [{"n1": 1.013}, {"n1": 1.013, "n2": 0.987}, {"m0": 1.02, "n2": 0.985}])
 def test_what_is_rounded_does_not_hide_an_operator_that_a_runtime_gets_wrong(
     tmp_path: Path, rounded: dict[str, float]

@@ -362,3 +362,21 @@ def test_what_is_not_shown_to_be_the_cause_is_suspected_by_a_triage_too(tmp_path
     run = winnow(*given, *COMPARE, "strategy=triage", folder=tmp_path / "run")
     assert run.result["cause"]["status"] == "not proven", run.output
     assert (run.code, run.result["status"]) == (8, "suspected"), run.output
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n", "run `git lfs pull`"),
+        (b"\n<!DOCTYPE html><html><body>Not Found</body></html>", "the download failed"),
+        (b"PK\x03\x04" + bytes(60), "is a zip archive"),
+        (bytes(range(256)), "is not an ONNX model, or it is truncated"),
+        (b"", "is empty"),
+    ],
+)
+def test_a_file_that_is_no_model_is_a_mistake_of_the_command_line(tmp_path: Path, content: bytes, said: str) -> None:
+    """As of a reduction, with what the file is instead."""
+    (tmp_path / "net.onnx").write_bytes(content)
+    runs = [winnow(word, f"model={tmp_path / 'net.onnx'}", folder=tmp_path / word) for word in ("reduce", "triage")]
+    for run in runs:
+        assert run.code == 2 and said in run.output and "internal_error" not in run.output, run.output

@@ -110,6 +110,7 @@ def test_what_passes(tmp_path: Path, model: Path) -> None:
     assert switched(tmp_path, model, "False").code == 4
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -125,6 +126,7 @@ def test_refusals(tmp_path: Path, model: Path, given: tuple[str, ...], said: str
     assert run.code == 2 and said in run.output
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_is_none_is_refused(tmp_path: Path, model: Path) -> None:
     run = winnow(
         f"model={model}", "checker=runs", "target.disabled_optimizers=[CastEliminaton]", folder=tmp_path / "run"

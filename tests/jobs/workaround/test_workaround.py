@@ -100,6 +100,7 @@ def test_a_rewrite_that_the_users_check_passes_and_what_it_costs(tmp_path: Path,
     assert [one["what"] for one in again.result["workarounds"]] == [first["what"], second["what"]]
 
 
+@pytest.mark.slow
 def test_what_fails_on_an_input_that_nobody_had_looked_at_is_not_offered(tmp_path: Path, model: Path) -> None:
     run = worked_around(tmp_path, model, FAILS_ON_SOME, "strategy.nodes=[neg,abs]", "checker.flaky=auto")
     kept = next(one for one in run.result["workarounds"] if one["what"] == "Max(k, k) before abs")
@@ -124,6 +125,7 @@ def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> 
     assert "none of these runs was about this model" in "".join(run.result["warnings"])
 
 
+@pytest.mark.slow
 def test_a_release_that_the_cache_does_not_have(tmp_path: Path, model: Path) -> None:
     """The folder of the run that found it is named, and no setting that nobody gave."""
     earlier = tmp_path / "earlier"
@@ -136,6 +138,7 @@ def test_a_release_that_the_cache_does_not_have(tmp_path: Path, model: Path) -> 
     assert run.code == 3 and said in run.output and "offline" not in run.output, run.output
 
 
+@pytest.mark.slow
 def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -> None:
     run = worked_around(tmp_path, model, KEPT_APART, "budget.checks=2")
     assert run.code == 4 and "the budget was reached before all was tried" in run.output
