@@ -199,7 +199,7 @@ class Comparison:
         if not failing:
             return Verdict(Outcome.PASS, metrics=found)
         worst = max(failing, key=lambda one: float(one["of_limit"]))
-        reason = f"{worst['tensor']}: {worst['kind']}, {worst['of_limit']:.3g} times what is allowed"
+        reason = f"{worst['tensor']}: {worst['kind']}, {worst['of_limit']:.3g} times the tolerance"
         return Verdict(Outcome.FAIL, Signature("compare", worst["kind"]), reason, found)
 
     def with_table(self, verdict: Verdict, case: CandidateRuns) -> Verdict:

@@ -78,9 +78,7 @@ class RuntimeCheck:
         if (given or not self._consult) and rules.settings.golden is not Golden.ahead:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
             # what is right; what it made of its own is recorded, and so is what files hold
-            held = (
-                "the expected outputs from files" if given else "values that the reference computed before the search"
-            )
+            held = "the expected outputs from files" if given else "values recorded before the search"
             log.info("outputs are compared with %s (checker.golden=ahead)", held)
             rules = dataclasses.replace(rules, settings=dataclasses.replace(rules.settings, golden=Golden.ahead))
         labels = read_labels(tools.at(rules.settings.labels) if rules.settings.labels else None)

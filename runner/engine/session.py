@@ -191,9 +191,7 @@ class Session:
             self._measure(ContradictionError("checker.flaky=always"))
         if self.steady and reliability.rates is None:
             reliability.mode = Flaky.never
-            log.info(
-                "the check counts as reliable: repeated on a failing and on a passing model, it gave the same results"
-            )
+            log.info("the check counts as reliable: repeated on a failing and a passing model, it said the same")
         self.open_search()
         return None
 

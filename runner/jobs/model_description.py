@@ -292,7 +292,7 @@ def _of_opsets(model: ModelProto) -> Iterator[Concern]:
     counts = Counter(scopes.domain_of(one.domain) or "ai.onnx" for one in model.opset_import)
     nothing = [] if counts else ["opset_import"]
     twice = [domain for domain, count in counts.items() if count > 1]
-    yield Concern("no opset", "the model says of no operator which version it means; runtimes refuse it", nothing)
+    yield Concern("no opset", "the model imports no opset, so runtimes refuse it", nothing)
     yield Concern("opset imported twice", "runtimes differ in which of the versions counts", twice)
 
 
@@ -350,12 +350,12 @@ def _beyond_int32(one: Constant) -> str:
 #: kind, what is measured of a tensor ("": it is not concerned), what that leads to
 _IN_TENSORS: tuple[tuple[str, Callable[[Constant], str], str], ...] = (
     ("unreadable weights", _unreadable, "no runtime can load the model"),
-    ("NaN", _nan, "what is computed with it is NaN"),
-    ("Inf", _infinite, "what is computed with it may be Inf or NaN"),
+    ("NaN", _nan, "every result from it is NaN"),
+    ("Inf", _infinite, "results from it may be Inf or NaN"),
     ("mask", _mask, "-Inf in float16, or once something is added; a row of nothing else is NaN after Softmax"),
-    ("beyond float16", _beyond_half, f"float16 ends at {HALF_LARGEST:g} and makes Inf of it"),
+    ("beyond float16", _beyond_half, f"float16 ends at {HALF_LARGEST:g}, so it becomes Inf"),
     ("odd weight", _odd, "one number far from all others: is the file damaged?"),
-    ("vanishes in float16", _vanishing, "float16 makes 0 of it: what is divided by it is Inf or NaN"),
+    ("vanishes in float16", _vanishing, "float16 rounds it to 0, and a division by it gives Inf or NaN"),
     ("subnormal", _subnormal, "slow on CPUs, and 0 where a runtime flushes such numbers"),
     ("beyond int32", _beyond_int32, "TensorRT before 10 keeps int64 in int32"),
 )
@@ -386,7 +386,9 @@ def _epsilons(model: ModelProto) -> Concern:
         if attribute.name in _EPSILONS and 0 < abs(attribute.f) <= HALF_VANISHES
     }
     first = next(iter(found.values()), 0.0)
-    return Concern("epsilon", f"{first:.6g}; float16 makes 0 of it, and what it keeps from 0 may be 0", list(found))
+    return Concern(
+        "epsilon", f"{first:.6g}; float16 rounds it to 0, so a divisor that it keeps above 0 may be 0", list(found)
+    )
 
 
 def _of_graphs(model: ModelProto) -> Iterator[Concern]:

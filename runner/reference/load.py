@@ -102,7 +102,7 @@ def with_expected(settings: Settings, graph: Graph, recorded: Recorded, expected
         for name in good.keys() & sample.keys():
             found = max((compare(sample[name], good[name], one) for one in rules.of_output(name)), key=_off)
             size = _off(found)
-            said = found.detail or (f"{size:.3g} times what is allowed" if size < math.inf else found.kind)
+            said = found.detail or (f"{size:.3g} times the tolerance" if size < math.inf else found.kind)
             far.append((size, f"{name}: {said}"))
     off, off_by = max(far)
     # an input may be an output as it is
@@ -132,9 +132,9 @@ def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None)
     run = f"reference.model={model}" if model else "the reference's own run of the model"
     if off <= 1:
         return (
-            f"{run} is {off:.2g} of what is allowed away from the expected outputs ({recorded.off_by}), and the target "
-            f"{whole:.3g}: too near to tell what is right inside. Give a larger tolerance (checker.rtol=), or "
-            "a reference that is nearer"
+            f"{run} differs from the expected outputs by {off:.2g} times the tolerance ({recorded.off_by}), the "
+            f"target by {whole:.3g}: too close to know the right values inside. Give a larger tolerance "
+            "(checker.rtol=), or a reference that is nearer"
         )
     return (
         f"{run} does not compute the expected outputs either ({recorded.off_by}), so no good value inside the model is "

@@ -64,25 +64,26 @@ _TOP = "bundle"
 _SCRIPT = "repro.py"
 MIXED_YAML = "mixed.yaml"
 """Makes the mixed model of a precision run from the original (see `mixed_bundle`)."""
-_REPORT = "REPORT.md says what was found, and on what."
+_REPORT = "REPORT.md says what was found."
 _RUN = """{first} shows the failure:
 
     python repro.py
 
-It says in its first lines what has to be installed. Exit status: 1 the failure shows, 0 it does not, 2 it cannot be
-told here (the reason is printed).
+Its first lines say what has to be installed. Exit status: 1 the failure shows, 0 it does not, 2 it cannot be
+checked here (the reason is printed).
 """
-_MAKE = """The mixed-precision model is not here, as it has all weights of the original. With that beside this file:
+_MAKE = """The mixed-precision model is not here, as it has all weights of the original. Put the original into
+this folder, then
 
     winnow mixed.yaml
 
-makes it again, and checks it. The first lines of mixed.yaml name the original, and what else it needs.
+makes the mixed model again, and checks it. The first lines of mixed.yaml name the original, and what else is needed.
 """
 _MODELS = """Files whose names end in .onnx are models; test_data_set_N holds the inputs, and the outputs that were
 expected, as ONNX keeps them.
 """
-_CHECK = """check/ holds files of the check that was run, as its author wrote them: {names}.
-What these read, source or start besides, and packages that they import, was not looked for.
+_CHECK = """check/ has the files of the check, unchanged: {names}.
+Other files that these read or start, and packages that they import, are not included.
 """
 
 
@@ -114,7 +115,7 @@ class Contents:
         """Return what README.txt says. ``written``: the names of what is written for the archive."""
         lacks = f"Missing here: {self.told}. Ask whoever sent this.\n" if self.told else ""
         names = ", ".join(name.partition("/")[2] for name in self.of_user)
-        first = "With what is named below," if lacks else "This"
+        first = "With the files that are named below," if lacks else "This"
         how = _RUN.format(first=first) if _SCRIPT in written else ""
         how = _MAKE if MIXED_YAML in written else how
         models = _MODELS if any(name.endswith(".onnx") for name in self.files) else ""

@@ -167,11 +167,7 @@ def passes_section(passes: NeededPasses | None, minimality: str | None) -> list[
         for name, outcome in passes.alone_off.items()
         if name not in healed
     ]
-    shown = (
-        "The failure needs these"
-        if minimality == "1-minimal"
-        else "These are enough for the failure; not all may be needed"
-    )
+    shown = "The failure needs these" if minimality == "1-minimal" else "Enough for the failure; not all may be needed"
     said: list[Block | None] = [bullets([f"{shown} (of {passes.asked}, the others off): {needed}", *heals, *others])]
     if session := session_code(passes.settings):
         said += ["To turn the first of these off in your own program:", Code(session, "python")]

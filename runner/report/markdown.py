@@ -83,7 +83,7 @@ def repro_section(
         said = f"{script} stands alone: run {code(f'python {script}')}. {told}."
         return section("To reproduce", [said, Code(source, "python", script)])
     how = f"Unzip {zipped} and run {code(f'python {zipped[:-4]}/{script}')}" if zipped else f"Run {code(script)}"
-    lacks = f"{zipped} is not whole: {missing}. Put what is missing beside {script} first." if missing else ""
+    lacks = f"{zipped} is not complete: {missing}. First put these files beside {script}." if missing else ""
     parts: list[Block | None] = [f"{how}. {told}.", lacks]
     if not check:
         parts += ["The part of it that runs the model:", Code(heart(source), "python")]
@@ -403,11 +403,7 @@ def _decided(one: Decision) -> str:
 def _failing(summary: Summary) -> list[str]:
     """Return whose failure it is, the part that fails, how, and what shows that it is the cause."""
     if looked := summary.inspection:
-        nodes = (
-            [f"Nodes that the runtime refuses: {some(summary.culprits, len(summary.culprits))}"]
-            if summary.culprits
-            else []
-        )
+        nodes = [f"Refused nodes: {some(summary.culprits, len(summary.culprits))}"] if summary.culprits else []
         return [*nodes, *([f"Its message: {looked.refused}"] if looked.refused else [])]
     if not summary.culprits:
         return []
@@ -451,10 +447,7 @@ def _advice(summary: Summary) -> list[Block]:
     on = told.shown_on
     off = session_code(summary.passes.settings) if summary.passes else ""
     if off and "pass" not in tried and on.passes:
-        found += [
-            _or(f"Turn off the optimization that the failure needs (shown on {on.passes}):", found),
-            Code(off, "python"),
-        ]
+        found += [_or(f"Turn off the guilty optimization (shown on {on.passes}):", found), Code(off, "python")]
     if (releases := summary.releases) and releases.good and "release" not in tried:
         wanted = f"{releases.package}=={releases.good[-1]}"
         found.append(_or(f"Take a release without it: {code(wanted)} (shown on {on.releases})", found))

@@ -93,10 +93,7 @@ def _bought(told: Precision) -> list[Block | None]:
         f"{_called(told.low)}, and the bytes of weights that {told.high} costs. All: {code('precision.alone')} in "
         "result.json."
     )
-    said: list[Block | None] = [
-        most,
-        table(("node", "error / tolerance, only this one low", "bytes", "raised"), rows, names=1),
-    ]
+    said: list[Block | None] = [most, table(("node", "error / tolerance alone", "bytes", "raised"), rows, names=1)]
     if kept := told.within_budget:
         nodes, error = some(kept["nodes"], _MOST_NAMES) or "nothing", _share(kept["error"])
         said.append(f"{code(kept['model'])} keeps {nodes} ({code('strategy.budget')}): error / tolerance {error}.")
@@ -185,14 +182,10 @@ def _quantizing(told: Precision) -> list[Block]:
     how = (
         f"{names} in result.json for ONNX Runtime; {patterns}, regular expressions, for NVIDIA's ModelOpt and AutoCast"
     )
-    said: list[Block] = [
-        f"To let a quantizer make a similar model from the float model, let it leave these nodes out ({how}):"
-    ]
+    said: list[Block] = [f"A quantizer makes a similar model if it leaves these nodes out ({how}):"]
     if script := told.quantizers.get("script"):
         said.append(Code(f"python {script}", "sh"))
-        said.append(
-            "This command was run, and its model passes the check." if told.quantizers.get("holds") == "pass" else ""
-        )
+        said.append("This was run, and its model passes." if told.quantizers.get("holds") == "pass" else "")
     else:
         said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude[:_MOST_NAMES])}", "python"))
     if told.quantizers.get("int4_nodes_to_exclude") and len(told.nodes_to_exclude) <= _MOST_NAMES:

@@ -331,7 +331,7 @@ def described(bug: Bug, folder: Path) -> KnownBug:
     kind = smallest.signature.kind or "failure"
     asked = (one.kept.result.releases for one in members)
     return KnownBug(
-        name=f"{'+'.join(smallest.operators)}: {kind}" + (f" ({remedies[0]} heals it)" if remedies else ""),
+        name=f"{'+'.join(smallest.operators)}: {kind}" + (f" (it passes with {remedies[0]})" if remedies else ""),
         failures=tuple(relative_to(one.kept.folder, folder) for one in members),
         count=len(members),
         smallest=relative_to(smallest.kept.model, folder),

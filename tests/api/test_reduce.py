@@ -89,7 +89,7 @@ def test_a_bundle_says_where_it_lacks_the_data_of_a_function(tmp_path: Path) -> 
     found = winnow.reduce(chain(), check, folder=tmp_path / "run", **QUICK)
     (held,) = (tmp_path / "run" / "given").glob("check-*.bin")
     report = (tmp_path / "run" / "REPORT.md").read_text()
-    lacks = next(line for line in report.splitlines() if "bundle.zip is not whole" in line)
+    lacks = next(line for line in report.splitlines() if "bundle.zip is not complete" in line)
     assert held.name in lacks
     assert found.bundle is not None
     with zipfile.ZipFile(found.bundle) as archive:

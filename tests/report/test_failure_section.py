@@ -209,7 +209,7 @@ def test_what_the_archive_lacks_is_said_where_it_is_to_be_run() -> None:
     lacks = "left out, as the archive would be larger than 25 MB: reduced.onnx (30.1 MB)"
     shown = Shown(small("Mul"), repro=Repro("x = 1"), zipped="bundle.zip", missing=lacks)
     section = report(found(), shown=shown).partition("## To reproduce\n\n")[2]
-    assert f"bundle.zip is not whole: {lacks}. Put what is missing beside repro.py first." in section.splitlines()[2]
+    assert f"bundle.zip is not complete: {lacks}. First put these files beside repro.py." in section.splitlines()[2]
 
 
 def test_the_whole_model_is_no_name_and_variables_have_no_values() -> None:

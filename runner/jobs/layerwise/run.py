@@ -453,19 +453,13 @@ class _Layerwise:
         look = self.look
         if any(row["bad"] for row in look.rows.values()):
             hides = look.marking.hides
-            said = (
-                "marking tensors as outputs hides the failure"
-                if hides
-                else "it is not known which tensor is wrong first"
-            )
+            said = "marking tensors as outputs hides the failure" if hides else "the first wrong tensor is not known"
             raise CannotJudge(f"{said}{self._left}; {REDUCE}")
         if plain.outcome is Outcome.FAIL:
             raise CannotJudge(f"{WHOLE} fails ({plain.said}), but no tensor differs from the recorded values; {REDUCE}")
         seen = counted(len(look.rows), "tensor")
         if look.stopped or look.unanswered or (look.silent and look.not_asked):
-            return SessionResult(
-                Status.could_not_judge, f"{seen} compared, none of them wrong by this check{self._left}"
-            )
+            return SessionResult(Status.could_not_judge, f"{seen} compared, none is wrong by this check{self._left}")
         return SessionResult(Status.nothing_to_find, f"all of {seen} are right by this check{self._left}")
 
     def _refuse_broken_reference(self) -> None:

@@ -125,9 +125,8 @@ class PrecisionQuestion(Question):
         raised = verdict.signature.raised if verdict.signature else None
         if label == self.whole and verdict.outcome is Outcome.FAIL and raised and raised.feeds:
             raise CannotJudge(
-                f"{label}: {raised.why}: {verdict.reason}. What the check feeds or asks for does not "
-                "suit the model, so it says nothing about precision; {inputs} holds values of the types that each "
-                "candidate takes\n"
+                f"{label}: {raised.why}: {verdict.reason}. The inputs or outputs of the check do not fit the model, "
+                "so it shows nothing about precision. Let it feed {inputs}, which has the types of each candidate\n"
                 f"check: {judge.checker.describe()}"
             )
         refused = verdict.outcome is Outcome.FAIL and verdict.signature is not None and verdict.signature.refuses
@@ -268,7 +267,7 @@ class Loading:
             if more <= high and not loads.blamed:
                 added = tuple(sorted(high - raised))
                 paths = [self._casting.layers[index].path for index in added]
-                log.info("%s raised besides: ONNX Runtime loads the model so", listed(paths))
+                log.info("%s raised too, so that ONNX Runtime loads the model", listed(paths))
                 return wider, replace(loads, added=added)
         return trial, self.asked(trial) if found.blamed else found
 
@@ -489,9 +488,7 @@ class PrecisionAnswer:
         passes, why = ruling.answer is Answer.YES, ruling.verdict.reason
         standing = CurrentAnswer(session.judge, trial)
         added = len(self.loads.added) if self.loads else 0
-        loads = (
-            f"; {counted(added, 'more node')} in {question.high} so that ONNX Runtime loads the model" if added else ""
-        )
+        loads = f"; {counted(added, 'node')} raised so that ONNX Runtime loads the model" if added else ""
         said = f"; {said}" if said else ""
         if done is None:
             if passes:
@@ -507,11 +504,7 @@ class PrecisionAnswer:
             return replace(ending, status=Status.could_not_judge, message=message)
         budget = " (the budget was reached: fewer may be enough)" if session.inquiry.stopped else ""
         stays = question.stays_high
-        besides = (
-            f" besides {counted(stays, 'node')} that {'stay' if stays > 1 else 'stays'} in it unsearched"
-            if stays
-            else ""
-        )
+        besides = f" besides {counted(stays, 'node')} that {'are' if stays > 1 else 'is'} not searched" if stays else ""
         message = f"the check passes with {count} in {question.high}{besides} and the rest in {question.low}{budget}"
         message += f"; {UNSURE}" if session.reliability.unsure and not session.inquiry.stopped else ""
         message += f"; {done.note}" if done.note else ""

@@ -472,7 +472,7 @@ def _strangers(casting: PrecisionModel, known: Measurements) -> Iterator[str]:
         names = listed([casting.layers[index].path for index in sorted(far)])
         yield (
             f"{len(far)} of {counted(len(known.errors), 'node')} of reference.model make something else, of the same "
-            f"values, than what stands for them here ({names}): is it the model that this one was made of?"
+            f"values, than what stands for them here ({names}): is it the original of this model?"
         )
 
 
@@ -528,11 +528,7 @@ def _left_alone(casting: PrecisionModel, kept: Fixed, division: Division, *, dra
         high = all(index in kept.high for index in kept.untaken)
         yield (
             f"no sample takes the branches of {counted(len(names), 'node')} ({listed(names)}): "
-            + (
-                "they stay high (strategy.untaken=low lowers them)"
-                if high
-                else "whether they pass in low precision is not known"
-            )
+            + ("they stay high (strategy.untaken=low lowers them)" if high else "low precision was not tried for them")
         )
     if division.given == 1 and not drawn:
         yield (

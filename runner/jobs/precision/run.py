@@ -313,8 +313,8 @@ def _left_out(
             path.unlink()
     if verdict is None or verdict.outcome is not Outcome.PASS:
         rounds.confidence.warn(
-            f"what ONNX Runtime's own tool makes without these nodes does not pass ({why}): it goes on quantizing what "
-            f"they read. {MIXED}.onnx passes"
+            f"the model that ONNX Runtime's tool quantizes without these nodes does not pass ({why}), as the tool "
+            f"still quantizes their inputs. {MIXED}.onnx passes"
         )
     return replace(made, holds=verdict.outcome.value if verdict else "")
 

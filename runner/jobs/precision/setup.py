@@ -139,7 +139,7 @@ def _said(
     if strangers:
         yield (
             f"{len(strangers)} weights of reference.model are not what is stored here ({_named(strangers)}), so they "
-            "are not taken: is it the model that this one was made of?"
+            "are not taken: is it the original of this model?"
         )
     rounded = {(one.number, one.name) for one in lost if one.quantized} - taken
     if rounded:
@@ -326,8 +326,8 @@ def _by_regions(
     if not regions.found:
         raise UsageError(
             f"model={settings.model} strategy.low=quantized: reference.model={settings.reference.model} has no nodes "
-            f"that do what {kinds(regions.lost)} do here, as far as names and values tell. Is it the model that this "
-            "one was made of? If tensors have other names, reference.map says which is which"
+            f"that do what {kinds(regions.lost)} do here, as far as names and values tell. Is it the original of "
+            "this model? If tensors have other names, name the partners with reference.map"
         )
     warnings = [reply["warning"]] if reply["warning"] else []
     if regions.lost:

@@ -173,17 +173,13 @@ class Preflight:
                 refuse(session.judge, seen, THE_FILE)
             # a check may need more than a runtime does, such as shapes, which the rewritten model has
             self._say(
-                f"{THE_FILE} cannot be judged ({_short(seen)}); rewritten for cutting it fails, and that failure is "
-                "followed"
+                f"{THE_FILE} cannot be judged ({_short(seen)}); rewritten for cutting it fails, which is followed"
             )
         session.adopt(self.judged(session.judge))
         verdict = session.examine(surprise=self.flaky)
         failed, reliable = session.judge.studied.signature, session.reliability.rates is None
         if verdict.outcome is Outcome.PASS and self._is_seeded(session.judge):
-            self._say(
-                f"{THE_FILE} draws random numbers: with other ones in each run it fails the check, with the same ones "
-                "it passes"
-            )
+            self._say(f"{THE_FILE} fails with other random numbers in each run, and passes with the same ones")
         elif failed and reliable and verdict.outcome is not Outcome.FAIL:
             session.adopt(self.weakened(session.judge, session.reliability, verdict))
             verdict = session.examine(surprise=self.flaky)
@@ -350,10 +346,10 @@ def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
         against = judge.stage("reference", UserFile(own, against="the reference's own run"))
         same = against.sure(subject.space.whole, Phase.CONTROL, f"{THE_FILE}, against the reference's own run")
         if same.outcome is Outcome.PASS:
-            why += ". The target gives what that run gives: the model does, or the files belong to others"
+            why += ". The target agrees with that run, so the model is wrong, or the files belong to other inputs"
         elif same.outcome is not Outcome.UNRESOLVED:
-            why += f". The target gives something else than that run as well ({same.reason})"
-        why += ". Give reference.model=PATH, the model that this one was made from"
+            why += f". The target differs from that run too ({same.reason})"
+        why += ". Give reference.model=PATH, the original of this model"
         if reference.inner is not InnerValues.onnx_reference:
             why += ", or take reference.inner=onnx_reference, if ONNX Runtime itself may be wrong"
     raise CannotJudge(why)

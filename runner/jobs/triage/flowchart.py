@@ -215,10 +215,7 @@ def _layerwise(known: Known) -> tuple[bool, str]:
     if here.own_code:
         return False, "your own check does not see values inside the model"
     if not known.about_values:
-        return (
-            False,
-            f"the failure is not about values ({known.failure}), so there is nothing to compare layer by layer",
-        )
+        return False, f"the failure is not about values ({known.failure}), so layers cannot be compared"
     return True, "values are wrong; which tensor is the first?"
 
 

@@ -44,7 +44,7 @@ from strategies.trial import Trial
 log = logging.getLogger(__name__)
 
 ALL_OFF = "the whole model with all of them off"
-HEALING_UNKNOWN = "what heals it is not known"
+HEALING_UNKNOWN = "it is not known what to turn off"
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -183,7 +183,7 @@ class _Search:
         advice = (
             "Put those that the model cannot do without into checker.command, and leave them out of strategy.switches"
             if self.job.settings.checker.runs_own_code
-            else "Reduce the model (strategy=reduce), and ask this of what is left: the other failure may not be there"
+            else "Reduce the model (strategy=reduce), and ask this of the reduced one: the other failure may be gone"
         )
         return (
             f"with all of {what} off the whole model fails in another way ({one_line(other)}) than with them on "

@@ -127,7 +127,7 @@ def _refuse(settings: Settings) -> None:
     checker = settings.checker
     if isinstance(checker, CommandChecker) and "{python}" not in str(checker.command):
         raise UsageError(
-            "checker.command does not name {python}, so every release is asked the same: "
+            "checker.command does not name {python}, so the check is the same for every release: "
             "checker.command='{python} check.py {model}'"
         )
     if checker.runs_own_code and not isinstance(checker, CommandChecker):
@@ -342,7 +342,7 @@ def _told(releases: ReleasesFound) -> str:
     called = {word: [one.version for one in releases.asked if one.outcome == word] for word in NEITHER}
     parts += [f"{word}: {listed(versions)}" for word, versions in called.items() if versions]
     if releases.not_asked:
-        parts.append(f"not asked: {listed(releases.not_asked)}")
+        parts.append(f"not tried: {listed(releases.not_asked)}")
     return "; ".join(parts)
 
 

@@ -229,7 +229,7 @@ class Remedies:
         """What there is to say of earlier runs; "": nothing. One of them may well be about a part of the model."""
         if not self._known.models or self.loaded.sha256 in self._known.models:
             return ""
-        return "strategy.results: none of these runs was about this model; what they found is tried all the same"
+        return "strategy.results: none of these runs was about this model; their findings are tried anyway"
 
     @property
     def _own_code(self) -> str:

@@ -317,7 +317,7 @@ def page_of(
     warnings = (*summary.warnings, *left, *fewer, *crowded, *(reduced.left if reduced else ()))
     if reduced and reduced.seconds:
         took = f"{reduced.seconds:.2f} s" if reduced.seconds >= SHORTEST else f"less than {SHORTEST} s"
-        facts.append(["values on this page", f"made by runs of their own, which are no checks: {took}"])
+        facts.append(["values on this page", f"from extra runs for this page: {took}"])
     page: Page = {
         "kind": "run",
         "title": cut(_plain(document.title) if document else words(summary.status), LONGEST),

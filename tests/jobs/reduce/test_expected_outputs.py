@@ -112,11 +112,11 @@ def test_a_reference_that_does_not_give_the_outputs_has_no_good_value(here: Path
     """Of neither a long list of nodes is made: what is wrong is said, and whether the target alone is."""
     result = asked(here, "inputs.path=in0.npz", "reference.path=others0.npz", code=3)
     assert result["message"].startswith(NOT_GIVEN) and not result["culprits"]
-    assert "The target gives something else than that run as well" in result["message"]
+    assert "The target differs from that run too" in result["message"]
     assert "reference.model=PATH" in result["message"] and "reference.inner=onnx_reference" in result["message"]
     same = "reference.optimization=all", f'reference.config_entries={{{KEY}: "1"}}'
     result = asked(here, *ONE, *same, code=3)
-    assert result["message"].startswith(NOT_GIVEN) and "The target gives what that run gives" in result["message"]
+    assert result["message"].startswith(NOT_GIVEN) and "The target agrees with that run" in result["message"]
     assert asked(here, *ONE, *same, strategy="layerwise", code=3)["message"].startswith(NOT_GIVEN)
 
 
@@ -125,7 +125,7 @@ def test_a_reference_that_is_nearly_as_far_off_is_no_measure(here: Path) -> None
     held = dict(np.load(here / "out0.npz"))
     np.savez(here / "near.npz", **{**held, "y": held["y"] * (1 - 2.5e-5)})
     result = asked(here, "inputs.path=in0.npz", "reference.path=near.npz", "checker.rtol=5e-5", code=3)
-    assert "too near to tell what is right inside" in result["message"]
+    assert "too close to know the right values inside" in result["message"]
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_an_original_tells_what_is_right_inside(here: Path) -> None:
     (here / "net.onnx").rename(here / "original.onnx")
     onnx.save(onnx.parser.parse_model(child), here / "net.onnx")
     result = asked(here, *ONE, EXACT, code=3)
-    assert "The target gives what that run gives" in result["message"]
+    assert "The target agrees with that run" in result["message"]
     result = asked(here, *ONE, EXACT, "reference.model=original.onnx")
     assert result["culprits"] == ["sin"] and result["cause"]["status"] == "proven"
 
