@@ -43,6 +43,7 @@ MODEL, CHECK, FEEDS = "model", "check", "feeds"
 MISFIT = "the check does not fit the candidate"
 OWN_EXCEPTION = "the check ended in an exception of its own"
 """Why a check has not judged."""
+REFUSED = "a runtime refuses it, which tells nothing of its precision"
 UNFIT = (MISFIT, OWN_EXCEPTION)
 NO_IMPORT, NOT_RUN = "the check could not import what it needs", "the command could not run"
 """Why a check has said nothing: what it needs was not there."""
@@ -125,9 +126,12 @@ class Signature:
     @property
     def about_values(self) -> bool:
         """Whether the failure may lie in what tensors hold; a crash, an error or a time-out shows whatever they do."""
-        if self.stage in ("load", "build") or (self.raised and self.raised.about == MODEL):
-            return False
-        return not self.kind.startswith(("death", "timeout", "memory", "error"))
+        return not self.refuses and not self.kind.startswith(("death", "timeout", "memory", "error"))
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a runtime refused the model, so that nothing is said of what it computes."""
+        return self.stage in ("load", "build") or (self.raised is not None and self.raised.about == MODEL)
 
     def __str__(self) -> str:
         return self.name + (f" ({self.detail})" if self.detail else "")

@@ -118,8 +118,8 @@ def finite(number: float) -> float:
 _EXAMPLES = {"measure": "measure='error ([0-9.e+-]+)'", "fail_regex": "fail_regex=['mismatch', 'NaN in .*']"}
 
 
-MATCH_SECONDS = 30.0
-"""How long one search may take: thousands of times what a pattern that does not backtrack takes of a block."""
+MATCH_SECONDS = 10.0
+"""CPU seconds that one search may take: a thousand times what a pattern that does not backtrack takes of a block."""
 # what `regex` reads in another way than `re`: braces that count nothing, and brackets within a class
 _TOKENS = re.compile(
     r"\\N\{[^}]*\}|\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<any>\{,\})|\{(?!\d+,?\d*\}|,\d+\})", re.DOTALL
@@ -160,9 +160,9 @@ class UserPattern:
             yield from self._regex.finditer(text, start, timeout=MATCH_SECONDS)
         except TimeoutError as error:
             raise UsageError(
-                f"checker.{self._key}: {self.pattern!r} took more than {MATCH_SECONDS:g} s to search what a check "
-                "printed: it tries the same letters in too many ways, as (a+)+ does. Write it with one repetition "
-                f"of each thing, like checker.{_EXAMPLES[self._key]}"
+                f"checker.{self._key}: {self.pattern!r} took more than {MATCH_SECONDS:g} s of CPU to search what a "
+                "check printed: it tries the same letters in too many ways, as (a+)+ does. Write it with one "
+                f"repetition of each thing, like checker.{_EXAMPLES[self._key]}"
             ) from error
 
 

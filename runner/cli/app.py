@@ -158,7 +158,7 @@ def _inputs_file(words: Sequence[str]) -> int:
     from runner.jobs.processes import processes  # noqa: PLC0415
     from runner.model.files.parse_without_weights import parse  # noqa: PLC0415
     from runner.model.graph.graph_index import Graph  # noqa: PLC0415
-    from runner.samples.made_up_inputs import taken, template  # noqa: PLC0415
+    from runner.samples.ask_reference import taken, template  # noqa: PLC0415
 
     files = [word for word in words if word != "--check"]
     if len(files) != 1 or files[0].startswith("-"):
@@ -177,7 +177,8 @@ def _inputs_file(words: Sequence[str]) -> int:
         settings = Settings(model=str(path), inputs=given, target=reference, reference=reference)
         with tempfile.TemporaryDirectory() as scratch, processes(settings, Path(scratch)) as running:
             found = taken(settings, reference, graph, path, running.pool, Path(scratch) / "attempts", given_too=True)
-        given, refused = found.inputs, found.refused or found.unclear
+        given = found.offered or found.inputs
+        refused = "" if found.offered else found.refused or found.unclear
     put(template(model, graph, given).rstrip())
     if refused:
         say(f"{program_name()}: the reference does not run the model on these inputs: {refused}", error=True)

@@ -35,7 +35,7 @@ from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts, failure_of
 from runner.report.progress import Checked
 from runner.schema.checker import SameFailure
-from runner.verdict import UNFIT, Raised, Signature, Verdict, in_numbers, relative
+from runner.verdict import REFUSED, UNFIT, Raised, Signature, Verdict, in_numbers, relative
 from strategies.outcome import Outcome
 from strategies.search import Ask, Done
 from strategies.trial import Trial
@@ -55,7 +55,8 @@ class FailureUnderStudy:
     ``signature``: None until the whole model failed. ``message``: what the whole model's check said. ``rule``: which
     failures are the same one. ``others``: how often another one was met, by stage and kind. ``names``: those of the
     model's nodes and tensors, which messages may hold. ``caught``: what the check shows on a harmless model that it
-    passes. ``flaky``: verdicts on one candidate differed.
+    passes. ``flaky``: verdicts on one candidate differed. ``loads``: runtimes take the models at both ends of a search
+    for what has to be in high precision, so that to refuse one between them is no verdict.
     """
 
     rule: SameFailure = SameFailure.kind
@@ -64,6 +65,7 @@ class FailureUnderStudy:
     message: str = ""
     names: frozenset[str] = frozenset()
     flaky: bool = False
+    loads: bool = False
     others: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
@@ -260,7 +262,7 @@ class Judge:
         """Return what else failed, and how often: other bugs, perhaps, that were not followed."""
         kept = self.artifacts.others()
         return tuple(
-            f"another failure was met {count} time{'s' * (count != 1)}, and not followed: {name}"
+            f"another failure was seen {count} time{'s' * (count != 1)}, and not followed: {name}"
             + (f"; its smallest model is artifacts/{kept[name]}" if name in kept else "")
             for name, count in self.studied.others.most_common()
         )
@@ -296,7 +298,9 @@ class Judge:
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
-        studied = self.studied
+        studied, signature = self.studied, verdict.signature
+        if studied.loads and verdict.outcome is Outcome.FAIL and signature and signature.refuses:
+            return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"{REFUSED}: {verdict.reason}")
         if not studied.signature:
             return verdict
         return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught, self.also)

@@ -123,7 +123,9 @@ class Journals:
             return
         aside = path.with_name(f"journal-{context_digest(begun)}.jsonl")
         path.replace(aside)
-        _LOG.info("begins anew, as %s changed since: what was found before is in %s", listed(sorted(changed)), aside)
+        _LOG.info(
+            "the run starts over, because %s changed; the earlier verdicts are in %s", listed(sorted(changed)), aside
+        )
 
     def stage(self, outer: Journal, name: str, subject: Subject) -> Journal:
         """Open the journal of a stage that puts questions about ``subject``, in a run or stage that writes ``outer``.

@@ -10,33 +10,23 @@ from __future__ import annotations
 
 import ast
 import operator
-import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
-import yaml
 from onnx import NodeProto, TensorProto, TypeProto, numpy_helper
 
-from runner.errors import NotApplicable, UsageError
-from runner.files import write_text
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import Graph
-from runner.model.values.dtypes import is_integer, limits_of
-from runner.model.values.recorded import TensorFile, paths
-from runner.run_folder import INPUTS
-from runner.samples.declared_inputs import Declared, concrete, declared, type_name
-from runner.schema.backend import BackendSettings
+from runner.model.values.dtypes import is_integer
+from runner.model.values.recorded import TensorFile
+from runner.samples.declared_inputs import Declared, concrete, declared
 from runner.schema.inputs import InputsSettings, RandomInputs
 from runner.schema.installed_choices import implementation
-from runner.schema.root import Settings
-from runner.text import listed, one_line, program_name
-from runner.workers.pool import Pool, lease_of
+from runner.workers.pool import Pool
 
 Dim = int | str | None
 Size = int | str
@@ -126,7 +116,7 @@ def accepted(settings: RandomInputs, graph: Graph) -> Accepted:
 
 def attempts(settings: RandomInputs, graph: Graph) -> Iterator[Accepted]:
     """Yield what inputs may be made up as, the likeliest first; of one kind each that the user's keys leave open."""
-    model = _Model(graph, settings, concrete(declared(graph), settings.shapes))
+    model = MadeUp(graph, settings, concrete(declared(graph), settings.shapes))
     yield model.accepted({})
     free = model.free
     if model.spans:
@@ -152,11 +142,12 @@ def made_up(settings: InputsSettings, graph: Graph) -> list[str]:
         for name, one in inputs.items()
         if any(not isinstance(dim, int) for dim in one.dims or ())
         or (is_integer(one.inside.dtype) and one.inside.dtype != TensorProto.BOOL
-            and not (name in told or _given(settings, name)))
+            and not (name in told or given_range(settings, name)))
     ]  # fmt: skip
 
 
-def _given(settings: RandomInputs, name: str) -> bool:
+def given_range(settings: RandomInputs, name: str) -> bool:
+    """Whether the user says which values an input has."""
     return name in settings.ranges or "" in settings.ranges
 
 
@@ -201,7 +192,7 @@ def _is_name(text: Size) -> bool:
     return isinstance(text, str) and _names_in(text) == [text]
 
 
-class _Model:
+class MadeUp:
     """One model and what the user says of its inputs: ``inputs`` has the shapes that were given."""
 
     def __init__(self, graph: Graph, settings: RandomInputs, inputs: Mapping[str, Declared]) -> None:
@@ -353,9 +344,9 @@ class _Model:
             for node, at in self.readers.get(tensor, ()):
                 if not is_float:
                     yield from self._told(node, at)
-                elif node.op_type == "Sub" and at == 1 and self._constant(node.input[0]) == 1:
+                elif node.op_type == "Sub" and at == 1 and self.constant(node.input[0]) == 1:
                     yield Use("mask")  # 1 - mask, which is then made very large
-                fresh = [out for out in self._onward(node, at) if out not in seen]
+                fresh = [out for out in self.onward(node, at) if out not in seen]
                 seen.update(fresh)
                 waiting += [(out, is_float or _cast_to(node) in _FLOATS) for out in fresh]
 
@@ -372,7 +363,7 @@ class _Model:
         elif op in _COMPARES and len(node.input) == 2:
             yield from self._compared(node.input[1 - at])
 
-    def _onward(self, node: NodeProto, at: int) -> Sequence[str]:
+    def onward(self, node: NodeProto, at: int) -> Sequence[str]:
         """Return the tensors that hold what a node reads as this input."""
         hands_on = node.op_type == "Concat" or (node.op_type in _HAND_ON and at == 0)
         return [out for out in node.output if out] if hands_on or _cast_to(node) not in (0, TensorProto.BOOL) else []
@@ -385,7 +376,7 @@ class _Model:
 
     def _compared(self, other: str) -> Iterator[Use]:
         """Yield what it means that an input is compared with a tensor: 0 and 1, or the places along an axis."""
-        value = self._constant(other)
+        value = self.constant(other)
         if value is not None:
             yield from [Use("mask")] if value in (0, 1) else []
             return
@@ -400,7 +391,7 @@ class _Model:
                     return
                 above += [name for name in self.makers[tensor].input if name and name not in above]
 
-    def _constant(self, name: str) -> int | float | None:
+    def constant(self, name: str) -> int | float | None:
         """Return the number that a tensor holds, where the file has it and it is a single one."""
         tensor = self.held.get(name)
         if tensor is None or any(dim != 1 for dim in tensor.dims) or tensor.data_location == TensorProto.EXTERNAL:
@@ -445,7 +436,7 @@ class _Model:
             elif others is not None and self.declared[name].inside.dtype != TensorProto.BOOL:
                 ranges[name] = [others, others + 1]
         why = {name: use.said for name, use in self.uses.items() if use}
-        ranges = {name: span for name, span in ranges.items() if not _given(self.settings, name)}
+        ranges = {name: span for name, span in ranges.items() if not given_range(self.settings, name)}
         told = tuple(
             f"{dim}={_number(dim, sizes)}" + (f" ({sizes[dim]})" if isinstance(sizes[dim], str) else "")
             for dim in self.names
@@ -462,13 +453,6 @@ class _Model:
 
     def _shape(self, name: str, shapes: Mapping[str, list[int]]) -> list[int]:
         return shapes.get(name) or [dim for dim in self.inputs[name].dims or () if isinstance(dim, int)]
-
-
-# Whether the reference takes what was made up, and the file in which a user says what it takes.
-#
-# A model that refuses what Winnow invents (a mask of the wrong length, an index beyond its rows) has no bug. So before
-# anything is reported the reference is asked; where it refuses, other sizes are tried, and where it refuses all of them
-# nobody can tell a bug from an input that makes no sense.
 
 
 # The choices of `inputs=` by name.
@@ -488,116 +472,3 @@ def samples(settings: InputsSettings, graph: Graph, pool: Pool, folder: Path) ->
     choice = implementation("inputs", settings)
     found: tuple[dict[str, TensorFile], ...] = choice(settings, inputs, pool, folder)
     return found
-
-
-@dataclass(frozen=True)
-class Taken:
-    """``inputs``: settings with which the reference runs the model; the user's own where nothing better is known.
-
-    ``sizes``: of open axes, where others were tried. ``refused``: what the reference said of the first attempt where
-    it refuses all of them; "": it takes these, or it was not asked. ``unclear``: why a run of it tells nothing.
-    """
-
-    inputs: Any
-    refused: str = ""
-    sizes: tuple[str, ...] = ()
-    unclear: str = ""
-
-    @property
-    def warning(self) -> str:
-        """What to say of sizes that were tried; "": none were."""
-        return f"sizes were made up that the reference takes: {listed(self.sizes, 20)}" if self.sizes else ""
-
-
-def taken(
-    settings: Settings,
-    backend: BackendSettings,
-    graph: Graph,
-    model: Path,
-    pool: Pool,
-    folder: Path,
-    *,
-    given_too: bool = False,
-) -> Taken:
-    """Ask the reference, ``backend``, whether it runs a model on inputs that are made up; try others where it refuses.
-
-    It is not asked where nothing is made up (but with ``given_too``), about another model (reference.model), or where
-    the target has profiles. Only an error at inference counts: a crash is a verdict, and a model that does not load has
-    another problem.
-    """
-    given = settings.inputs
-    if settings.reference.model or getattr(settings.target, "profiles", None) or not isinstance(given, RandomInputs):
-        return Taken(given)
-    try:
-        guessed = made_up(given, graph)
-    except NotApplicable:
-        return Taken(given)
-    if not (guessed or given_too):
-        return Taken(given)
-    first, ends = "", time.monotonic() + given.timeout
-    lease = lease_of(backend.to_json(), pool, backend.python)
-    for number, attempt in enumerate(attempts(given, graph)):
-        left = ends - time.monotonic()
-        if number and (left < 0 or not guessed):
-            break
-        inputs = attempt.applied(given)
-        try:
-            drawn = samples(replace(inputs, samples=1), graph, pool, folder)
-        except UsageError:  # too large for this machine
-            continue
-        args = {"backend": backend.to_json(), "model": str(model), "samples": [paths(one) for one in drawn]}
-        out = {"out": str(folder / "outputs"), "write": []}
-        reply = pool.call("run", {**args, **out}, python=backend.python, timeout=left, confirm=False, lease=lease)
-        shutil.rmtree(folder, ignore_errors=True)
-        if reply.value is not None:
-            return Taken(inputs, sizes=attempt.sizes) if number else Taken(given)
-        if reply.failure is None or reply.failure.stage != "infer":
-            return Taken(given, unclear=reply.why)
-        first = first or one_line(reply.failure.message)
-    return Taken(given, first)
-
-
-def refusal(settings: Settings, graph: Graph, said: str, folder: Path) -> str:
-    """Write the file to edit where the reference refuses inputs that were made up; return the message."""
-    path = folder / INPUTS
-    assert isinstance(settings.inputs, RandomInputs)
-    model = str(Path(settings.model or "").expanduser().absolute())
-    write_text(path, template(model, graph, settings.inputs))
-    return (
-        f"no bug is shown: the inputs were made up, and the reference refuses them as well. "
-        f"Write into {path.name} what the model takes. It said: {said}"
-    )
-
-
-def template(model: str, graph: Graph, given: RandomInputs) -> str:
-    """Return a configuration with the shape and the range of each input, in the model's own names.
-
-    ``model``: its path, as the file is to name it. Raises NotApplicable for inputs that cannot be fed.
-    """
-    made = accepted(given, graph)
-    shapes, ranges, fixed = [], [], []
-    for name, one in declared(graph).items():
-        key, dtype = yaml.safe_dump(name, width=10**6).removesuffix("\n").removesuffix("\n..."), one.inside.dtype
-        size = made.shapes.get(name) or given.shapes.get(name)
-        if size and one.dims is not None and any(not isinstance(dim, int) for dim in one.dims):
-            shapes.append(f"    {key}: {[*size]}  # {type_name(dtype)} {one_line(one.shape_text)}")
-        else:
-            open_rank = "its shape has to be given: " if one.dims is None else ""
-            fixed.append(f"# {open_rank}{one_line(one)}")
-        if limits_of(dtype) is not None:
-            default = [0, 2] if is_integer(dtype) else [-1, 1]
-            span = given.ranges.get(name) or made.ranges.get(name) or given.ranges.get("") or default
-            ranges.append(f"    {key}: {[*span]}" + (f"  # {one_line(made.why[name])}" if name in made.why else ""))
-    head = [
-        one_line(
-            f"# What the inputs of the model are made up as{f': {listed(made.sizes, 20)}' if made.sizes else ''}."
-        ),
-        "# Shapes hold the sizes of open axes; a range is [low, high), and [1, 2] of integers is 1.",
-        f"# Change what the model does not take, then: {program_name()} triage {INPUTS}",
-        *fixed,
-        yaml.safe_dump({"model": model}, width=10**6).rstrip(),
-        "inputs:",
-        "  name: random",
-    ]
-    parts = [["  shapes:", *shapes], ["  ranges:", *ranges]]
-    return "\n".join([*head, *(line for part in parts if part[1:] for line in part), ""])

@@ -18,7 +18,8 @@ from runner.cli.app import run as run_line
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.samples import samples
-from runner.samples.made_up_inputs import accepted, made_up, taken, template
+from runner.samples.ask_reference import taken, template
+from runner.samples.made_up_inputs import accepted, made_up
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -310,6 +311,77 @@ def test_a_sound_model_is_run_on_sizes_that_it_takes(tmp_path: Path, strategy: s
     run = winnow(f"strategy={strategy}", f"model={saved(HIDDEN, tmp_path)}", folder=tmp_path / "run")
     assert run.code == 4 and run.result["status"] == "nothing_to_find", run.output
     assert any("t=2 (s + p)" in warning for warning in run.result["warnings"])
+
+
+# ---- a NaN of values that were made up
+
+X, Y = value("x", [2, 8]), [value("y", None)]
+F = np.float32
+HALF: tuple[Any, ...] = (value("x", [2, 8], T.FLOAT16), [value("y", None, T.FLOAT16)])
+ROOT, ADD = node("Sqrt", "x", "s"), node("Add", "x q", "y")
+DIVIDE = node("Div", "x c", "y")
+N2 = value("n", [2], T.INT64)
+MADE_OF_INPUTS = {
+    "root": model([node("Sqrt", "x", "y")], [X], Y),
+    "logarithm, turned": model([node("Transpose", "x", "t"), node("Log", "t", "y")], [X], Y),
+    "power": model([node("Pow", "x p", "y")], [X], Y, p=F(0.5)),
+    "integers": model([node("Cast", "n", "c", to=T.FLOAT), DIVIDE], [X, value("n", [2, 8], T.INT64)], Y),
+    "variance": model([node("Add", "v e", "a"), node("Sqrt", "a", "c"), DIVIDE], [X, value("v", [8])], Y, e=F(1e-5)),
+    "scales": model(
+        [helper.make_node("Resize", ["x", "", "v"], ["y"], mode="linear")],
+        [value("x", [1, 1, 4, 4]), value("v", [4])],
+        Y,
+    ),
+    "shape": model([node("Expand", "one n", "e"), node("ReduceLogSum", "e", "y")], [N2], Y, one=F(1)),
+    "half": model([node("Sqrt", "x", "y")], HALF[0:1], HALF[1]),
+}
+OF_THE_MODEL = {
+    "a negative weight": model([node("Sqrt", "w", "q"), ADD], [X], Y, w=-np.ones(8, F)),
+    "0/0": model([node("Div", "w w", "q"), ADD], [X], Y, w=np.zeros(8, F)),
+    "an input and a weight": model([ROOT, node("Sqrt", "w", "n"), node("Add", "s n", "y")], [X], Y, w=-np.ones(8, F)),
+    "no input itself": model(
+        [node("Mul", "x x", "s"), node("Sub", "zero s", "n"), node("Log", "n", "y")], [X], Y, zero=F(0)
+    ),
+    "too small for float16": model(
+        [node("Mul", "x tiny", "t"), node("Reciprocal", "t", "y")], HALF[0:1], HALF[1], tiny=np.float16(1e-5)
+    ),
+    "a whole power": model([node("Pow", "x p", "q"), node("Div", "q w", "y")], [X], Y, p=F(2), w=np.zeros(8, F)),
+}
+
+
+@pytest.mark.parametrize("name", MADE_OF_INPUTS)
+def test_a_nan_of_made_up_values(pool: Pool, tmp_path: Path, name: str) -> None:
+    one = MADE_OF_INPUTS[name]
+    # one whole number in two is zero
+    tried = (asked(one, pool, tmp_path, seed=seed) for seed in range(9 if name == "shape" else 1))
+    found = next(found for found in tried if found.refused)
+    assert found.refused and found.not_finite == (name != "scales") and not found.sizes
+    assert all(np.isfinite(array).all() for array in run(one, feeds(found.offered, one, pool, tmp_path / "then")))
+    # what the user says of values is taken as it is
+    assert not asked(one, pool, tmp_path, ranges={"": [-1, 2]} if name != "half" else {"x": [-1, 1]}).refused
+
+
+@pytest.mark.parametrize("name", OF_THE_MODEL)
+def test_a_nan_of_the_model_stays_a_finding(pool: Pool, tmp_path: Path, name: str) -> None:
+    one = OF_THE_MODEL[name]
+    with np.errstate(all="ignore"):
+        assert not all(
+            np.isfinite(array).all() for array in run(one, feeds(RandomInputs(), one, pool, tmp_path / "at"))
+        )
+    assert not asked(one, pool, tmp_path).refused
+
+
+@pytest.mark.parametrize("words", ["triage", "reduce checker=finite"])
+def test_a_nan_of_made_up_values_is_no_bug(tmp_path: Path, words: str) -> None:
+    path = saved(MADE_OF_INPUTS["root"], tmp_path)
+    run = winnow(*f"strategy={words} model={path}".split(), folder=tmp_path / "run")
+    assert run.code == 3 and "but takes x in [0.5, 1.5)" in run.output, run.output
+    again = winnow(*words.split(), str(tmp_path / "run" / "inputs.yaml"), folder=tmp_path / "again")
+    assert again.code == 4, again.output
+    given = winnow(
+        *f"strategy=reduce checker=finite model={path} inputs.ranges.x=[-1,1]".split(), folder=tmp_path / "given"
+    )
+    assert given.code == 0 and given.result["culprits"] == ["node_y"]
 
 
 def test_the_command_that_writes_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,8 @@ from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings
 from runner.schema.strategy import PrecisionSettings
-from runner.verdict import Verdict
+from runner.text import counted
+from runner.verdict import REFUSED, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -423,6 +424,7 @@ def answered(
     if loads is not None:
         told = loads.with_loads(told, material.casting)
         summary = replace(summary, warnings=(*summary.warnings, *filter(None, [loads.warning])))
+    summary = replace(summary, warnings=(*summary.warnings, *_refused(rounds)))
     rows: list[Row] = []
     if strategy.layer_errors and ending.status is not Status.interrupted:
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
@@ -439,6 +441,15 @@ def answered(
         model=f"{MIXED}.onnx",
         precision=told,
     )
+
+
+def _refused(rounds: Rounds) -> Iterator[str]:
+    """Say how many mixed models no runtime took, where both ends load: these were neither good nor bad."""
+    assert rounds.mixing
+    failed = [one for one in rounds.entries if one.verdict.outcome is Outcome.FAIL and one.verdict.signature]
+    refused = [one.verdict.reason for one in failed if one.verdict.signature and one.verdict.signature.refuses]
+    if refused and rounds.mixing.session.judge.studied.loads:
+        yield f"{counted(len(refused), 'mixed model')} not judged: {REFUSED}: {refused[0]}"
 
 
 def alone_low(
@@ -460,7 +471,7 @@ def alone_low(
 
     def size(one: tuple[int, Row]) -> float:
         error = one[1]["error"]
-        unknown = -1.0 if one[1]["outcome"] == Outcome.PASS.value else math.inf
+        unknown = math.inf if one[1]["outcome"] in (Outcome.FAIL.value, Outcome.DIFFERENT.value) else -1.0
         return unknown if error is None else float(error)
 
     return sorted(((unit, row(unit, verdict)) for unit, verdict in alone.items()), key=size, reverse=True)

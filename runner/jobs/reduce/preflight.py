@@ -36,6 +36,7 @@ from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes, is_seeded
 from runner.reference.good_values import Taint, taint_of_all
 from runner.reference.load import Loaded, record_target, unlike_expected
+from runner.report.diagnosis_sections import NON_FINITE
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
@@ -148,7 +149,8 @@ class Preflight:
     """``limit``: of a check's time. ``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
-    ``controlled``: it passed a harmless model. ``refused``: why the reference takes no inputs that were made up.
+    ``controlled``: it passed a harmless model. ``refused``: says why the reference takes no inputs that were made up;
+    None: it does. ``not_finite``: it makes a NaN or Inf of them.
     """
 
     limit: TimeLimit
@@ -156,7 +158,8 @@ class Preflight:
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
     controlled: bool = False
-    refused: str = ""
+    refused: Callable[[], str] | None = None
+    not_finite: bool = False
 
     def examine(self, session: Session) -> Verdict:
         """Return the verdict of a file that passes, else of the whole model, which fails alike. Raises CannotJudge."""
@@ -169,12 +172,18 @@ class Preflight:
             if whole.outcome is not Outcome.FAIL:
                 refuse(session.judge, seen, THE_FILE)
             # a check may need more than a runtime does, such as shapes, which the rewritten model has
-            self._say(f"{THE_FILE} cannot be judged ({_short(seen)}); what is made of it fails, and that is studied")
+            self._say(
+                f"{THE_FILE} cannot be judged ({_short(seen)}); rewritten for cutting it fails, and that failure is "
+                "followed"
+            )
         session.adopt(self.judged(session.judge))
         verdict = session.examine(surprise=self.flaky)
         failed, reliable = session.judge.studied.signature, session.reliability.rates is None
         if verdict.outcome is Outcome.PASS and self._is_seeded(session.judge):
-            self._say(f"{THE_FILE} fails the check, and passes it where it draws the same random numbers in each run")
+            self._say(
+                f"{THE_FILE} draws random numbers: with other ones in each run it fails the check, with the same ones "
+                "it passes"
+            )
         elif failed and reliable and verdict.outcome is not Outcome.FAIL:
             session.adopt(self.weakened(session.judge, session.reliability, verdict))
             verdict = session.examine(surprise=self.flaky)
@@ -213,13 +222,14 @@ class Preflight:
             if reliability.mode is Flaky.always:
                 self.flaky = ContradictionError("checker.flaky=always")
         if verdict.outcome is Outcome.FAIL:
-            at_inference = verdict.signature is not None and verdict.signature.stage == "infer"
-            if self.refused and at_inference and isinstance(inner(judge.checker), RuntimeCheck):
-                raise CannotJudge(self.refused)
+            told = verdict.signature
+            alike = told and told.stage == "infer" and (not self.not_finite or told.kind in NON_FINITE)
+            if self.refused and alike and isinstance(inner(judge.checker), RuntimeCheck):
+                raise CannotJudge(self.refused())
             if _ran_out(verdict) and self.limit.reference >= (self.limit.seconds or math.inf):
                 self.limit.confirm(own, whole, THE_FILE)
             study(judge, verdict, THE_FILE)
-            log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied)
+            log.info("%s fails (%s); this failure is followed", THE_FILE, judge.studied)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):
             refuse(judge, verdict, THE_FILE)
         return verdict
@@ -253,13 +263,13 @@ class Preflight:
         except ContradictionError as surprise:
             self.flaky = surprise
             return judge
-        otherwise = f"rewritten for cutting, the whole model does not fail as the file does ({_short(verdict)})"
+        otherwise = f"rewritten for cutting, the whole model does not fail like the model file ({_short(verdict)})"
         tried = [(judge, verdict, "")]
         for subject, what in _variants(judge.subject):
             other = judge.stage(f"{_kind(judge)}, {what}", subject)
             found = other.sure(whole, Phase.PREFLIGHT, f"the whole model, {what}")
             if found.outcome is Outcome.FAIL:
-                self._say(f"{otherwise}; it does so, and candidates are made so, with {what}")
+                self._say(f"{otherwise}. With {what} it does, so all candidates get them")
                 return other
             tried.append((other, found, what))
         assert judge.studied.signature
@@ -267,13 +277,15 @@ class Preflight:
             for other, found, what in tried:
                 if found.signature and same_failure(found.signature, judge.studied.signature, SameFailure.kind):
                     self._say(
-                        f"{otherwise}; of the same kind it is{f' with {what}' if what else ''}: this is the failure "
-                        "under study"
+                        f"{otherwise}. Its failure{f' with {what}' if what else ''} is of the same kind, and is the "
+                        "one that is followed"
                     )
                     other.studied.signature = found.signature
                     return other
         assert isinstance(judge.subject, Subgraph)
-        self._say(f"{otherwise}; the file itself stands for the whole model, smaller candidates are rewritten")
+        self._say(
+            f"{otherwise}. So the file itself is checked as the whole model, and only smaller candidates are rewritten"
+        )
         return judge.stage(FILE_STAGE, replace(judge.subject, as_file=True))
 
     def confirm(self, session: Session, answer: Trial | None) -> None:
@@ -281,10 +293,9 @@ class Preflight:
         judge, subject = session.judge, session.judge.subject
         if isinstance(subject, Subgraph) and subject.as_file and answer == subject.space.whole:
             raise CannotJudge(
-                f"the model file fails ({judge.studied}), and nothing that is cut out of it does: the "
-                "failure goes away with what reading and writing the model changes (where its weights lie, shapes, "
-                "Constant nodes). "
-                "Give the shapes or inputs it fails with (inputs.shapes='{name: [..]}', inputs=files).\n"
+                f"the model file fails ({judge.studied}), but no part that is cut out of it does: reading and writing "
+                "the model (where its weights lie, shapes, Constant nodes) makes the failure go away. "
+                "Give the shapes or inputs with which it fails (inputs.shapes='{name: [..]}', inputs=files).\n"
                 f"check: {judge.checker.describe()}"
             )
         if not session.inquiry.passed and not self.controlled:

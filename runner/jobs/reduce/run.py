@@ -40,6 +40,7 @@ from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
+from runner.samples.ask_reference import refusal
 from runner.schema.checker import AutoChecker, BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
@@ -106,11 +107,11 @@ def begins(ending: SessionResult, subject: Subject) -> tuple[str, ...]:
     first = Trial(frozenset(index for index in answer if answer.elements.isdisjoint(parents[index])))
     if len(first) == len(answer):
         return ()
-    each = "its output" if len(first) == 1 else "what any of these gives"
+    each = "its output" if len(first) == 1 else "the output of any of these"
     said = (
-        f"the failure begins in {listed(subject.names(first))}: with a good value in place of {each} the rest passes. "
-        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the model's own outputs "
-        "are kept; a check that compares with what {references} holds needs none of them that is not at fault"
+        f"the failure begins in {listed(subject.names(first))}: with a good value for {each} the rest passes. "
+        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the check needs the "
+        "model's own outputs; a check that compares with {references} gets a smaller answer"
     )
     return (said,)
 
@@ -130,8 +131,8 @@ def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:
         return ()
     before, now = measures
     said = (
-        f"reduced.onnx fails by {now:.3g}, and by {before:.3g} before it was made simpler (the check's measure): what "
-        "makes it so much worse may be another failure of the same kind. strategy.shrink=false leaves it as it was"
+        f"by the check's measure reduced.onnx fails by {now:.3g}, and failed by {before:.3g} before it was made "
+        "simpler: this may be another failure of the same kind. strategy.shrink=false leaves the model as it was"
     )
     return (said,)
 
@@ -215,8 +216,7 @@ def _good(subject: Subgraph) -> bool:
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
 NON_FINITE = (
-    "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
-    "checker=finite takes any for a failure"
+    "; the reference's outputs hold the same NaN or Inf, which pass with checker=auto and fail with checker=finite"
 )
 
 
@@ -301,10 +301,12 @@ class Reduction(Pipeline):
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
-        settings, recorded = self.job.settings, self.loaded.recorded
+        settings, recorded, made = self.job.settings, self.loaded.recorded, self.loaded.refused
+        refused = partial(refusal, settings, self.loaded.graph, made, self.job.folder) if made else None
         seconds = 0.0 if recorded.unrunnable else recorded.seconds
         limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
-        self.opening = Preflight(limit, Controls.of(self.job.checker, settings), refused=self.loaded.refused)
+        self.opening = Preflight(limit, Controls.of(self.job.checker, settings), refused=refused)
+        self.opening.not_finite = made is not None and made.not_finite
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:
@@ -377,15 +379,17 @@ class Reduction(Pipeline):
             found = self.job.ended(self, partial(self.beyond, excluded | unjudgeable, hands))
             if found is None:
                 names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
-                but = f", but for what only gets NaN or Inf and was not judged: {listed(names)}" if names else ""
-                return Rest(tuple(answers), f"the rest passes{but}")
+                but = (
+                    f", except for nodes that only get NaN or Inf and were not judged: {listed(names)}" if names else ""
+                )
+                return Rest(tuple(answers), f"the rest of the model passes{but}")
             if found.status is not Status.found:
                 hands.withdraw(REDUCED)
                 hands.withdraw(MIN_GOOD)
                 shutil.rmtree(folder, ignore_errors=True)
                 stopped = found.status is Status.interrupted
                 why = "interrupted" if stopped else found.message
-                return Rest(tuple(answers), f"the search for more broke off: {why}", found)
+                return Rest(tuple(answers), f"the search for more was stopped: {why}", found)
             ending = found
             folder.mkdir(parents=True, exist_ok=True)
             answers.append(self.conclude(judge, ending, folder))

@@ -75,7 +75,7 @@ def samples_of(made: Control, known: Sequence[Mapping[str, TensorFile]], folder:
 
 LARGEST_CONSTANT = 4 << 20
 """Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""
-THE_FILE = "the file as it is"
+THE_FILE = "the model file"
 _MOST_SEEDED = 1 << 28  # elements: as many as take 2 GiB to draw
 
 
@@ -413,7 +413,7 @@ class Spliced(SameNodes):
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate."""
         if self.base.cut_policy is CutPolicy.seeded:
-            return Invalid("cut.policy=seeded feeds values that are made up, not good ones")
+            return Invalid("cut.policy=seeded feeds made-up values, not good ones")
         given = self.splice(trial).given
         try:
             made = self.cut(trial)
@@ -496,11 +496,7 @@ class Spliced(SameNodes):
             return f"no good value of {name!r} is known"
         if name in self.base.recorded.unfit:
             return self.base.recorded.unfit[name]
-        return (
-            f"{REFERENCE_TOO} {name!r} as well: no good value is known to put there"
-            if self.base.is_bad_feed(name)
-            else ""
-        )
+        return f"{REFERENCE_TOO} {name!r} too, so no good value is known for it" if self.base.is_bad_feed(name) else ""
 
 
 @dataclass

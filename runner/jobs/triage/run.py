@@ -40,6 +40,7 @@ from runner.reference.load import HINTS, RANDOM_INPUTS, asks_for_data
 from runner.reference.models import recording_backend
 from runner.report import progress
 from runner.report.bundle import write_bundle
+from runner.report.diagnosis_sections import NON_FINITE
 from runner.report.observer import in_a_pipe
 from runner.report.page.data import PageData
 from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep
@@ -55,7 +56,7 @@ from runner.report.summary import (
     write_result,
 )
 from runner.run_folder import STEPS, Marker
-from runner.samples.made_up_inputs import refusal, taken
+from runner.samples.ask_reference import refusal, taken
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import TriageSettings, VersionsSettings, chosen
 from runner.text import counted, one_line
@@ -126,7 +127,7 @@ class StepFolder:
         try:
             return pipeline.run(settings, self.folder, ())
         except OtherConditionsError as error:
-            log.warning("%s begins anew: %s", self.name, error)
+            log.warning("%s starts over: %s", self.name, error)
             shutil.rmtree(self.folder, ignore_errors=True)
             self._claim(settings)
             return pipeline.run(settings, self.folder, ())
@@ -327,8 +328,10 @@ class _Triage:
         with processes(settings, folder) as running:
             path = Path(settings.model or "").expanduser().absolute()
             found = taken(settings, recording_backend(settings), graph, path, running.pool, folder / "attempts")
-        if found.refused:
-            return self, replace(known, refused=refusal(settings, graph, found.refused, folder))
+        told = known.result("stands").signature
+        alike = not found.not_finite or (told is not None and told.kind in NON_FINITE)
+        if found.refused and alike:
+            return self, replace(known, refused=refusal(settings, graph, found, folder))
         if found.inputs == settings.inputs:
             return self, known
         known = replace(known, ended=known.ended[:-1], sizes=found.warning)
@@ -338,7 +341,7 @@ class _Triage:
         """Return a step that has ended, now or before, or that was left out."""
         if not step.strategy:
             if step.why:
-                log.info("%s: not asked, %s", step.name, step.why)
+                log.info("%s: not asked: %s", step.name, step.why)
             return Ended(step.name, why=step.why)
         # the file itself is looked at before anything is asked of it: step 0
         at = 0 if step.name == INSPECT else sum(bool(one.folder) for one in known.ended if one.name != INSPECT) + 1

@@ -183,12 +183,12 @@ class Reproduced:
             return f"with other random inputs only: {self.count(self.only_in)}"
         often = f"in each of {of} checks" if failed == of else f"in {failed} of {of} checks (flaky)"
         if self.only_in:
-            often = "only when every operator rounds as on a GPU"
+            often = "only when operators round as on a GPU"
         others, tried = self.judgements("inputs")
         if not tried:
             return often
         kind = "random inputs" if self.situation.inputs == "files" else "other random inputs"
-        return f"{often}; {kind} too" if others else f"{often}; not with {kind}"
+        return f"{often}; with {kind} too" if others else f"{often}; not with {kind}"
 
     @property
     def _signature(self) -> KnownFailure | None:
@@ -217,11 +217,11 @@ class Reproduced:
 
     @property
     def refuses_inputs(self) -> bool:
-        """Whether the file as it is was refused at inference, which inputs that were made up may explain."""
+        """Whether the file as it is fails at inference in a way that inputs that were made up may explain."""
         told = self.result("stands").signature
         if self.situation.own_code or (told is None and self.judged):
             return False
-        return told is None or (told.stage == "infer" and "error" in told.kind)
+        return told is None or (told.stage == "infer" and ("error" in told.kind or told.kind in NON_FINITE))
 
     @property
     def hangs(self) -> bool:
@@ -431,8 +431,8 @@ class Known(Reproduced):
         """What a workaround can begin with, in words."""
         held = (
             *(f"{listed(one)} off" for one in self.heals),
-            *(("the nodes that have to stay high",) if self.raised else ()),
+            *(("the nodes that have to stay in high precision",) if self.raised else ()),
             *self.good_releases,
-            *(("the nodes rewritten",) if self.culprits else ()),
+            *(("rewriting the nodes",) if self.culprits else ()),
         )
         return tuple(dict.fromkeys(held))

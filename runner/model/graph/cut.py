@@ -547,6 +547,5 @@ def _dtype(found: TypeProto) -> int:
 
 
 def _has_identity(found: TypeProto) -> bool:
-    if found.WhichOneof("value") != "tensor_type":
-        return False
-    return _dtype(found) not in (0, *NO_IDENTITY)
+    known = found.WhichOneof("value") == "tensor_type" and _dtype(found) in TensorProto.DataType.values()
+    return known and _dtype(found) not in (0, *NO_IDENTITY)

@@ -202,7 +202,7 @@ def test_answers_hold_for_the_packages_and_files_that_gave_them(tmp_path: Path, 
     held.graph.node[3].op_type = "Neg"
     onnx.save(held, str(model))
     changed = winnow(*words, resume, folder=run.folder)
-    assert "01-stands begins anew" in changed.output and "usage" not in changed.output
+    assert "01-stands starts over" in changed.output and "usage" not in changed.output
     assert changed.result["triage"]["steps"][0]["checks"] == 2, changed.output
 
 
@@ -222,7 +222,7 @@ def test_resuming_without_the_command_leaves_the_run_alone(tmp_path: Path, model
 
 def test_nothing_fails(tmp_path: Path, model: Path) -> None:
     run = triaged(tmp_path, model, body="sys.exit(0)")
-    assert run.code == 4 and "nothing fails in 6 checks; what could be tried: real inputs" in run.output
+    assert run.code == 4 and "nothing fails in 6 checks; to try next: real inputs" in run.output
 
 
 @pytest.mark.slow
@@ -269,7 +269,7 @@ def test_a_model_alone_from_an_overflow_that_the_cpu_hides_to_a_workaround(tmp_p
     assert run.model(first["files"][0]).graph.node
     assert "CPU computes float16" not in run.output and len(run.result["warnings"]) == 2, "rounding was asked about"
     assert run.screen[0] == "found: whose bug: the model itself, in mul (1 of 5 nodes)"
-    assert "NaN" in run.screen[1] and "only when every operator rounds as on a GPU" in run.screen[1]
+    assert "NaN" in run.screen[1] and "only when operators round as on a GPU" in run.screen[1]
     assert len(run.screen) <= 8
     assert "(20 of 20 fresh inputs pass" in (run.folder / "REPORT.md").read_text()
 
@@ -286,10 +286,10 @@ def test_a_nan_that_the_model_itself_makes(tmp_path: Path) -> None:
     )
     run = winnow(*WORDS, "model=net.onnx", folder=tmp_path / "run")
     told = {one["name"]: one for one in run.result["triage"]["steps"]}
-    assert run.result["culprits"] == ["Log"] and "the model itself does with these inputs" in run.output, run.output
+    assert run.result["culprits"] == ["Log"] and "it comes from the model and these inputs" in run.output, run.output
     assert told["passes"]["why"] == told["versions"]["why"] == OF_THE_MODEL
     report = (run.folder / "REPORT.md").read_text()
-    assert "- The reference makes the NaN or Inf as well" in report and "Report it with" not in report
+    assert "- The reference computes the NaN or Inf too" in report and "Report it with" not in report
 
 
 def finite_unoptimized_only(folder: Path) -> Path:

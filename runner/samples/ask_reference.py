@@ -1,0 +1,258 @@
+"""Whether the reference takes inputs that were made up, and the file in which a user says what the model takes.
+
+A model that refuses what Winnow invents (a mask of the wrong length, an index beyond its rows) has no bug, and none
+that makes a NaN of it, as the square root of a negative input. So before anything is reported the reference is asked.
+Where it refuses, other sizes are tried; where it refuses all of them, or makes the NaN too, nobody can tell a bug from
+an input that makes no sense.
+
+A NaN comes from what was made up where both hold: an operator that does not take such a value (`_OUTSIDE`) reads an
+input of the model, through operators that keep its sign, and the sample has such a value; and the reference makes
+finite outputs once those inputs, and no others, hold other values. So a NaN of weights, of rounding or of cancellation
+stays a finding.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from runner.errors import NotApplicable, UsageError
+from runner.files import write_text
+from runner.model.graph.graph_index import Graph
+from runner.model.values import recorded
+from runner.model.values.dtypes import is_integer, limits_of
+from runner.model.values.recorded import TensorFile, paths
+from runner.run_folder import INPUTS
+from runner.samples.declared_inputs import concrete, declared, type_name
+from runner.samples.made_up_inputs import MadeUp, accepted, attempts, given_range, made_up, samples
+from runner.schema.backend import BackendSettings
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from runner.text import listed, one_line, program_name
+from runner.workers.pool import Pool, lease_of
+from runner.workers.reply import Reply
+
+Test = Callable[[Any], Any]
+"""Says of each value whether it is outside of what an operator takes."""
+
+_OUTSIDE: Mapping[tuple[str, int], Test] = {
+    **dict.fromkeys([("Sqrt", 0), ("BatchNormalization", 4)], lambda value: value < 0),
+    **dict.fromkeys([("Log", 0), ("Pow", 0)], lambda value: value <= 0),
+    **dict.fromkeys([("Acosh", 0), ("Resize", 2), ("Upsample", 1)], lambda value: value < 1),
+    **dict.fromkeys([("Div", 1), ("Mod", 1), ("Reciprocal", 0)], lambda value: value == 0),
+    **dict.fromkeys([("ConstantOfShape", 0), ("Expand", 1), ("Reshape", 1), ("Resize", 3), ("Tile", 1)],
+                    lambda value: value == 0),
+}  # fmt: skip
+"""(operator, input) -> the values with which it makes a NaN, an Inf or nothing, or is refused."""
+_OF_SIGN = ("Sqrt", "Log", "Pow")
+_SHIFTING = (("Add", 0), ("Add", 1), ("Sub", 0), ("Mul", 0), ("Mul", 1), ("Div", 0))
+"""(operator, input) of what a constant shifts or scales: a variance plus an epsilon, say."""
+_ONES = [1, 1.00000001]
+_OTHERS = ([0.5, 1.5], [1, 2], _ONES)
+"""Ranges of floats that few operators refuse. Integers are ones."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """``inputs``: settings with which the reference runs the model; the user's own where nothing better is known.
+
+    ``sizes``: of open axes, where others were tried. ``refused``: why the first attempt tells nothing where no other
+    sizes do: what the reference said of it, or what it makes; "": it takes these, or it was not asked.
+    ``not_finite``: it makes a NaN or Inf of them. ``offered``: inputs of other values that it takes. ``unclear``: why a
+    run of it tells nothing.
+    """
+
+    inputs: Any
+    refused: str = ""
+    sizes: tuple[str, ...] = ()
+    unclear: str = ""
+    not_finite: bool = False
+    offered: RandomInputs | None = None
+
+    @property
+    def warning(self) -> str:
+        """What to say of sizes that were tried; "": none were."""
+        return (
+            f"the input sizes are assumed, so that the reference runs: {listed(self.sizes, 20)}" if self.sizes else ""
+        )
+
+
+def taken(
+    settings: Settings,
+    backend: BackendSettings,
+    graph: Graph,
+    model: Path,
+    pool: Pool,
+    folder: Path,
+    *,
+    given_too: bool = False,
+) -> Taken:
+    """Ask the reference, ``backend``, whether it runs a model on inputs that are made up; try others where it does not.
+
+    It is not asked where nothing is made up (but with ``given_too``), about another model (reference.model), or where
+    the target has profiles. Only an error at inference counts, and a NaN or Inf: a crash is a verdict, and a model that
+    does not load has another problem.
+    """
+    given = settings.inputs
+    if settings.reference.model or getattr(settings.target, "profiles", None) or not isinstance(given, RandomInputs):
+        return Taken(given)
+    try:
+        guessed, tests = made_up(given, graph), _tests(given, graph)
+    except NotApplicable:
+        return Taken(given)
+    if not (guessed or tests or given_too):
+        return Taken(given)
+    reference = _Reference(backend, graph, model, pool, folder, tests, time.monotonic() + given.timeout)
+    first = ""
+    suspects: list[str] = []
+    for number, attempt in enumerate(attempts(given, graph)):
+        if number and (time.monotonic() > reference.ends or not guessed):
+            break
+        inputs = attempt.applied(given)
+        try:
+            reply, outside = reference.run(inputs)
+        except UsageError:  # too large for this machine
+            continue
+        if reply.value is not None:
+            accepts = Taken(inputs, sizes=attempt.sizes) if number else Taken(given)
+            offered = None if _is_finite(reply) else reference.others(inputs, outside)
+            return replace(accepts, refused=_NOT_FINITE, not_finite=True, offered=offered) if offered else accepts
+        if reply.failure is None or reply.failure.stage != "infer":
+            return Taken(given, unclear=reply.why)
+        first, suspects = first or one_line(reply.failure.message), suspects or outside
+    offered = reference.others(given, suspects)
+    return Taken(given, first if guessed or given_too or offered else "", offered=offered)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """What is asked. ``tests``: see `_tests`; ``ends``: when its time is over."""
+
+    backend: BackendSettings
+    graph: Graph
+    model: Path
+    pool: Pool
+    folder: Path
+    tests: Mapping[str, Sequence[Test]]
+    ends: float
+
+    def run(self, inputs: RandomInputs) -> tuple[Reply, list[str]]:
+        """Run the model; return what it replies, and the inputs that hold what their operators do not take."""
+        backend, pool = self.backend, self.pool
+        drawn = samples(inputs if self.tests else replace(inputs, samples=1), self.graph, pool, self.folder)
+        outside = [name for name, some in self.tests.items() if any(_has(one[name], some) for one in drawn)]
+        args = {"backend": backend.to_json(), "model": str(self.model), "samples": [paths(one) for one in drawn]}
+        out, left = {"out": str(self.folder / "outputs"), "write": []}, max(self.ends - time.monotonic(), 1.0)
+        lease = lease_of(backend.to_json(), pool, backend.python)
+        reply = pool.call("run", {**args, **out}, python=backend.python, timeout=left, confirm=False, lease=lease)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return reply, outside
+
+    def others(self, inputs: RandomInputs, names: Sequence[str]) -> RandomInputs | None:
+        """Return inputs with other values of these names, of which finite outputs come; None: none are known."""
+        whole = {name for name in names if is_integer(self.graph.value_types[name].tensor_type.elem_type)}
+        for span in _OTHERS if names else ():
+            spans = {name: [1, 2] if name in whole else span for name in names}
+            other = replace(inputs, ranges={**inputs.ranges, **spans})
+            if _is_finite(self.run(other)[0]):
+                return other
+        return None
+
+
+_NOT_FINITE = "the reference makes NaN or Inf of them as well"
+
+
+def _is_finite(reply: Reply) -> bool:
+    value = reply.value
+    return value is not None and all(one["finite"] for sample in value["samples"] for one in sample.values())
+
+
+def _has(file: TensorFile, tests: Sequence[Test]) -> bool:
+    values = recorded.read(file).astype(np.float64)
+    return any(bool(test(values).any()) for test in tests)
+
+
+def _tests(given: RandomInputs, graph: Graph) -> dict[str, list[Test]]:
+    """Return the inputs with values that are made up, each with the tests of the operators that read it."""
+    model, found = MadeUp(graph, given, concrete(declared(graph), given.shapes)), dict[str, list[Test]]()
+    for name, one in model.declared.items():
+        if one.structure is None and limits_of(one.dtype) and not given_range(given, name):
+            found[name] = list(_tests_of(model, name))
+    return {name: some for name, some in found.items() if some}
+
+
+def _tests_of(model: MadeUp, name: str) -> Iterator[Test]:
+    """Yield the tests of operators that an input reaches unchanged, or shifted and scaled by constants."""
+    seen, waiting = {name}, [(name, False)]
+    while waiting:
+        tensor, shifted = waiting.pop()
+        for node, at in model.readers.get(tensor, ()):
+            key = node.op_type, at
+            test = _OUTSIDE.get(key) if not node.domain else None
+            if key == ("Pow", 0) and isinstance(power := model.constant(node.input[1]), int | float):
+                test = test if power % 1 else _OUTSIDE["Div", 1] if power < 0 else None
+            if test and (not shifted or node.op_type in _OF_SIGN):
+                yield _OUTSIDE["Log", 0] if shifted else test
+            scaled = key in _SHIFTING and node.input[1 - at] in model.held
+            fresh = [out for out in (node.output if scaled else model.onward(node, at)) if out not in seen]
+            seen.update(fresh)
+            waiting += [(out, shifted or scaled) for out in fresh]
+
+
+def refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) -> str:
+    """Write the file to edit where the reference refuses inputs that were made up; return the message."""
+    path, given = folder / INPUTS, found.offered or found.inputs
+    model = str(Path(settings.model or "").expanduser().absolute())
+    write_text(path, template(model, graph, given))
+    why = _NOT_FINITE if found.not_finite else "the reference refuses them as well"
+    said = "" if found.not_finite else f". It said: {found.refused}"
+    if found.offered:
+        spans = [(name, span) for name, span in given.ranges.items() if span != found.inputs.ranges.get(name)]
+        has = listed(
+            [f"{name} in [{low:g}, {high:g})" if high > low + 0.1 else f"{name}=1" for name, (low, high) in spans]
+        )
+        why += f", but takes {has}, which {path.name} has"
+    return (
+        f"no bug is shown: the inputs are made up, and {why}. Write into {path.name} which inputs the model takes{said}"
+    )
+
+
+def template(model: str, graph: Graph, given: RandomInputs) -> str:
+    """Return a configuration with the shape and the range of each input, in the model's own names.
+
+    ``model``: its path, as the file is to name it. Raises NotApplicable for inputs that cannot be fed.
+    """
+    made = accepted(given, graph)
+    shapes, ranges, fixed = [], [], []
+    for name, one in declared(graph).items():
+        key, dtype = yaml.safe_dump(name, width=10**6).removesuffix("\n").removesuffix("\n..."), one.inside.dtype
+        size = made.shapes.get(name) or given.shapes.get(name)
+        if size and one.dims is not None and any(not isinstance(dim, int) for dim in one.dims):
+            shapes.append(f"    {key}: {[*size]}  # {type_name(dtype)} {one_line(one.shape_text)}")
+        else:
+            open_rank = "its shape has to be given: " if one.dims is None else ""
+            fixed.append(f"# {open_rank}{one_line(one)}")
+        if limits_of(dtype) is not None:
+            default = [0, 2] if is_integer(dtype) else [-1, 1]
+            span = given.ranges.get(name) or made.ranges.get(name) or given.ranges.get("") or default
+            ranges.append(f"    {key}: {[*span]}" + (f"  # {one_line(made.why[name])}" if name in made.why else ""))
+    head = [
+        one_line(
+            f"# The inputs that Winnow makes up for the model{f': {listed(made.sizes, 20)}' if made.sizes else ''}."
+        ),
+        "# Shapes hold the sizes of open axes; a range is [low, high), and [1, 2] of integers is 1.",
+        f"# Change what does not fit the model, then: {program_name()} triage {INPUTS}",
+        *fixed,
+        yaml.safe_dump({"model": model}, width=10**6).rstrip(),
+        "inputs:",
+        "  name: random",
+    ]
+    parts = [["  shapes:", *shapes], ["  ranges:", *ranges]]
+    return "\n".join([*head, *(line for part in parts if part[1:] for line in part), ""])
