@@ -68,6 +68,11 @@ _OPERATIONS: Mapping[type, Callable[[int, int], int]] = {
 }
 _SIZES = (2, 8, 64, 224, 1024)
 """What open axes are taken as where 1 is not accepted."""
+_MOVES = frozenset(
+    {"Concat", "Identity", "Cast", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Gather", "Slice", "Split"}
+    | {"Expand", "Tile", "Where", "ScatterND", "ScatterElements", "TensorScatter"}
+)
+"""Operators that hand a cache on, and make it longer."""
 _MOST_SUMS, _DEEPEST, _LONGEST = 6, 40, 200
 """Sums that are tried; nodes between an input and what tells its use; characters of an expression."""
 
@@ -245,8 +250,20 @@ class MadeUp:
             for name in self.graph.outputs
             if len(before) == len(after := self._declared_dims(name)) > 2
             and self._dtype(name) == self.declared[past].inside.dtype
+            and name in self._moved(past)
             and len(axis := [at for at, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]]) == 1
         ]
+
+    def _moved(self, tensor: str) -> set[str]:
+        """Return the tensors that hold what another one does, moved about or with more at one end of it."""
+        found, waiting = {tensor}, [tensor]
+        while waiting:
+            nodes = (self.graph.nodes[index] for index in self.graph.readers.get(waiting.pop(), ()))
+            moving = (node for node in nodes if node.op_type in _MOVES or "Attention" in node.op_type)
+            new = {name for node in moving for name in node.outputs} - found
+            found |= new
+            waiting += new
+        return found
 
     def _grown(self) -> Iterator[tuple[str, str]]:
         """Yield axes of inputs that have to be a sum: a cache comes out longer by what is new, and a mask spans all."""

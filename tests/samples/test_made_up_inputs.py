@@ -403,3 +403,13 @@ def test_the_command_that_writes_the_file(tmp_path: Path, capsys: pytest.Capture
     assert code == 3 and "Nothing" in said
     for words in ([], ["a", "b"], [str(tmp_path / "none.onnx")], ["--checks"]):
         assert asked(*words)[0] == 2
+
+
+def test_an_axis_is_a_sum_only_where_the_graph_makes_one_tensor_longer_by_another() -> None:
+    """Here an output looks like an input that grew, but nothing is put behind it."""
+    one = model(
+        [node("Relu", "x", "r"), node("Transpose", "q", "t", perm=[0, 2, 1]), node("MatMul", "t r", "y")],
+        [value("x", [1, 8, 16]), value("q", [1, 8, "S2"]), value("z", [3, "S1"])],
+        [value("y", [1, "S2", 16])],
+    )
+    assert not any(" + " in size for size in accepted(RandomInputs(), Graph.of(one)).sizes)

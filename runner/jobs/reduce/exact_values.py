@@ -436,6 +436,8 @@ class Overflow:
                 return cause  # what the answer reads is not finite where this is not
             values = cut(base, tested.answer)
         except (NotKnown, CutError) as why:
+            if said := self._inside(standing):
+                return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
             return replace(cause, reason=f"{cause.reason}; its exact value is not known: {why}")
         if not all(np.isfinite(one).all() for one in values):
             said = _no_value(base, tensor, values)
@@ -454,6 +456,20 @@ class Overflow:
         return replace(
             cause, reason=shown.reason
         )  # its good values were cut off at the end of the type, which may matter
+
+    def _inside(self, standing: CurrentAnswer) -> str:
+        """Return what gives a node of a body no value in any type; "": it has one, or that is not known."""
+        own = standing.judge.subject
+        if not (standing.origin and isinstance(own, Subgraph)):
+            return ""
+        for tensor in (name for index in standing.trial for name in own.graph.nodes[index].outputs):
+            dtype = WiderTypes(own.graph, own.types_of_all).dtype(tensor)
+            wider = (LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]) if dtype in WIDER else None
+            with suppress(NotKnown, CutError):
+                values = self._values(tensor, own.types_of_all, wider, own, standing.trial) if wider else ()
+                if not all(np.isfinite(one).all() for one in values):
+                    return _no_value(own, tensor, values)
+        return ""
 
     def _values(
         self,

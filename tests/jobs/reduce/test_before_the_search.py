@@ -99,3 +99,30 @@ def test_a_function_that_looks_up_the_right_value_of_each_output_finds_it(tmp_pa
         assert run.result["culprits"] == ["up", "l1", "down"], run.output
         assert not any("KeyError" in reason and "scaled" in reason for reason in run.result["unresolved"])
     assert runs[0].code == runs[1].code == 8, "the same answer has the same exit code, whatever helps"
+
+
+def test_a_loop_whose_body_has_no_value_is_told_as_a_node_outside_is(tmp_path: Path) -> None:
+    """Whose bug, which value the operator has none for, and no advice of a wider type."""
+    scalars = {name: helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", T.INT64), ("c", T.BOOL))}
+    held = [helper.make_tensor_value_info(name, T.FLOAT, [4, 4]) for name in ("before", "after")]
+    body = helper.make_graph(
+        [
+            helper.make_node("Sub", ["before", "step"], ["less"], name="less"),
+            helper.make_node("Log", ["less"], ["after"], name="log"),
+            helper.make_node("Identity", ["c"], ["on"], name="on"),
+        ],
+        "body",
+        [*scalars.values(), held[0]],
+        [helper.make_tensor_value_info("on", T.BOOL, []), held[1]],
+        [numpy_helper.from_array(np.array(3, np.float32), "step")],
+    )
+    nodes = [
+        helper.make_node("Constant", [], ["n"], value=numpy_helper.from_array(np.array(2)), name="n"),
+        helper.make_node("Constant", [], ["t"], value=numpy_helper.from_array(np.array(True)), name="t"),
+        helper.make_node("Abs", ["x"], ["a"], name="abs"),
+        helper.make_node("Loop", ["n", "t", "a"], ["y"], name="loop", body=body),
+    ]
+    run = winnow("reduce", f"model={saved(tmp_path / 'net.onnx', nodes)}", folder=tmp_path / "run")
+    assert run.code == 0 and run.result["whose"] == "model", run.output
+    assert run.result["nested"] == ["loop.body/log"] and " makes NaN of -" in run.result["cause"]["no_value"]
+    assert "wider type" not in "".join(run.screen)
