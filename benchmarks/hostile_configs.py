@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 import yaml
 
 from runner import run_folder as marker
-from runner.checkers.fixed_path import Placement
+from runner.checkers.command import Placement
 from runner.cli import finished_jobs
 from runner.cli.app import run
 from runner.errors import UsageError

@@ -60,7 +60,6 @@ SHORT = {
     "runner.model.values.value_types": "runs under Python 3.8",
     "runner.report.observer": "chooses between log lines and the panel, which imports rich",
     "runner.schema.inputs": "one group of settings, where a new kind of inputs is declared",
-    "runner.sweeps.bugs_of_sweep": "the last step of a sweep, whose process loads no job",
     "strategies.outcome": "what every search answers with",
     "strategies.registry": "finds the searches: imports all others of its folder",
     "strategies.repeat": "one search",

@@ -9,7 +9,7 @@ import time
 
 from runner.candidate import Candidate
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.fixed_path import placing
+from runner.checkers.command import placing
 from runner.errors import UsageError
 from runner.schema.checker import InteractiveChecker
 from runner.verdict import Signature, Verdict

@@ -11,10 +11,9 @@ from typing import Any
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command_template import imported, search_path
+from runner.checkers.command_template import Watched, imported, search_path
 from runner.checkers.exit_and_output import BY_LINE, uncaught
 from runner.checkers.failure_text import VALUE, Measure, Threshold, last_line, normalize
-from runner.checkers.file_integrity import Watched
 from runner.errors import NotTried, UsageError
 from runner.files import read_plain
 from runner.judgment import MEASURE

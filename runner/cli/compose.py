@@ -29,8 +29,7 @@ from runner.cli.path_overrides import content_from_file, tell_of_commands
 from runner.cli.paths import expand_home
 from runner.errors import UsageError
 from runner.files import write_text
-from runner.schema.installed_choices import CONF, SCHEMAS, added
-from runner.schema.option_files import config_of
+from runner.schema.installed_choices import CONF, SCHEMAS, added, config_of
 from runner.schema.root import Settings
 from runner.text import note_environment
 

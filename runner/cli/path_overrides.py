@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from runner.cli.paths import ANY_SECTION, SECTIONS, climbed, exists, is_by_name, use_of
 from runner.cli.terminal import say
 from runner.errors import UsageError
-from runner.schema.option_files import escape_interpolation
+from runner.schema.installed_choices import escape_interpolation
 from runner.schema.settings import PathUse
 
 # Write any text as a Hydra value that means just this text.

@@ -24,7 +24,7 @@ from typing import Generic, TypeVar
 
 from runner.candidate import Candidate, Invalid, Phase, Purpose
 from runner.checkers.checker import Checker
-from runner.checkers.file_integrity import Seal
+from runner.checkers.command_template import Seal
 from runner.checkers.interactive import Undo
 from runner.disk_space import Room
 from runner.engine.repeated_checks import Tally

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from runner.candidate import Invalid, Phase, Purpose
-from runner.checkers.file_integrity import Tampered
+from runner.checkers.command_template import Tampered
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.engine.repeated_checks import HANDED_OVER, Count

@@ -23,7 +23,6 @@ class Subject(Protocol):
     @property
     def space(self) -> Space:
         """The elements, in order."""
-        ...
 
     def identity(self) -> dict[str, str]:
         """All that decides, besides the trial, what a candidate is in files: a verdict is kept under it.
@@ -31,18 +30,15 @@ class Subject(Protocol):
         Two subjects with the same identity make the same candidate of the same trial. What the context of a run says
         of its own (the model's content, its inputs, the checker, the backends) need not be in it.
         """
-        ...
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """What a person calls the elements of ``trial``."""
-        ...
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate of ``trial`` into ``folder``, which exists and is empty.
 
         The empty trial is the control: the most harmless candidate there is.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -70,24 +66,19 @@ class Cutting(Subject, Protocol):
     @property
     def closure(self) -> Closure:
         """Which of its inputs and outputs stay."""
-        ...
 
     @property
     def store(self) -> Store:
         """The store of its weights."""
-        ...
 
     def cut(self, trial: Trial) -> Cut:
         """Cut a trial out. Raises CutError."""
-        ...
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return what a cut is fed, and what its outputs should be, for each sample."""
-        ...
 
     def kept(self, trial: Trial) -> Kept:
         """Return the top-level nodes of a trial."""
-        ...
 
 
 def cutting(subject: Subject) -> Cutting:

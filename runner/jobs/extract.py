@@ -14,11 +14,10 @@ from runner.engine.min_good import HandOver
 from runner.engine.session_question import CurrentAnswer, SessionResult, study
 from runner.engine.subject import nodes_of
 from runner.errors import NotApplicable, UsageError
-from runner.jobs.good_outputs import load_recorded
-from runner.jobs.job import Job
+from runner.jobs.job import Job, load_recorded
 from runner.jobs.reduce.preflight import FILE_STAGE, UserFile, ignore_harmless_nonfinite
+from runner.jobs.reduce.run import answered, files_of
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
-from runner.jobs.reduce.summary import answered, files_of
 from runner.jobs.summary import described
 from runner.judgment import Status
 from runner.model.graph.cut import CutError, depends_on
@@ -26,9 +25,8 @@ from runner.model.graph.graph_index import Graph, needed
 from runner.reference.load import Loaded
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
-from runner.schema.diagnosis import ExtractSettings
 from runner.schema.root import Settings
-from runner.schema.strategy import chosen
+from runner.schema.strategy import ExtractSettings, chosen
 from runner.text import counted
 from strategies.outcome import Outcome
 from strategies.trial import Trial

@@ -29,9 +29,8 @@ from runner.report.summary import Seconds, Summary
 from runner.report.typed_json import from_json
 from runner.run_folder import WORKAROUND
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
-from runner.schema.diagnosis import InspectSettings
 from runner.schema.root import Settings
-from runner.schema.strategy import chosen
+from runner.schema.strategy import InspectSettings, chosen
 from runner.text import counted, listed, one_line
 from runner.workers.leases import NoGpuError
 from runner.workers.pool import Pool, lease_of, operate

@@ -19,8 +19,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, Valu
 
 from runner.errors import ModelError
 from runner.files import stamp
+from runner.model.files.parse_without_weights import ExternalFiles, chunks
 from runner.model.files.read_model import HashedAside, confirm_unchanged, parse_hashed
-from runner.model.files.weights import ExternalFiles, chunks
 from runner.model.graph import scopes
 from runner.model.graph.validate import check_names, check_text, sort_nodes
 from runner.model.passes.infer_shapes import called

@@ -10,8 +10,7 @@ from runner.candidate import Candidate, Sample
 from runner.engine.check_trials import Judge
 from runner.engine.session import Session
 from runner.files import sha256_of
-from runner.jobs.good_outputs import load_whole
-from runner.jobs.job import Job
+from runner.jobs.job import Job, load_whole
 from runner.jobs.summary import pass_rate
 from runner.reference.load import own_file_only
 from runner.report.summary import Summary

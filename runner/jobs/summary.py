@@ -23,9 +23,15 @@ from runner.reference.load import Loaded
 from runner.report import result_parts as told
 from runner.report.summary import Checks
 from runner.schema.checker import CommandChecker, Flaky
-from runner.schema.diagnosis import WorkaroundSettings
 from runner.schema.root import Keep, Settings
-from runner.schema.strategy import Find, PrecisionSettings, ReduceSettings, RepeatSettings, TacticRepeatSettings
+from runner.schema.strategy import (
+    Find,
+    PrecisionSettings,
+    ReduceSettings,
+    RepeatSettings,
+    TacticRepeatSettings,
+    WorkaroundSettings,
+)
 from runner.text import counted, one_line
 from runner.verdict import NOT_FINITE, Signature, rows_of
 from strategies.outcome import Outcome

@@ -16,8 +16,7 @@ from glob import glob
 from pathlib import Path
 
 from runner.candidate import Candidate
-from runner.model.files.parse_without_weights import parse
-from runner.model.files.weights import locations
+from runner.model.files.parse_without_weights import locations, parse
 from runner.run_folder import MIN_GOOD, MIXED, REDUCED, WORKAROUND, own
 from strategies.outcome import Outcome
 

@@ -26,7 +26,7 @@ from runner.errors import UsageError
 from runner.files import inside, read_plain
 from runner.journal.artifact_folder import ArtifactFolder, UserFiles, keep_file, reserve, safe, size_of
 from runner.model.files.candidate_store import Store
-from runner.model.files.weights import WEIGHTS, write_whole
+from runner.model.files.parse_without_weights import WEIGHTS, write_whole
 from runner.run_folder import MIN_GOOD
 from runner.schema.root import ArtifactSettings, Keep
 from runner.verdict import Signature, Verdict

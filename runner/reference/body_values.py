@@ -23,8 +23,21 @@ from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import names_of
-from runner.model.nested.bodies import Body, HoistError, Kind, axes, bodies, scan_inputs, states
-from runner.model.nested.hoist import COUNT, Hoisted, Need, hoist, limited_loop, shortened_scan
+from runner.model.nested.hoist import (
+    COUNT,
+    Body,
+    Hoisted,
+    HoistError,
+    Kind,
+    Need,
+    axes,
+    bodies,
+    hoist,
+    limited_loop,
+    scan_inputs,
+    shortened_scan,
+    states,
+)
 from runner.model.values import recorded as values
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile

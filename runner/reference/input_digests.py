@@ -26,8 +26,7 @@ def weights_beside(path: Path) -> list[Path]:
             # the key by which a tensor names its file: few models need onnx, and every start would wait for it
             if content.find(b"location") < 0:
                 return []
-        from runner.model.files.parse_without_weights import parse  # noqa: PLC0415
-        from runner.model.files.weights import locations  # noqa: PLC0415
+        from runner.model.files.parse_without_weights import locations, parse  # noqa: PLC0415
 
         names = locations(parse(path))
     except Exception:  # noqa: BLE001 - whatever lies there: loading says what is wrong with it

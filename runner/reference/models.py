@@ -15,8 +15,8 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorder
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, map_of
 from runner.schema.checker import Flaky
-from runner.schema.diagnosis import ExtractSettings
 from runner.schema.root import Settings
+from runner.schema.strategy import ExtractSettings
 from runner.workers.pool import Pool, lease_of, operate
 
 

@@ -21,11 +21,9 @@ from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
 from runner.report.result_parts import Evidence, KnownBug, KnownFailure, Releases
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
-from runner.schema.diagnosis import BugsSettings
 from runner.schema.root import Settings
-from runner.schema.strategy import chosen
-from runner.sweeps.kept_results import FIXED, NOT_JUDGED, STILL, KeptResult, folders, read
-from runner.sweeps.recheck import Rechecker, kept_run, relative_to
+from runner.schema.strategy import BugsSettings, chosen
+from runner.sweeps.recheck import FIXED, NOT_JUDGED, STILL, KeptResult, Rechecker, folders, kept_run, read, relative_to
 from runner.text import counted, listed
 
 # The form of a model: operators, attributes, types and edges, without names, shapes and weights.

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from runner.journal.journal import write_line
@@ -65,12 +64,8 @@ class Ledger:
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":  # cut in the middle of a line
             os.write(self._descriptor, b"\n")
 
-    def __enter__(self) -> Ledger:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Let go of the file."""
         os.close(self._descriptor)
 
     def queued(self, job: int, overrides: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,7 @@ from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQue
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher as Stock
 
 from runner.errors import UsageError
-from runner.sweeps.job_process import Console, Interruption
-from runner.sweeps.launcher import publish, returned
+from runner.sweeps.launcher import Console, Interruption, publish, returned
 from runner.sweeps.log import Ledger
 from runner.text import without_values
 
@@ -44,7 +44,7 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
         folder.mkdir(parents=True, exist_ok=True)
         console = Console(self.config)
         interruption = Interruption(self.task_function.arrived)
-        with Ledger(folder) as ledger:
+        with closing(Ledger(folder)) as ledger:
             console.tell(f"{len(job_overrides)} jobs for SLURM, in {folder}")
             numbers = range(initial_job_idx, initial_job_idx + len(job_overrides))
             for number, overrides in zip(numbers, job_overrides, strict=True):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -107,7 +107,7 @@ class Sweep:
         except OSError as error:
             say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {self.folder})", error=True)
             return code or Status.usage.exit_code
-        self._write_page([asdict(row) for row in table])
+        self._write_page(table)
         self._group(table)
         if not self.silent:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
@@ -144,14 +144,14 @@ class Sweep:
                 if before := self.record.set_aside(self.folder):
                     say(f"winnow: jobs were refused; the settings that this sweep had before: {before}", error=True)
 
-    def _write_page(self, rows: Sequence[Mapping[str, Any]]) -> None:
+    def _write_page(self, table: Sequence[Row]) -> None:
         """Write report.html, which compares the jobs; without it sweep.md says the same."""
         from runner.report.page.html import write_page  # noqa: PLC0415 - as above
-        from runner.report.page.sweep_page import sweep_page  # noqa: PLC0415 - as above
+        from runner.sweeps.table import sweep_page  # noqa: PLC0415 - as above
 
         assert self.folder is not None
         try:
-            write_page(self.folder, sweep_page(self.folder, rows, self.command))
+            write_page(self.folder, sweep_page(self.folder, table, self.command))
         except Exception as error:  # noqa: BLE001 - the answers are there
             say(f"winnow: report.html: {type(error).__name__}: {error} (in {self.folder})", error=True)
 
@@ -159,7 +159,7 @@ class Sweep:
         """Write bugs.md where jobs were triages and nobody has stopped the sweep."""
         if self.folder is None or any(row.exit_code is None or row.status == Status.interrupted for row in table):
             return
-        from runner.sweeps.bugs_of_sweep import NotGroupedError, write_bugs  # noqa: PLC0415 - as above
+        from runner.sweeps.table import NotGroupedError, write_bugs  # noqa: PLC0415 - as above
 
         try:
             path = write_bugs(self.folder, [self.folder / row.folder for row in table], silent=self.silent)

@@ -1,4 +1,4 @@
-"""The table at the end of a sweep: every job, also one that died without a word or never ran.
+"""The end of a sweep: the table and the page of its jobs, also of one that died without a word, and bugs.md.
 
 Rows come from the jobs' result.json, read after Hydra has returned (or raised): Hydra calls no end-of-sweep hook when a
 job's process died, and what a job returns does not reach the caller from another process.
@@ -7,6 +7,10 @@ job's process died, and what a job returns does not reach the caller from anothe
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -16,17 +20,24 @@ from hydra.core.utils import filter_overrides
 
 from runner.cli import finished_jobs, terminal
 from runner.cli.bounded_yaml import read_yaml
+from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
-from runner.errors import UsageError
-from runner.judgment import ENDED_WELL, Status
+from runner.errors import UsageError, WinnowError
+from runner.files import inside, write_text
+from runner.judgment import ANSWERED, ENDED_WELL, Status
 from runner.report.cause_section import reservation
+from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
 from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
-from runner.report.summary import RESULT_NAME, read_result
+from runner.report.page.data import Page, PageCommand, PageJob
+from runner.report.page.html import fitted
+from runner.report.page.run_page import PAGE_NAME, made_now, program_of, version
+from runner.report.result_parts import KnownBug
+from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
-from runner.text import listed, with_inside, without_values
+from runner.text import counted, listed, program_words, with_inside, without_values
 
 _MOST_NAMES = 20
 _MOST_SHOWN, _LONGEST_SHOWN = 3, 60
@@ -160,14 +171,14 @@ def _shared(table: Sequence[Row]) -> tuple[str, ...]:
     return tuple(override for override in others if all(override in row.overrides for row in table))
 
 
-def _own(row: Row, shared: tuple[str, ...]) -> str:
-    return " ".join(one for one in row.overrides if one not in shared and not one.startswith("resume="))
+def _own(row: Row, shared: tuple[str, ...]) -> list[str]:
+    return [one for one in row.overrides if one not in shared and not one.startswith("resume=")]
 
 
 def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
     culprits = _named(row, lambda name: name.replace("\n", "\\n"), _MOST_NAMES)
     values = (row.exit_code, row.before, row.after, culprits, row.asked, row.run, row.reused, row.trust)
-    return (row.job, _own(row, shared), row.status, *map(_shown, values), _seconds(row))
+    return (row.job, " ".join(_own(row, shared)), row.status, *map(_shown, values), _seconds(row))
 
 
 def _named(row: Row, shown: Callable[[str], str], most: int) -> str:
@@ -227,7 +238,7 @@ def show(table: Sequence[Row]) -> None:
 def screen(table: Sequence[Row], columns: int | None) -> list[str]:
     """Return the lines that are shown: on a terminal of so many columns a job's overrides stand below its row."""
     shared = _shared(table)
-    own = [_plain(_own(row, shared)) for row in table]
+    own = [_plain(" ".join(_own(row, shared))) for row in table]
     head = ("job", "status", "nodes", "asked", "run", "reused", "trust", "seconds", "culprits", "overrides")
     cells = [(*_brief(row), "" if columns else typed) for row, typed in zip(table, own, strict=True)]
     first, *lines = terminal.table(head, cells, columns, flexible=("culprits",))
@@ -252,3 +263,180 @@ def _brief(row: Row) -> tuple[str, ...]:
         _seconds(row),
         culprits,
     )
+
+
+# The page of a sweep: its jobs side by side, each with a link to the page of its own.
+
+_LONGEST_WARNING, _LONGEST_ANSWER = 1000, 200
+_TRUSTED = ("preflight", "control", "recheck", "samples", "repeats")
+
+
+def sweep_page(folder: Path, table: Sequence[Row], command: Sequence[str] = ()) -> Page:
+    """Return the page. ``command``: what was typed."""
+    shared = _shared(table)
+    jobs = [_job(folder, row, shared) for row in table]
+    well, many = sum(row.ended_well for row in table), counted(len(table), "job")
+    ends = Counter(row.status.replace("_", " ") for row in table)
+    status = ", ".join(f"{number} {end}" for end, number in ends.items())
+    asked, run, reused = (sum(job[key] or 0 for job in jobs) for key in ("asked", "run", "reused"))
+    facts = [
+        ["jobs", f"{len(table)}, of which {well} ended well"],
+        ["all jobs", shlex.join(shared)],
+        ["checks", f"{asked} asked, {run} run, {reused} reused"],
+        ["seconds", f"{sum(job['seconds'] or 0.0 for job in jobs):.1f}, of all jobs together"],
+    ]
+    troubled = [
+        f"job {row.job}: {row.message[:_LONGEST_WARNING]}" for row in table if not row.ended_well and row.message
+    ]
+    return fitted(
+        {
+            "kind": "sweep",
+            "title": f"sweep of {many}",
+            "verdict": f"{well} of {many} ended well: {status}",
+            "cause": "",
+            "status": "" if ends.keys() == {str(Status.found)} else status,
+            "strategy": "",
+            "labels": ["interrupted"] if any(row.exit_code == Status.interrupted.exit_code for row in table) else [],
+            "facts": [fact for fact in facts if fact[1]],
+            "warnings": troubled,
+            "reduced": None,
+            "whole": None,
+            "tensors": [],
+            "layers": [],
+            "elements": "",
+            "trials": [],
+            "curve": [],
+            "alone": [],
+            "sections": [],
+            "commands": _commands(folder, table, command),
+            "jobs": jobs,
+            "made": made_now(),
+            "version": version(),
+        }
+    )
+
+
+def _commands(folder: Path, table: Sequence[Row], command: Sequence[str]) -> list[PageCommand]:
+    if not command:
+        return []
+    found = [("Run it again", without_values(command))]
+    if not all(row.ended_well for row in table):
+        found.append(("Run the jobs that have no answer", [*program_of(command), "resume", str(folder)]))
+    kept = [place for row in table if (place := _place(folder, row)) and _result(place, row).model]
+    if kept:
+        words = map(str, kept if len(kept) <= _MOST_NAMES else {place.parent: None for place in kept})
+        found.append(("Check the kept models again", [*program_of(command), "recheck", *words]))
+    return [{"what": what, "command": shlex.join(words)} for what, words in found]
+
+
+def _place(folder: Path, row: Row) -> Path | None:
+    """Return the folder of a job; None where it has none below the sweep's."""
+    return folder / row.folder if row.folder and inside(folder / row.folder, folder) else None
+
+
+def _result(place: Path | None, row: Row) -> Summary:
+    return (read_result(place) if place and row.exit_code is not None else None) or Summary()
+
+
+def _job(folder: Path, row: Row, shared: tuple[str, ...]) -> PageJob:
+    place = _place(folder, row)
+    result = _result(place, row)
+    ran = row.exit_code not in (None, Status.usage.exit_code)
+    asked, run, reused = (count or 0 if ran else None for count in (row.asked, row.run, row.reused))
+    shown = [f"{number} {name}" for name in _TRUSTED if (number := getattr(result.checks, name))]
+    trust = [result.minimality, f"cause {result.cause.status}" if result.cause else None]
+    return {
+        "number": row.job,
+        "overrides": _own(row, shared),
+        "status": row.status,
+        "exit_code": -1 if row.exit_code is None else row.exit_code,
+        "answer": _answer(row),
+        "trust": ", ".join([*filter(None, trust), *shown]),
+        "asked": asked,
+        "run": run,
+        "reused": reused,
+        "seconds": row.seconds or 0.0 if ran else None,
+        "page": f"{row.folder}/{PAGE_NAME}" if place and (place / PAGE_NAME).is_file() else "",
+    }
+
+
+def _answer(row: Row) -> str:
+    names = _named(row, str, _MOST_NAMES)
+    of = f" ({row.after} of {row.before} nodes)" if row.after is not None and row.before else ""
+    return f"{names}{of}" if names else row.message.partition("\n")[0][:_LONGEST_ANSWER]
+
+
+# The last step of a sweep of triages: its failures as bugs, in a run of its own, and bugs.md in the sweep's folder.
+
+FOLDER = "bugs"
+_WELL = (Status.nothing_to_find, Status.planned)
+_GROUPED = (*ANSWERED, Status.could_not_judge)
+_WINNOW = Path(__file__).resolve().parents[1]
+
+
+class NotGroupedError(WinnowError):
+    """The failures of a sweep could not be grouped."""
+
+
+def write_bugs(sweep: Path, jobs: Sequence[Path], *, silent: bool) -> Path | None:
+    """Group what the jobs in these folders found, and return the path of bugs.md; None where no triage found anything.
+
+    Raises NotGroupedError that says why there is none, and how to try again. Native code stays out of this process, so
+    another one does it.
+    """
+    results = {job: result for job in jobs if (result := read_result(job))}
+    found = [job for job, one in results.items() if one.strategy == "triage" and one.status not in _WELL]
+    if not any(results[job].signature for job in found):
+        return None
+    folder = _free(sweep, jobs)
+    try:
+        bugs, apart = _grouped(folder, found, silent=silent)
+        page = bugs_page([_seen_from_above(one, folder) for one in bugs], [_from_above(one, folder) for one in apart])
+        write_text(sweep / BUGS_NAME, page)
+    except OSError as error:
+        raise _not_written(sweep, f"{error.strerror or error}") from error
+    except NotGroupedError as error:
+        raise _not_written(sweep, str(error)) from error
+    return sweep / BUGS_NAME
+
+
+def _not_written(sweep: Path, why: str) -> NotGroupedError:
+    again = shlex.join([*program_words(), "bugs", str(sweep)])
+    return NotGroupedError(f"{BUGS_NAME} was not written, because {why}; to try again: {again}")
+
+
+def _free(sweep: Path, jobs: Sequence[Path]) -> Path:
+    """Return a folder in the sweep's that no job lies in."""
+    taken = {part for job in jobs for part in (job, *job.parents)}
+    names = (FOLDER, *(f"{FOLDER}-{number}" for number in range(1, len(taken) + 2)))
+    return next(sweep / name for name in names if sweep / name not in taken)
+
+
+def _grouped(folder: Path, jobs: Sequence[Path], *, silent: bool) -> tuple[tuple[KnownBug, ...], tuple[str, ...]]:
+    """Return the bugs, and why other failures are in none; paths as they are seen from ``folder``."""
+    # a word for each job: the system limits the length of one
+    words = ["bugs", *(str(job.absolute()) for job in jobs), f"hydra.run.dir={quote(str(folder))}"]
+    words += [f"resume={quote(str(folder))}"] if folder.is_dir() else []
+    quiet = ["verbosity=silent" if silent else "verbosity=warning"]
+    argv = [sys.executable, str(_WINNOW), *words, *quiet]
+    code = subprocess.run(argv, check=False, stdin=subprocess.DEVNULL).returncode
+    result = read_result(folder)
+    if code not in [status.exit_code for status in _GROUPED] or result is None or result.status not in _GROUPED:
+        raise NotGroupedError(f"strategy=bugs in {folder} ended with {code}")
+    return result.bugs, result.warnings
+
+
+def _seen_from_above(bug: KnownBug, folder: Path) -> KnownBug:
+    """Return a bug with paths as they are seen from the sweep's folder."""
+
+    def up(path: str) -> str:
+        return os.path.normpath(f"{folder.name}/{path}")
+
+    evidence = tuple(replace(one, failure=up(one.failure)) for one in bug.evidence)
+    return replace(bug, failures=tuple(map(up, bug.failures)), smallest=up(bug.smallest), evidence=evidence)
+
+
+def _from_above(warning: str, folder: Path) -> str:
+    """Return a line that begins with a failure's path, likewise."""
+    path, sign, why = warning.partition(": ")
+    return f"{os.path.normpath(f'{folder.name}/{path}')}{sign}{why}" if path.startswith("../") else warning

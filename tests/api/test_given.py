@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.api.arguments import Given
+from runner.api.run import Given
 from runner.errors import UsageError
 from runner.schema.inputs import RandomInputs
 from tests.api.programs import chain, lacks

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from runner.api.arguments import Given
 from runner.api.pickled_functions import PATHS, confirm_parameters, file_of, name_of, returns_nothing
+from runner.api.run import Given
 from runner.errors import UsageError
 from runner.report.check_files import BY_VALUE, texts_of
 from runner.schema.checker import PythonChecker

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.candidate import Candidate
-from runner.checkers.file_integrity import DIGESTED, Seal, Tampered
+from runner.checkers.command_template import DIGESTED, Seal, Tampered
 from runner.model.files.candidate_store import copy_for_check
 from runner.model.files.read_model import STRUCTURE
 from runner.model.values import tensor_bytes

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli import signals
-from runner.sweeps.job_process import Interruption
+from runner.sweeps.launcher import Interruption
 from tests.cli.test_main import STUB, environment, models, result
 
 #: sends a signal in a finalizer, where an exception is lost, when a module is about to be loaded

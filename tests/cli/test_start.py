@@ -16,7 +16,7 @@ BESIDES = {"psutil", "rich", "hydra_plugins"}
 HEAVY = {"onnx.reference", "onnx.hub", "onnx.backend", "rich.progress", "rich.logging", "rich.table"}
 LATER = {
     *("runner.report.bundle", "runner.sweeps.table", "runner.reference.lineage"),
-    *("runner.jobs.reduce.prove_cause", "runner.jobs.reduce.shrink"),
+    *("runner.jobs.reduce.prove_cause", "runner.jobs.reduce.refinements"),
     *("runner.schema.documentation", "runner.cli.help"),
 }
 """What few runs need, and what comes after the search."""

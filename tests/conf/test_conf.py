@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 from runner.cli.compose import register, to_settings
 from runner.cli.paths import expand_home
-from runner.schema import option_files
+from runner.schema import installed_choices
 from runner.schema.installed_choices import CONF, SCHEMAS
 from runner.schema.root import Settings
 
@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:
 def test_every_option_composes_to_its_settings_class(file: str) -> None:
     group, option = Path(file).parent.name, Path(file).stem
     settings = to_settings(compose("config", overrides=[f"{group}={option}"]))
-    assert expand_home(option_files.compose({group: option})) == settings  # a program has the same defaults
+    assert expand_home(installed_choices.compose({group: option})) == settings  # a program has the same defaults
     section = getattr(settings, group)
     schemas = SCHEMAS[group]
     base = next((name for name in schemas if option.startswith(f"{name}_")), next(iter(schemas)))
@@ -137,6 +137,6 @@ def test_run_folders_are_unique_within_a_second() -> None:
 
 def test_what_a_program_gives_means_itself() -> None:
     given = {"command": ["\\${A}", "${B}x", "$C"], "env": {"D": "${oc.env:HOME}"}, "place": Path("here.onnx")}
-    checker = option_files.compose({"checker": {"name": "command", **given}}).checker
+    checker = installed_choices.compose({"checker": {"name": "command", **given}}).checker
     assert {key: getattr(checker, key) for key in given} == {**given, "place": "here.onnx"}
-    assert option_files.compose({"checker": checker, "cut": None}).checker is checker
+    assert installed_choices.compose({"checker": checker, "cut": None}).checker is checker

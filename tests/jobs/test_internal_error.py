@@ -17,10 +17,9 @@ from runner.jobs.run import run
 from runner.report.summary import MistakeError
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import CommandChecker
-from runner.schema.diagnosis import TriageSettings
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import ReduceSettings, StrategySettings
+from runner.schema.strategy import ReduceSettings, StrategySettings, TriageSettings
 
 
 def settings_of(folder: Path, strategy: StrategySettings) -> Settings:

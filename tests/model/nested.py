@@ -8,7 +8,7 @@ import onnx.parser
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.bodies import bodies
+from runner.model.nested.hoist import bodies
 from runner.model.passes.lift_constants import lower_constants
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}{more}]>\n'

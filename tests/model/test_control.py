@@ -7,8 +7,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.model.graph.cut import Form, control
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.identity_model import Form, control
 from tests.model.models import model_of
 
 DTYPES = [v for k, v in TensorProto.DataType.items() if k != "UNDEFINED"]

@@ -12,10 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 from runner.model.graph import scopes
 from runner.model.graph.cut import CutError, depends_on
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.bodies import Kind, bodies
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.cut_body import Part, _replaced, cut_inside, rewrite_owner
-from runner.model.nested.hoist import hoist
+from runner.model.nested.hoist import Kind, bodies, hoist
 from tests.model.models import SHAPE, tensor, types_of
 from tests.model.nested import (
     CALL,

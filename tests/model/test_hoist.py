@@ -8,8 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.bodies import HoistError, Kind, bodies
-from runner.model.nested.hoist import hoist
+from runner.model.nested.hoist import HoistError, Kind, bodies, hoist
 from tests.model.nested import FEEDS, IF, LOOP, PLAIN_SCAN, body_of, close, graph_of, model_of, run_ort, run_reference
 
 

@@ -16,13 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
-from runner.checkers import fixed_path
+from runner.checkers import command
 from runner.errors import ModelError
 from runner.model.files import parse_without_weights as parse_without_weights_module
 from runner.model.files import read_model
-from runner.model.files.parse_without_weights import is_own, parse, parse_without_weights, take_in
+from runner.model.files.parse_without_weights import OWN_FILE, is_own, parse, parse_without_weights, take_in
 from runner.model.files.read_model import HashedAside, ingest
-from runner.model.files.weights import OWN_FILE
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
 from runner.reference.input_digests import weights_beside
@@ -177,7 +176,7 @@ def test_a_model_whose_weights_stay_in_it_names_no_other_file(tmp_path, monkeypa
     monkeypatch.setattr(parse_without_weights_module, "LARGE_FILE", 0)
     assert [is_own(tensor) for tensor in every(parse(path))] == [True, False]
     assert weights_beside(path) == [tmp_path / "v.bin"]
-    assert fixed_path._weights(path) == {"v.bin": tmp_path / "v.bin"}
+    assert command._weights(path) == {"v.bin": tmp_path / "v.bin"}
 
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])

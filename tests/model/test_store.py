@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.files.candidate_store import Store
+from runner.model.files.parse_without_weights import free_all_but
 from runner.model.files.read_model import check_model
-from runner.model.files.weights import free_all_but
 from runner.model.graph import scopes
 from runner.model.graph.cut import CutError, cut, whole
 from runner.model.values import tensor_bytes

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from runner.model.files.candidate_store import Store
-from runner.model.nested.bodies import HoistError, bodies
+from runner.model.nested.hoist import HoistError, bodies
 from runner.reference.body_values import MOST_ITERATIONS, descend, iterations, ordered_bodies, trip_counts
 from runner.workers.pool import Pool
 from tests.model.nested import (

@@ -16,7 +16,7 @@ import yaml
 from onnx import TensorProto, helper
 
 from runner.cli.terminal import LONGEST
-from runner.schema.option_files import escape_interpolation
+from runner.schema.installed_choices import escape_interpolation
 from runner.sweeps.table import Row, markdown
 from tests.bundles import unpacked
 from tests.harness import Run, check_script, winnow

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.bugs import BUGS, Graph
-from runner.sweeps.bugs_of_sweep import write_bugs
+from runner.sweeps.table import write_bugs
 from tests.harness import winnow
 from tests.jobs.optimizer_defect import loads
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.sweeps.bugs_of_sweep import NotGroupedError, write_bugs
+from runner.sweeps.table import NotGroupedError, write_bugs
 
 LOST = {"strategy": "triage", "status": "found", "signature": {"kind": "mismatch"}, "model": "gone.onnx"}
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from runner.report.summary import summary_of
 from runner.sweeps.bugs import CHECKED, LIKENESS, Failure, ShownRemedy, failure_of, form_of, grouped, operators_of
-from runner.sweeps.kept_results import KeptResult
+from runner.sweeps.recheck import KeptResult
 
 KIND = {"stage": "compare", "kind": "mismatch"}
 

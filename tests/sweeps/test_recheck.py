@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runner.sweeps.kept_results import folders
+from runner.sweeps.recheck import folders
 from tests.harness import ROOT, Run, by_command, check_script, winnow
 
 MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"

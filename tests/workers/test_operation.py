@@ -16,8 +16,8 @@ from runner.errors import UsageError, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.reference.models import ingest, outputs_of
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
-from runner.schema.diagnosis import InspectSettings
 from runner.schema.root import Settings, WorkerSettings
+from runner.schema.strategy import InspectSettings
 from runner.workers import Pool, pool
 from runner.workers.pool import operate
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply

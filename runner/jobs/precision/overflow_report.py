@@ -16,10 +16,10 @@ from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, DelegatingChecker, Tools
 from runner.jobs.job import Job
 from runner.jobs.precision.layers import is_plumbing, levels, node_label
-from runner.jobs.precision.prepare_model import convert
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.ranking import Measurements
 from runner.jobs.precision.setup import PrecisionModel
+from runner.jobs.precision.weights import convert
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
 from runner.model.passes.lift_constants import constant_tensor

@@ -22,8 +22,7 @@ from runner.engine.check_trials import Expected, Judge
 from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING
-from runner.jobs.reduce.spliced_subject import Spliced
-from runner.jobs.reduce.subgraph import SameNodes, Subgraph
+from runner.jobs.reduce.subgraph import SameNodes, Spliced, Subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, got_further, measured, milder
 from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer

@@ -23,9 +23,8 @@ from runner.engine.check_trials import Judge
 from runner.engine.reliability import ContradictionError
 from runner.engine.session_question import NOTHING, Question
 from runner.errors import CannotJudge, UsageError
-from runner.jobs.reduce.spliced_subject import InPlace
-from runner.jobs.reduce.subgraph import Subgraph
-from runner.model.graph.identity_model import Form
+from runner.jobs.reduce.subgraph import InPlace, Subgraph
+from runner.model.graph.cut import Form
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, ReduceSettings, chosen

@@ -34,13 +34,11 @@ from runner.jobs.reduce.subgraph import Subgraph, same_in_all, samples_of
 from runner.journal.journal import context_digest
 from runner.judgment import SHOWN, CauseStatus
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import Cut, CutError, cut
+from runner.model.graph.cut import Cut, CutError, Form, control, cut
 from runner.model.graph.graph_index import Graph, is_sparse_constant
-from runner.model.graph.identity_model import Form, control
-from runner.model.nested.bodies import Body, HoistError, Kind, bodies, is_constant
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.cut_body import cut_inside
-from runner.model.nested.hoist import COUNT
+from runner.model.nested.hoist import COUNT, Body, HoistError, Kind, bodies, is_constant
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import (

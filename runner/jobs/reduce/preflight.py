@@ -29,14 +29,12 @@ from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph
 from runner.judgment import measured
-from runner.model.graph.cut import CutError, with_outputs
+from runner.model.graph.cut import CutError, Form, with_outputs
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.identity_model import Form
 from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes, is_seeded
-from runner.reference.expected_outputs import unlike_expected
 from runner.reference.good_values import Taint, taint_of_all
-from runner.reference.load import Loaded, record_target
+from runner.reference.load import Loaded, record_target, unlike_expected
 from runner.report.diagnosis_sections import NON_FINITE
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure

@@ -1,6 +1,4 @@
-"""A reduction, and how it begins its search.
-
-A reduction: the smallest part of a model that still fails, and what is tried on that answer.
+"""A reduction: the smallest part of a model that still fails, what is tried on that answer, and what is reported.
 
 The code of what comes after the search is loaded then: the first check need not wait for it.
 """
@@ -16,6 +14,7 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING
 
+from runner.candidate import fewer
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
 from runner.engine.cause import Cause
@@ -24,15 +23,14 @@ from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
 from runner.engine.session import HandedOver, Stage
 from runner.engine.session_question import CurrentAnswer, SessionResult
-from runner.jobs.good_outputs import load_recorded
-from runner.jobs.job import Job
+from runner.engine.subject import Subject, cutting
+from runner.jobs.job import Job, load_recorded
 from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
 from runner.jobs.reduce.first_look import FirstLook
 from runner.jobs.reduce.preflight import Preflight, confirm_expected, ignore_harmless_nonfinite
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.jobs.reduce.summary import Rest, answered, begins, files_of, with_rest
 from runner.jobs.run import Pipeline
-from runner.judgment import Status, Whose
+from runner.judgment import Status, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes, names_of
 from runner.reference.load import Loaded
@@ -45,15 +43,136 @@ from runner.schema.checker import AutoChecker, BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
-from runner.text import listed
+from runner.text import counted, listed
 from runner.verdict import Signature
-from strategies.search import First, Options, Step
+from strategies.search import Claim, First, Options, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
-    from runner.jobs.reduce.refinements import Refinements
-    from runner.jobs.reduce.shrink import Shrinking
+    from runner.report.bundle import ReducedModel
+if TYPE_CHECKING:
+    from runner.jobs.reduce.refinements import Refinements, Shrinking
+
+# The report of a reduction: what a session found, as fields of the summary and files of the bundle.
+
+
+def answered(summary: Summary, ending: SessionResult, subject: Subgraph, folder: Path) -> Summary:
+    """Return the summary with what was found."""
+    if not ending.standing:
+        return summary
+    from runner.jobs.reduce.refinements import simplified
+
+    standing = ending.standing
+    names = standing.judge.subject.names(standing.trial)
+    nested = tuple(name for name in names if any(name.startswith(f"{path}/") for path in standing.origin))
+    main = names
+    if ending.main:
+        from runner.jobs.reduce.carried_constants import named
+
+        main = subject.names(Trial(exactly(ending).elements | named(standing, subject)))
+    shrunk = told_once(simplified(standing.judge.subject, standing.trial))
+    return replace(
+        summary,
+        message=summary.message + (f"; reduced.onnx has {shrunk} than the model" if shrunk else ""),
+        nodes_after=standing.size,
+        culprits=tuple(
+            name
+            for name in main
+            if name in names or standing.owner_kept or any(path.startswith(f"{name}.") for path in standing.origin)
+        ),
+        nested=nested,
+        model="reduced.onnx" if (folder / "reduced.onnx").exists() else None,
+        min_good="min_good.onnx" if ending.min_good else None,
+        warnings=(*summary.warnings, *grosser(ending.measures), *_fewer(standing, subject)),
+    )
+
+
+def exactly(ending: SessionResult) -> Trial:
+    """Return what is named: the answer, or what of it was shown to be the cause; the rest makes that show."""
+    assert ending.main
+    cause = ending.cause
+    shown = cause.answers[cause.main].answer if cause and cause.causes else ending.main
+    return shown if shown.elements < ending.main.elements else ending.main
+
+
+def begins(ending: SessionResult, subject: Subject) -> tuple[str, ...]:
+    """Say where a failure begins in an answer that holds all that follows, as the check needs the model's outputs."""
+    answer, minimal = ending.main, ending.done is not None and ending.done.claim is Claim.ONE_MINIMAL
+    if not answer or not minimal or subject.space.closure is not Closure.DESCENDANTS:
+        return ()
+    parents = subject.space.parents
+    first = Trial(frozenset(index for index in answer if answer.elements.isdisjoint(parents[index])))
+    if len(first) == len(answer):
+        return ()
+    each = "its output" if len(first) == 1 else "what any of these gives"
+    said = (
+        f"the failure begins in {listed(subject.names(first))}: with a good value in place of {each} the rest passes. "
+        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the model's own outputs "
+        "are kept; a check that compares with what {references} holds needs none of them that is not at fault"
+    )
+    return (said,)
+
+
+def _fewer(standing: CurrentAnswer, subject: Subgraph) -> tuple[str, ...]:
+    """Say how many samples do not judge the answer: what is fed of theirs would itself explain a failure."""
+    if (every := len(subject.recorded.values)) < 2:
+        return ()
+    own = cutting(standing.judge.subject)
+    judging = len(own.samples(own.cut(standing.trial)))
+    return (f"the answer: {fewer(every - judging, judging)}",) if judging < every else ()
+
+
+def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:
+    """Say that an answer fails much worse since it was made simpler: the two may fail for reasons of one kind."""
+    if measures is None or measures[0] <= 0 or not milder(*measures):
+        return ()
+    before, now = measures
+    said = (
+        f"reduced.onnx fails by {now:.3g}, and by {before:.3g} before it was made simpler (the check's measure): what "
+        "makes it so much worse may be another failure of the same kind. strategy.shrink=false leaves it as it was"
+    )
+    return (said,)
+
+
+def told_once(passes: Sequence[str]) -> str:
+    """Return in words what passes did; a later one may have done again, with what is left, what one before it did."""
+    return " and ".join(dict.fromkeys(name.removesuffix(" in these") for name in passes))
+
+
+def files_of(ending: SessionResult) -> ReducedModel | None:
+    """Return what the bundle shows of an answer."""
+    if not ending.standing:
+        return None
+    from runner.report.bundle import ReducedModel
+
+    subject = cutting(ending.standing.judge.subject)
+    cut = subject.cut(ending.standing.trial)
+    return ReducedModel(cut.model, subject.samples(cut))
+
+
+@dataclass(frozen=True)
+class Rest:
+    """``answers``: after the first. ``said``: how it went on from the last one. ``broken``: what broke it off."""
+
+    answers: tuple[Summary, ...]
+    said: str
+    broken: SessionResult | None = None
+
+
+def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:
+    """Return the summary of a search for all answers.
+
+    ``summary``: the first answer, and what all of them cost; ``first``: what the first alone did. A search that broke
+    off ends as what broke it off does: some answers may not have been found.
+    """
+    found = (first, *rest.answers) if rest.answers else ()
+    counted = f"; {len(found)} answers in all, the others are in answers/" if found else ""
+    message = f"{summary.message}{counted}; {rest.said}"
+    if rest.broken is None:
+        return replace(summary, answers=found, message=message)
+    return replace(summary, answers=found, message=message, status=rest.broken.status, exit_code=rest.broken.exit_code)
+
 
 # How a reduction begins its search, and which end of the failing window it looks for first.
 
@@ -222,8 +341,7 @@ class Reduction(Pipeline):
         if self.strategy.find is not Find.cause:
             return first, None
         from runner.jobs.reduce.carried_constants import prove
-        from runner.jobs.reduce.exact_values import Exact, WhoIsRight, unless_flipped
-        from runner.jobs.reduce.overflow import Overflow
+        from runner.jobs.reduce.exact_values import Exact, Overflow, WhoIsRight, unless_flipped
         from runner.jobs.reduce.prove_cause import Causes
 
         exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
@@ -335,7 +453,7 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
     settings, checker = job.settings, job.settings.checker
     if loaded.recorded.partners is not None or checker.asks_a_person:
         return None
-    from runner.jobs.reduce.shrink import MOST_QUESTIONS, Shrinking
+    from runner.jobs.reduce.refinements import MOST_QUESTIONS, Shrinking
 
     seconds = min(settings.inputs.timeout, PATIENCE)
     side = BackendRunner("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)

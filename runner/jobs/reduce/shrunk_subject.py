@@ -164,16 +164,13 @@ class Simpler(Protocol):
     @property
     def name(self) -> str:
         """What it simplifies."""
-        ...
 
     @property
     def levels(self) -> Levels:
         """The levels of its parts."""
-        ...
 
     def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
         """Return the model on these levels, a new one, and what it is fed. Raises CutError where there is none."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,24 @@ from runner.engine.session import Session
 from runner.engine.session_question import Question, SessionResult
 from runner.engine.subject import Subject
 from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
-from runner.jobs.good_outputs import load_whole
-from runner.jobs.job import Job
+from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import pass_rate
-from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording, Suspect, collect, comparable, read, suspects, write
-from runner.jobs.tactics.subject import ENGINE, Building, Engine, Tactics, nearest
+from runner.jobs.tactics.subject import (
+    ENGINE,
+    SUFFIX,
+    Building,
+    Engine,
+    Recording,
+    Suspect,
+    Tactics,
+    collect,
+    comparable,
+    nearest,
+    read,
+    suspects,
+    write,
+)
 from runner.judgment import Status
 from runner.reference.load import Loaded, own_file_only
 from runner.report.bundle import write_bundle

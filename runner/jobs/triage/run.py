@@ -57,9 +57,8 @@ from runner.report.summary import (
 )
 from runner.run_folder import STEPS, Marker
 from runner.samples.ask_reference import refusal, taken
-from runner.schema.diagnosis import TriageSettings, VersionsSettings
 from runner.schema.root import BudgetSettings, Settings
-from runner.schema.strategy import chosen
+from runner.schema.strategy import TriageSettings, VersionsSettings, chosen
 from runner.text import counted, one_line
 
 # The folder of a step: a run's own, with what the step was asked, so that a triage that goes on asks nothing twice.

@@ -11,10 +11,9 @@ from runner.model.files.parse_without_weights import parse
 from runner.reference.load import hides_rounding
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import BuildsChecker, CommandChecker, Golden, PythonChecker
-from runner.schema.diagnosis import TriageSettings
 from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
-from runner.schema.strategy import FloatType, chosen
+from runner.schema.strategy import FloatType, TriageSettings, chosen
 from runner.workers.worker import find_python
 
 _LOW = {10: FloatType.float16, 16: FloatType.bfloat16}

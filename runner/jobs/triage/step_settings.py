@@ -24,24 +24,22 @@ from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import from_files
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, map_of
 from runner.schema.checker import AutoChecker, CheckerSettings, FiniteChecker, Flaky
-from runner.schema.diagnosis import (
-    ExtractSettings,
-    InspectSettings,
-    LayerwiseSettings,
-    PassesSettings,
-    TriageSettings,
-    VersionsSettings,
-    WorkaroundSettings,
-)
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, ResultSettings, SanitizeSettings, Settings
 from runner.schema.strategy import (
+    ExtractSettings,
     FloatType,
+    InspectSettings,
+    LayerwiseSettings,
+    PassesSettings,
     PrecisionSettings,
     ReduceSettings,
     RepeatSettings,
     StrategySettings,
     TacticIsolateSettings,
+    TriageSettings,
+    VersionsSettings,
+    WorkaroundSettings,
     chosen,
 )
 from runner.workers.worker import find_python

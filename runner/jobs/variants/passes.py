@@ -21,8 +21,7 @@ from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import Subject
 from runner.errors import UsageError
-from runner.jobs.good_outputs import load_whole
-from runner.jobs.job import Job
+from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.variants.switches import Switch, WholeModel, builder_switches, changes, overrides, session_switches
 from runner.judgment import Status
@@ -32,10 +31,9 @@ from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
-from runner.schema.diagnosis import PassesSettings
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import chosen
+from runner.schema.strategy import PassesSettings, chosen
 from runner.text import counted, listed, one_line
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome

@@ -20,8 +20,7 @@ from runner.engine.session import Session
 from runner.engine.session_question import Question, SessionResult, study
 from runner.errors import CannotJudge, UsageError
 from runner.files import read_plain
-from runner.jobs.good_outputs import load_whole
-from runner.jobs.job import Job
+from runner.jobs.job import Job, load_whole
 from runner.jobs.variants.release_cache import Installed, ReleaseCache, chosen_versions, installed_under, last_patches
 from runner.jobs.variants.switches import WholeModel
 from runner.judgment import Status
@@ -30,10 +29,9 @@ from runner.report.result_parts import AskedRelease
 from runner.report.result_parts import Releases as ReleasesFound
 from runner.report.summary import Summary
 from runner.schema.checker import CommandChecker
-from runner.schema.diagnosis import Patches, VersionsSettings
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import chosen
+from runner.schema.strategy import Patches, VersionsSettings, chosen
 from runner.text import listed
 from runner.verdict import Verdict
 from runner.workers.worker import find_python

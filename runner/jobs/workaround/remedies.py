@@ -23,17 +23,15 @@ from runner.jobs.reduce.subgraph import samples_of
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under
 from runner.jobs.variants.switches import Change, Switch, builder_switches, changes, overrides, session_switches
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
-from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.cut import Cut, CutError, Form, control
 from runner.model.graph.edits import Edit, edited, program
-from runner.model.graph.identity_model import Form, control
 from runner.reference.load import Loaded, inferred_types
 from runner.report.diagnosis_sections import session_code
 from runner.report.result_parts import Latency, PassedSamples, Workaround
 from runner.report.summary import RESULT_NAME, read_result
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
-from runner.schema.diagnosis import WorkaroundSettings
-from runner.schema.strategy import chosen
+from runner.schema.strategy import WorkaroundSettings, chosen
 from runner.workers.worker import find_python
 from strategies.search_space import Space
 from strategies.trial import Trial

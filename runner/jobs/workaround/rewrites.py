@@ -19,7 +19,7 @@ from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import NameSupply, names_of
 from runner.model.graph.wider_types import WiderTypes
-from runner.model.nested.bodies import opset_of
+from runner.model.nested.hoist import opset_of
 from runner.model.values import tensor_bytes
 from runner.text import listed
 

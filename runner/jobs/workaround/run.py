@@ -17,8 +17,7 @@ from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import values_digest
 from runner.errors import UsageError
-from runner.jobs.good_outputs import load_whole, with_outputs
-from runner.jobs.job import Job
+from runner.jobs.job import Job, load_whole, with_outputs
 from runner.jobs.workaround.remedies import ONE_SAMPLE, Remedies, Tried, Workarounds, ranked
 from runner.journal.journal import Journal
 from runner.judgment import Scale, Status, measured
@@ -30,11 +29,10 @@ from runner.report.result_parts import Latency
 from runner.report.summary import Summary
 from runner.run_folder import WORKAROUND
 from runner.schema.checker import Flaky
-from runner.schema.diagnosis import WorkaroundSettings
 from runner.schema.inputs import PythonInputs, RandomInputs
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import chosen
+from runner.schema.strategy import WorkaroundSettings, chosen
 from runner.text import counted
 from runner.verdict import Verdict
 from runner.workers.pool import lease_of, limited

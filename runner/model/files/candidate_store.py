@@ -15,9 +15,16 @@ import numpy as np
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from runner.model.files.parse_without_weights import parse_without_weights
+from runner.model.files.parse_without_weights import (
+    OWN_FILE,
+    WEIGHTS,
+    WeightsWriter,
+    chunks,
+    free_all_but,
+    parse_without_weights,
+    write_whole,
+)
 from runner.model.files.read_model import INLINE_LIMIT, STRUCTURE
-from runner.model.files.weights import OWN_FILE, WEIGHTS, WeightsWriter, chunks, free_all_but, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.cut import LARGEST_FILE, CutError, too_large
 from runner.model.graph.edits import copy_of

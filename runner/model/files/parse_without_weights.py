@@ -9,17 +9,220 @@ Whatever is strange (damaged, or hostile) is parsed whole, and so ends as any mo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+import os
+import stat
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from runner.model.files.weights import OWN_FILE, chunks
+from runner.errors import ModelError
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes, wire
+
+# Weights in files beside a model: read within its folder only, written piece by piece.
+#
+# A model is data from somewhere: a location in it must not make us read another file of the machine, and neither must a
+# link that came along with it. In the cache of a model hub all files are links, ``snapshots/REVISION/model.onnx`` and
+# ``model.onnx_data`` beside it, into one folder ``blobs``. So a link is followed inside the model's folder, and, where
+# the path that the user named is a link itself, into the folder (and those below it) that this one leads to.
+
+OWN_FILE = "\0"
+"""The location of what lies in the model's own file: no other file has this name."""
+_CHUNK = 1 << 20  # with pieces of 4 MiB the same copy takes half as much CPU time again
+
+
+def locations(model: ModelProto) -> set[str]:
+    """Return the names of the files beside a model that hold its weights. Raises ValueError for a bad reference."""
+    every = (*scopes.initializers(model), *scopes.inline_tensors(model))
+    names = {tensor_bytes.reference(tensor)[0] for tensor in every if tensor_bytes.is_external(tensor)}
+    return names - {OWN_FILE}
+
+
+class ExternalFiles:
+    """The files that the tensors of one model refer to.
+
+    ``model``: the path as given. The folder is that of this path; where a file is not there and the path is a link,
+    that of its target. ``behind_link``: whether any file was found in the second only. ``own``: whether tensors may lie
+    in the model's file itself, as `parse_without_weights` leaves them.
+    """
+
+    def __init__(self, model: Path, own: bool = False) -> None:
+        model = Path(model)
+        folders = [model.parent.resolve(), model.resolve().parent]
+        self._folders = list(dict.fromkeys(folders))
+        self._found: dict[str, tuple[Path, int]] = {}
+        self._own = {OWN_FILE: (model, model.stat().st_size)} if own else {}
+        self.behind_link = False
+
+    def region(self, tensor: TensorProto) -> tuple[Path, int, int]:
+        """Return (file, offset, length in bytes) of an external tensor.
+
+        Raises ModelError where the location leaves the folder, the file is missing, or it is shorter than the tensor.
+        """
+        where = f"tensor {tensor.name!r}"
+        try:
+            location, offset, length = tensor_bytes.reference(tensor)
+            wanted = tensor_bytes.byte_size(tensor.data_type, tensor.dims)
+        except ValueError as error:
+            raise ModelError(f"{where}: {error}") from None
+        if wanted is None:
+            raise ModelError(
+                f"{where}: dtype {tensor_bytes.dtype_name(tensor.data_type)} cannot lie in an external file"
+            )
+        path, size = self._file(location, where)
+        if length is not None and length != wanted:
+            raise ModelError(f"{where}: {list(tensor.dims)} needs {wanted} bytes, its reference says length={length}")
+        if offset + wanted > size:
+            raise ModelError(
+                f"{where}: external data {location!r} is too short: "
+                f"offset={offset} length={wanted}, the file has {size} bytes"
+            )
+        return path, offset, wanted
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files beside the model that were referred to so far."""
+        return sum(size for _, size in self._found.values())
+
+    def _file(self, location: str, where: str) -> tuple[Path, int]:
+        if location in self._own:
+            return self._own[location]
+        if location not in self._found:
+            self._found[location] = self._look_up(location, where)
+        return self._found[location]
+
+    def _look_up(self, location: str, where: str) -> tuple[Path, int]:
+        shown = f"{where}: external data {location!r}"
+        if "\0" in location:
+            raise ModelError(f"{shown} has a NUL in its name")
+        parts = location.replace("\\", "/").split("/")
+        if location.startswith(("/", "\\")) or ".." in parts or parts[0].endswith(":"):
+            raise ModelError(f"{shown} lies outside the model's folder; only files inside it are read")
+        for folder in self._folders:
+            path = folder / location
+            try:
+                real = path.resolve(strict=True)
+                status = real.stat()
+            except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
+                continue
+            if not any(real == inside or inside in real.parents for inside in self._folders):
+                raise ModelError(
+                    f"{shown} is a link that leads out of the model's folder, to {real}; put the file itself beside "
+                    "the model (links are followed where the model is one too and leads to the same folder)"
+                )
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelError(f"{shown} is not a regular file")
+            self.behind_link |= folder != self._folders[0]
+            return real, status.st_size
+        raise ModelError(f"{shown} is missing in {self._folders[0]}")
+
+
+def chunks(path: Path, offset: int, length: int) -> Iterator[bytes]:
+    """Yield a region of a file piece by piece. Raises ModelError where the file has become shorter."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        while length:
+            piece = file.read(min(_CHUNK, length))
+            if not piece:
+                raise ModelError(f"{path.name} ended {length} bytes too early")
+            length -= len(piece)
+            yield piece
+
+
+# Writing large files whole: the one file with all large weights, streamed piece by piece, and models.
+
+# the name by which candidates refer to it: a plain name beside the model is the only form that checkers and runtimes
+# all accept
+WEIGHTS = "weights.bin"
+# what the widest vector loads want, for readers that map the file
+_ALIGNMENT = 64
+# of Linux: fallocate(2)
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
+
+
+class WeightsWriter:
+    """Writes a weights file; it appears under its name only when all of it is there."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = path.with_name(path.name + ".part")
+        self._file: BinaryIO | None = None
+        self._regions: dict[tuple[Path, int, int] | None, int] = {}
+
+    def __enter__(self) -> WeightsWriter:
+        self._file = self._temporary.open("wb")
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        assert self._file is not None
+        self._file.close()
+        if kind is None:
+            self._temporary.replace(self._path)
+        else:
+            self._temporary.unlink(missing_ok=True)
+
+    def add(
+        self, pieces: Iterable[bytes], length: int, digest: Any = None, region: tuple[Path, int, int] | None = None
+    ) -> int:
+        """Append ``length`` bytes and return their offset. ``digest`` (of hashlib) is fed with them as well.
+
+        ``region``: where they come from; one that was added before (tied weights) is not read again.
+        """
+        assert self._file is not None
+        if region in self._regions:
+            return self._regions[region]
+        self._file.write(b"\0" * (-self._file.tell() % _ALIGNMENT))
+        offset = self._file.tell()
+        for piece in pieces:
+            self._file.write(piece)
+            if digest is not None:
+                digest.update(piece)
+        assert self._file.tell() - offset == length
+        if region is not None:
+            self._regions[region] = offset
+        return offset
+
+
+def free_all_but(path: Path, kept: Iterable[tuple[int, int]]) -> None:
+    """Give back the room on the disk of all bytes of a file but those of the ranges ``kept`` (start, end).
+
+    The others stay where they are, and those that went read as zeros. Where the system or the file system cannot do
+    that, the file stays as it is; so it does where it is a link, or has another name: it may be somebody else's.
+    """
+    with suppress(OSError, AttributeError):
+        fallocate = ctypes.CDLL(None).fallocate
+        fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status, at = os.fstat(descriptor), 0
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+                return
+            for start, end in sorted([*kept, (status.st_size, status.st_size)]):
+                if start > at:
+                    fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, at, start - at)
+                at = max(at, end)
+        finally:
+            os.close(descriptor)
+
+
+def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file that appears whole or not at all. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.writelines(pieces)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
 
 LARGE_FILE = 32 << 20
 """Bytes of a model file from which on its weights stay in it; smaller ones are parsed whole."""

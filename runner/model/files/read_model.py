@@ -21,8 +21,15 @@ from onnx import ModelProto, TensorProto
 
 from runner.errors import ModelError, NoRoomForWeights
 from runner.files import stamp
-from runner.model.files.parse_without_weights import is_own, parse_without_weights
-from runner.model.files.weights import WEIGHTS, ExternalFiles, WeightsWriter, chunks, write_whole
+from runner.model.files.parse_without_weights import (
+    WEIGHTS,
+    ExternalFiles,
+    WeightsWriter,
+    chunks,
+    is_own,
+    parse_without_weights,
+    write_whole,
+)
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import is_sparse_constant
 from runner.model.graph.validate import check_names, check_tensors, check_text, drop_duplicate_initializers, sort_nodes

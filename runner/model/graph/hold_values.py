@@ -15,12 +15,11 @@ from dataclasses import replace
 
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
-from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.cut import Cut, CutError, takes_identity
 from runner.model.graph.edits import add_initializer, copy_of
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.identity_model import takes_identity
 from runner.model.graph.scopes import NameSupply, names_of, rename_node
-from runner.model.nested.bodies import opset_of
+from runner.model.nested.hoist import opset_of
 
 _LEAST_OPSET, _BFLOAT16_OPSET = 5, 13
 _NUMBERS = frozenset({*range(1, 8), *range(9, 14)})

@@ -12,7 +12,7 @@ from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import NameSupply, names_in, names_of
-from runner.model.nested.bodies import (
+from runner.model.nested.hoist import (
     Body,
     Kind,
     body_graph,

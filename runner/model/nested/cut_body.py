@@ -20,8 +20,8 @@ from runner.model.graph.cut import Cut, CutError, Expose, cut, exposed, remove_n
 from runner.model.graph.edits import copy_of, set_graph, set_ints, set_messages
 from runner.model.graph.graph_index import Graph, initializers_of
 from runner.model.graph.scopes import rename_node
-from runner.model.nested.bodies import Kind, axes, formal_inputs, is_constant, states
 from runner.model.nested.body_index import Inner, Knowledge
+from runner.model.nested.hoist import Kind, axes, formal_inputs, is_constant, states
 from runner.model.values.value_types import tensor_type
 
 # The kept part of a body: its nodes in the file's order, and what they take from outside.

@@ -17,8 +17,8 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
 from runner.errors import ModelError
+from runner.model.files.parse_without_weights import chunks, write_whole
 from runner.model.files.read_model import STRUCTURE, ingest
-from runner.model.files.weights import chunks, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.data_dependence import draws

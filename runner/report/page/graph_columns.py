@@ -17,7 +17,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTen
 
 from runner.model.graph.graph_index import Graph, display_names, initializers_of
 from runner.model.graph.scopes import call_key, domain_of
-from runner.model.nested.bodies import is_constant
+from runner.model.nested.hoist import is_constant
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import structure_of, structure_text

@@ -29,8 +29,7 @@ from runner.checkers.failure_text import Threshold
 from runner.checkers.tolerances import rules_of
 from runner.files import write_text
 from runner.model.files.onnx_text import ModelText
-from runner.model.files.parse_without_weights import LARGE_FILE, parse
-from runner.model.files.weights import locations
+from runner.model.files.parse_without_weights import LARGE_FILE, locations, parse
 from runner.model.graph.scopes import all_nodes
 from runner.model.values import recorded
 from runner.model.values import recorded as values_recorded

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.jobs.layerwise.findings import Findings, overflows
-from runner.jobs.layerwise.look import BREAKS, CHANGES, HIDES, SAME, Marking
+from runner.jobs.layerwise.run import BREAKS, CHANGES, HIDES, SAME, Marking
 from runner.model.graph.graph_index import Graph
 
 

@@ -9,11 +9,11 @@ from typing import Any, cast
 import pytest
 from onnx import TensorProto, helper
 
-from runner.jobs.layerwise.look import HIDES, SAME, Layers, Look, Marking
+from runner.jobs.layerwise.run import HIDES, SAME, Layers, Look, Marking
 from runner.model.graph.graph_index import Graph
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker
-from runner.schema.diagnosis import LayerwiseSettings
+from runner.schema.strategy import LayerwiseSettings
 from runner.verdict import TABLE, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial

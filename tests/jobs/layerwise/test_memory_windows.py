@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from onnx import TensorProto, helper
 
-from runner.jobs.layerwise.look import alive, halves, windows
+from runner.jobs.layerwise.run import alive, halves, windows
 from runner.model.graph.graph_index import Graph
 
 

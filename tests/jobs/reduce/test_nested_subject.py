@@ -15,7 +15,7 @@ from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.bodies import bodies
+from runner.model.nested.hoist import bodies
 from runner.model.values import recorded as values
 from runner.reference.body_values import descend, level_of, trip_counts
 from runner.workers.pool import Pool

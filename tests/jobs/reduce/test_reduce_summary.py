@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runner.jobs.reduce.shrink import PASSES
-from runner.jobs.reduce.summary import told_once
+from runner.jobs.reduce.refinements import PASSES
+from runner.jobs.reduce.run import told_once
 
 
 def test_what_two_passes_did_is_said_once() -> None:

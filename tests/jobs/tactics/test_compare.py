@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from runner.errors import UsageError
-from runner.jobs.tactics.recorded_tactics import Choice, Recording, collect, read, suspects, write
-from runner.jobs.tactics.subject import Tactics, differences, nearest
+from runner.jobs.tactics.subject import Choice, Recording, Tactics, collect, differences, nearest, read, suspects, write
 from strategies.trial import Trial
 from tests.backends.test_tactics_log import FAST, FIRST, KEY_1, NODES, SECOND, SLOW
 from tests.harness import Run, winnow

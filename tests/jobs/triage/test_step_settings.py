@@ -17,9 +17,9 @@ from runner.reference.load import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
 from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
-from runner.schema.diagnosis import TriageSettings
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, Settings
+from runner.schema.strategy import TriageSettings
 
 SETTINGS = Settings(
     model="net.onnx",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner.report.page.html import page_text
-from runner.report.page.sweep_page import sweep_page
+from runner.sweeps.table import Row, sweep_page
 from tests.fork_server import run_forked
 from tests.harness import by_command, check_script
 from tests.report.page.pages import page_in, whole
@@ -46,8 +46,8 @@ def test_a_job_without_a_result_has_no_link(folder: str, tmp_path: Path) -> None
         place.mkdir()
     (elsewhere / "report.html").write_text("")
     (elsewhere / "result.json").write_text(json.dumps({"checks": {"search": 9}, "minimality": "1-minimal"}))
-    row = {"job": "0", "overrides": ["model=<b>"], "status": "died", "exit_code": None, "message": "<i>gone</i>"}
-    page = sweep_page(sweep, [row | {"folder": folder}], ("winnow", "-m"))
+    row = Row("0", ("model=<b>",), "died", message="<i>gone</i>", folder=folder)
+    page = sweep_page(sweep, [row], ("winnow", "-m"))
     whole(page)
     (job,) = page["jobs"]
     assert (job["page"], job["run"], job["exit_code"], job["trust"]) == ("", None, -1, "")
@@ -56,14 +56,14 @@ def test_a_job_without_a_result_has_no_link(folder: str, tmp_path: Path) -> None
 
 
 def test_a_sweep_says_how_its_jobs_ended_what_they_said_and_nothing_of_what_never_ran(tmp_path: Path) -> None:
-    told = {"asked": 6, "run": 4, "reused": 2, "seconds": 1.5}
-    rows: list[dict[str, Any]] = [
-        {"status": "found", "exit_code": 0, "message": "3 fail, 1 pass\nmore", **told},
-        {"status": "interrupted", "exit_code": 130, "message": "interrupted", **told},
-        {"status": "usage", "exit_code": 2, "message": "no such file", **told, "seconds": 0.0, "run": 0},
-        {"status": "not run", "exit_code": None, "message": "never started"},
+    told: dict[str, Any] = {"asked": 6, "run": 4, "reused": 2, "seconds": 1.5}
+    rows = [
+        Row("0", (), "found", 0, message="3 fail, 1 pass\nmore", **told),
+        Row("1", (), "interrupted", 130, message="interrupted", **told),
+        Row("2", (), "usage", 2, message="no such file", **{**told, "seconds": 0.0, "run": 0}),
+        Row("3", (), "not run", message="never started"),
     ]
-    page = sweep_page(tmp_path, [row | {"job": str(at), "overrides": ()} for at, row in enumerate(rows)], ("winnow",))
+    page = sweep_page(tmp_path, rows, ("winnow",))
     whole(page)
     assert page["verdict"] == "1 of 4 jobs ended well: 1 found, 1 interrupted, 1 usage, 1 not run"
     assert page["labels"] == ["interrupted"] and "as expected" not in page["status"]
@@ -78,10 +78,7 @@ def test_the_command_for_kept_models_names_folders_that_have_one_however_they_ar
         (tmp_path / place).mkdir(parents=True)
         held = {"model": "reduced.onnx" if place != "2" else None}
         (tmp_path / place / "result.json").write_text(json.dumps(held))
-    rows = [
-        {"job": str(at), "overrides": (), "status": "found", "exit_code": 0, "folder": place}
-        for at, place in enumerate(places)
-    ]
+    rows = [Row(str(at), (), "found", 0, folder=place) for at, place in enumerate(places)]
     page = sweep_page(tmp_path, rows, ("python", "-m", "runner", "-m", "x=1,2"))
     kept = shlex.split(page["commands"][-1]["command"])
     assert kept == ["python", "-m", "runner", "recheck", *(str(tmp_path / place) for place in places[:2])]

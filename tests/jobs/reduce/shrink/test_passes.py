@@ -20,7 +20,7 @@ from runner.engine.repeated_checks import Tally
 from runner.engine.session import Session, Stage
 from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import Kept
-from runner.jobs.reduce.shrink import Shrinking
+from runner.jobs.reduce.refinements import Shrinking
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize

@@ -184,7 +184,7 @@ def test_what_is_tried_at_once_is_what_the_passes_make_one_after_the_other(tmp_p
     together = winnow(*words, folder=tmp_path / "together")
     alone = tmp_path / "alone"
     patched = (
-        "from runner.jobs.reduce.shrink import Shrinking\n"
+        "from runner.jobs.reduce.refinements import Shrinking\n"
         "Shrinking._together = lambda self, one: []\n"
         "from runner.__main__ import main\n"
         "main()"

@@ -14,10 +14,9 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.candidate import Sample
-from runner.jobs.reduce import smaller_shapes
+from runner.jobs.reduce import simpler_values
 from runner.jobs.reduce.shrunk_subject import Whole
-from runner.jobs.reduce.simpler_values import SimplerValues
-from runner.jobs.reduce.smaller_shapes import SmallerShapes
+from runner.jobs.reduce.simpler_values import SimplerValues, SmallerShapes
 from runner.model.graph.cut import CutError
 from runner.model.values import recorded
 from runner.model.values.recipes import Kind, recognize
@@ -112,7 +111,7 @@ from pathlib import Path
 from onnx import TensorProto, helper
 from runner.candidate import Sample
 from runner.jobs.reduce.shrunk_subject import Whole
-from runner.jobs.reduce.smaller_shapes import SmallerShapes
+from runner.jobs.reduce.simpler_values import SmallerShapes
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.values import recorded, tensor_bytes
@@ -196,7 +195,7 @@ def test_shapes_stay_where_they_are_small_or_differ(tmp_path):
 
 
 def test_weights_take_no_more_than_a_candidate_carries(tmp_path, monkeypatch):
-    monkeypatch.setattr(smaller_shapes, "LARGEST", 1000)
+    monkeypatch.setattr(simpler_values, "LARGEST", 1000)
     nodes = [helper.make_node("MatMul", ["x", "a"], ["m"]), helper.make_node("MatMul", ["m", "b"], ["y"])]
     weights = [tensor(name, drawn(20, 20)) for name in "ab"]
     model = model_of(nodes, [INFO("x", 1, [20, 20])], ["y"], weights)
