@@ -2,7 +2,8 @@
 
 On the networks of `benchmarks.quantized_layers`, whose quantizable layers have a budget of a tenth, a quarter and half
 of their weights. By error, and by error for each byte, it is filled with what fits; of two sets that differ the better
-one on the samples that are searched is taken, as ``strategy.budget`` does. All errors are those on fresh samples, in units of the tolerance.
+one on the samples that are searched is taken, as ``strategy.budget`` does. All errors are those on fresh samples, in
+units of the tolerance.
 """
 
 from __future__ import annotations
