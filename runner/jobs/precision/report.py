@@ -517,7 +517,10 @@ def excluded(material: PrecisionSetup, raised: frozenset[int]) -> tuple[str, ...
     names = [one.path for one in nodes_of(casting) if one.is_high(raised - material.subject.following.keys())]
     found = _in_float(names, [node.name for node in inherited.parent.graph.nodes])
     known = quantized_nodes(material.strategy, material.loaded)
-    return tuple(name for name in found if not known or name in known)
+    # quantize_dynamic looks at names after it has made a MatMul and an Add of a Gemm
+    made = {node.name for node in casting.mixer.model.graph.node}
+    kept = [name for name in found if not known or name in known]
+    return (*kept, *(f"{name}_MatMul" for name in kept if f"{name}_MatMul_quant" in made))
 
 
 def _for_tools(

@@ -479,3 +479,19 @@ def test_a_quantized_form_in_a_body_is_raised_with_its_owner(tmp_path: Path) -> 
     (owner,) = (node for node in mixed.graph.node if node.op_type == "If")
     inside = [node.op_type for one in owner.attribute if one.name == "then_branch" for node in one.g.node]
     assert inside == ["MatMul", "Tanh"] and "MatMulInteger" in {node.op_type for node in mixed.graph.node}
+
+
+def test_the_list_for_a_gemm_works_where_the_tool_splits_it(tmp_path: Path) -> None:
+    """quantize_dynamic looks for names after it has made a MatMul and an Add of a Gemm: the Gemm's own does nothing."""
+    parent, _ = dense(tmp_path, "Gemm")
+    child = tmp_path / "child.onnx"
+    quantize_dynamic(parent, child)
+    models = f"model={child}", f"reference.model={parent}"
+    check = "checker=compare", "checker.metric=scale", "checker.rtol=0.02", "checker.atol=0", "inputs.samples=4"
+    run = winnow("strategy=precision", "strategy.low=quantized", *models, *check, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    names = run.result["precision"]["nodes_to_exclude"]
+    assert {name for name in names if name.endswith("_MatMul")} == {f"{name}_MatMul" for name in run.result["culprits"]}
+    quantize_dynamic(parent, tmp_path / "excluded.onnx", nodes_to_exclude=names)
+    kept = [node.name for node in onnx.load(tmp_path / "excluded.onnx").graph.node if node.op_type == "MatMul"]
+    assert sorted(kept) == sorted(f"{name}_MatMul" for name in run.result["culprits"])
