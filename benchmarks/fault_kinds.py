@@ -99,7 +99,8 @@ class Scene:
         self.temporary.mkdir(exist_ok=True)
         self.folder = self.folder if self.folder.name else self.place / "out"
         chain(self.place / "net.onnx")
-        body = CHECK.format(paid=str((self.seen_at or self.place) / "paid"), misbehave=self.misbehave)
+        misbehave = self.misbehave.replace("@MARK", self.mark).replace("@OUT", str(self.folder))
+        body = CHECK.format(paid=str((self.seen_at or self.place) / "paid"), misbehave=misbehave)
         (self.place / "check.py").write_text(body)
 
     def start(self, *more: str) -> subprocess.Popen[bytes]:
@@ -158,8 +159,11 @@ class Scene:
         return False
 
     def processes(self) -> list[int]:
-        """Return all living processes of the run."""
-        return processes_with(MARK, self.mark.encode().__eq__)
+        """Return all living processes of the run, also those that cleared their environment and are called by it."""
+        called = [
+            process.pid for process in psutil.process_iter(["cmdline"]) if self.mark in (process.info["cmdline"] or [])
+        ]
+        return processes_with(MARK, self.mark.encode().__eq__) + called
 
     def process_of(self, job: int, script: str) -> psutil.Process | None:
         """Return a process below the job that runs a script."""
@@ -198,7 +202,7 @@ class Scene:
             time.sleep(0.2)
         for pid in alive:
             os.kill(pid, signal.SIGKILL)
-        names = ("workers", "inputs", "values", "target", "feeds")
+        names = ("workers", "inputs", "values", "target", "feeds", LEFT)
         files = [path for name in names for path in self.folder.rglob(name)]
         found = [str(path) for path in [*files, *self.temporary.iterdir()]]
         return [*self.found_before, *(f"process {pid}" for pid in alive), *found]
@@ -209,6 +213,7 @@ def _hears() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+LEFT = "left-by-a-check"
 WORKER, GUARDIAN, CHECK_KINDS = "workers/worker_main.py", "guardian.py", "check.py"
 _AS_ROOT = os.geteuid() == 0
 #: rights by which root writes where nobody may
@@ -456,12 +461,34 @@ def _clock(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[
     return scene, [scene.end(scene.start())]
 
 
-def _misbehaving(what: str) -> Callable[..., tuple[Scene, list[End]]]:
+def _misbehaving(what: str, *overrides: str) -> Callable[..., tuple[Scene, list[End]]]:
     def act(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
-        scene = Scene(place, misbehave=what)
-        return scene, [scene.end(scene.start())]
+        scene = Scene(place, misbehave=what, overrides=overrides)
+        ends = [scene.end(scene.start())]
+        return scene, ends if ends[0].code != 1 else [*ends, scene.resume()]
 
     return act
+
+
+def _renamed(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """The run's folder has another name from some line on, and its own again once the run has ended."""
+
+    def send(scene: Scene, _: int) -> None:
+        scene.folder.rename(place / "elsewhere")
+
+    scene = Scene(place)
+    process = scene.start()
+    _strike(scene, process, lambda scene: scene.lines() >= 1 + int(share * 12), send)
+    ends = [scene.end(process)]
+    if (place / "elsewhere").is_dir():
+        (place / "elsewhere").rename(scene.folder)
+    return scene, ends if ends[0].code == 0 else [*ends, scene.resume()]
+
+
+def _no_streams(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """Descriptors 0 to 2 are closed."""
+    scene = Scene(place, before=("bash", "-c", 'exec "$@" <&- >&- 2>&-', "-"))
+    return scene, [scene.end(scene.start())]
 
 
 def _mount(*words: str) -> None:
@@ -478,6 +505,18 @@ _DAEMON = "if not os.fork():\n    os.setsid()\n    os.execvp('sleep', ['sleep', 
 _REWRITES = "open(path, 'wb').write(b'no model')"
 _DELETES = "os.unlink(path)"
 _EITHER = f"if zlib.crc32(data) % 2:\n    {_DELETES}\nelse:\n    {_REWRITES}"
+_HIDES = "if not os.fork():\n    os.setsid()\n    os.execve('/bin/sleep', ['@MARK', '300'], {})"
+_LEAVES = f"open(os.path.join(os.environ['WINNOW_DIR'], '{LEFT}'), 'wb').write(bytes(1 << 20))"
+_BACKTRACKS = "print('a' * 5000 + 'b')"
+_BETWEEN = """
+print('line\\n' * 700000)
+print('MISMATCH' if b"node-05" in data and b"node-09" in data else 'fine')
+print('line\\n' * 700000)
+sys.stdout.flush()
+os._exit(0)
+"""
+_FORGETS = "\nonce = '@OUT/../once'\nif os.path.exists('@OUT/journal.jsonl') and not os.path.exists(once):\n"
+_FORGETS += "    open(once, 'w').close()\n    os.unlink('@OUT/journal.jsonl')"
 _FLOODS = "for _ in range(100):\n    print('x' * 100000)"
 
 FAULTS: Sequence[Fault] = (
@@ -491,6 +530,7 @@ FAULTS: Sequence[Fault] = (
     Fault("SIGTERM", REAL, _signal(signal.SIGTERM, at_random=True), full=20),
     Fault("SIGINT", REAL, _signal(signal.SIGINT, at_random=True), full=20),
     Fault("SIGHUP", REAL, _signal(signal.SIGHUP, at_random=True), full=20),
+    Fault("SIGUSR1", REAL, _signal(signal.SIGUSR1, at_random=True), full=20),
     Fault("SIGHUP of a sweep", REAL, _signal(signal.SIGHUP, at_random=True, sweep=True), full=10),
     Fault(
         "kill -9, SIGINT, SIGTERM, SIGHUP in turn",
@@ -517,6 +557,27 @@ FAULTS: Sequence[Fault] = (
     Fault("check leaves a daemon", REAL, _misbehaving(_DAEMON), full=3),
     Fault("check floods its output", REAL, _misbehaving(_FLOODS), full=3),
     Fault("check forks, daemonizes, floods", REAL, _misbehaving(f"{_FORKS}\n{_DAEMON}\n{_FLOODS}"), full=3, light=True),
+    Fault("check leaves what has no environment", REAL, _misbehaving(_HIDES), full=3, light=True),
+    Fault("check leaves a megabyte in its folder", REAL, _misbehaving(_LEAVES), full=3, light=True),
+    Fault(
+        "a word in the middle of 7 MB of output",
+        REAL,
+        _misbehaving(_BETWEEN, "checker.fail_regex=[MISMATCH]"),
+        full=3,
+        light=True,
+    ),
+    Fault(
+        "a pattern that backtracks for ever",
+        REAL,
+        _misbehaving(_BACKTRACKS, "checker.fail_regex=['(a+)+$']"),
+        full=2,
+        clear=True,
+        usage=True,
+        light=True,
+    ),
+    Fault("check deletes the journal, once", REAL, _misbehaving(_FORGETS), twice=20, full=3, light=True),
+    Fault("run folder renamed", REAL, _renamed, full=10, light=True),
+    Fault("closed standard streams", REAL, _no_streams, full=2, light=True),
     Fault("check deletes the candidate", REAL, _misbehaving(_DELETES), full=3, clear=True),
     Fault("check rewrites the candidate", REAL, _misbehaving(_REWRITES), full=3, clear=True),
     Fault("check deletes or rewrites it", REAL, _misbehaving(_EITHER), full=3, clear=True, light=True),

@@ -25,7 +25,7 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 
@@ -328,7 +328,10 @@ def _odd_files() -> Iterator[Hostile]:
                 yield Hostile("odd files", f"{name}: {member[:12]}", target, partial(_in_folder, member, make))
 
 
-FORGED = (*_forged_arrays(), *_forged_tensors(), *_odd_files())
+@cache
+def forged() -> tuple[Hostile, ...]:
+    """Return the files that are forged on purpose."""
+    return *_forged_arrays(), *_forged_tensors(), *_odd_files()
 
 
 SECONDS = 10
@@ -351,7 +354,7 @@ class Row:
 
 def everything(seed: int) -> list[Hostile]:
     """Return all files of a seed, the same ones in the same order each time."""
-    return [*damaged(seed), *FORGED]
+    return [*damaged(seed), *forged()]
 
 
 def read(file: Hostile, folder: Path) -> Row:

@@ -34,18 +34,18 @@ class Phase(str, Enum):
     name in `Checks`; "": it is none. ``words``: for people. A search names phases of its own: these are `SEARCH`.
     """
 
-    PREFLIGHT = "pre-flight", Purpose.TRUST, "preflight", "pre-flight: what does the whole do"
-    CONTROL = "control", Purpose.TRUST, "control", "control: can the check tell good from bad"
-    CONSTANTS = "constants", Purpose.TRUST, "preflight", "pre-flight: what no input reaches"
-    REPEAT = "doubt", Purpose.TRUST, "repeats", "repeating verdicts on which the answer rests"
-    ALONE = "stability", Purpose.TRUST, "samples", "testing what was left out"
-    HELD_OUT = "held out", Purpose.TRUST, "samples", "checking on inputs that the search has not seen"
-    RECHECK = "re-check", Purpose.TRUST, "recheck", "re-check of what is handed over"
+    PREFLIGHT = "pre-flight", Purpose.TRUST, "preflight", "pre-flight: checking the whole"
+    CONTROL = "control", Purpose.TRUST, "control", "control: can the check tell good from bad?"
+    CONSTANTS = "constants", Purpose.TRUST, "preflight", "pre-flight: checking nodes that no input reaches"
+    REPEAT = "doubt", Purpose.TRUST, "repeats", "repeating checks on which the answer depends"
+    ALONE = "stability", Purpose.TRUST, "samples", "testing nodes that were left out"
+    HELD_OUT = "held out", Purpose.TRUST, "samples", "checking with inputs that the search has not seen"
+    RECHECK = "re-check", Purpose.TRUST, "recheck", "checking the result once more"
     FIRST_LOOK = "first look inside", Purpose.SEARCH, "", "looking inside the whole model"
     SEARCH = "search", Purpose.SEARCH, "", "trying one after the other"
     FREEZE = "freeze", Purpose.REFINE, "", "searching: freeze"
     SHRINK = "shrink", Purpose.REFINE, "", "making the answer simpler"
-    CAUSE = "cause", Purpose.CAUSE, "", "cause: does the failure arise inside the answer"
+    CAUSE = "cause", Purpose.CAUSE, "", "cause: does the failure arise inside the answer?"
 
     def __new__(cls, value: str, purpose: Purpose, counted: str, words: str) -> Phase:
         """Return the phase: a text, as journals hold it."""

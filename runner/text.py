@@ -77,6 +77,14 @@ def one_line(text: object, longest: int = LONGEST) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
 
 
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+
+def plain(text: str) -> str:
+    """Return the text without what colors it on a terminal."""
+    return _ANSI.sub("", text)
+
+
 # How the user started Winnow, for the commands that messages tell: one that is copied from a message has to work.
 
 #: what the console scripts are called

@@ -59,8 +59,7 @@ class _Range:
         middle = (low + high) // 2 if self.no < self.yes else (low + high + 1) // 2
         if len(self.unknown) > MAX_PROBES:
             return None
-        steps = (0, 1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32)
-        spots = (middle + step for step in steps)
+        spots = (middle + step for step in (0, 1, -1, 2, -2, 4, -4))
         return next((spot for spot in spots if low < spot < high and spot not in self.unknown), None)
 
     def after(self, position: int, answer: Answer) -> _Range:

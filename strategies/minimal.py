@@ -286,7 +286,7 @@ def _look(space: Space, trial: Trial, how: str, fails: Callable[[Trial], Step], 
     def then(answer: Answer) -> Step:
         return fails(trial) if answer is Answer.YES else otherwise()
 
-    return Ask(trial, then, "first look", f"what is named, {how}", 0.6, len(trial).bit_length() + 1)
+    return Ask(trial, then, "first look", f"the suspects, {how}", 0.6, len(trial).bit_length() + 1)
 
 
 def linear(space: Space, extra: int | None = None) -> Step:

@@ -31,8 +31,7 @@ FASTER = 4
 
 def precision(space: Space, prior: Prior) -> Step:
     """Return the first step of a search for a 1-minimal raised set; all raised is taken to pass, none to fail."""
-    ranking = tuple(element for element in prior.ranking if element in space.position)
-    ranking += tuple(element for element in space.order if element not in set(ranking))
+    ranking = tuple(element for element in dict.fromkeys((*prior.ranking, *space.order)) if element in space.position)
     if not prior.suspects:
         return _gallop(space, (), ranking, 1, partial(_minimal, kinds=prior.kinds))
     suspects = Trial.of(prior.suspects)

@@ -169,6 +169,8 @@ def _main() -> None:
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is None:
         return
+    # workers find what an interpreter finds: `ROOT` stands at the front for the imports above
+    importlib.import_module("tests.forked_workers").install()
     os.environ.clear()
     os.environ.update(asked["environment"])  # type: ignore[call-overload]
     os.chdir(str(asked["cwd"]))

@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from benchmarks.hostile_inputs import FORGED, OUTSIDE, Row, everything, read, run
+from benchmarks.hostile_inputs import OUTSIDE, Row, everything, forged, read, run
 from benchmarks.malformed import Watched
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is opened is seen by inotify")
@@ -35,7 +35,7 @@ def test_each_is_refused_in_one_line_or_read(tmp_path, part) -> None:
 
 
 def test_a_whole_run(tmp_path) -> None:
-    (file,) = [one for one in FORGED if (one.name, one.target) == ("a pipe: input_0.pb", "open")]
+    (file,) = [one for one in forged() if (one.name, one.target) == ("a pipe: input_0.pb", "open")]
     (tmp_path / OUTSIDE).mkdir()
     row = read(file, tmp_path / "0")
     run(row, tmp_path)
@@ -47,4 +47,4 @@ def test_the_judge_sees_what_is_wrong(tmp_path) -> None:
     from benchmarks.hostile_inputs import _judged  # noqa: PLC0415
 
     for answer in ("raised TypeError: an integer is required", "usage: it is broken", "usage: a\nb", ""):
-        assert _judged(Row(FORGED[0], tmp_path / "given.npy", answer)).problems
+        assert _judged(Row(forged()[0], tmp_path / "given.npy", answer)).problems

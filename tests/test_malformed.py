@@ -6,6 +6,7 @@ All of them are run by ``python -m benchmarks.malformed``; here a few of every k
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 import pytest
 
@@ -14,7 +15,7 @@ from benchmarks.malformed_models import OUTSIDE
 from tests.matrix import sample
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is opened is seen by inotify")
-EVERYTHING = malformed()
+everything = cache(malformed)
 # those that end in another way than being refused when they are read
 WHOLE = {
     "truncated": "conv 150",
@@ -26,15 +27,15 @@ WHOLE = {
 
 
 def test_there_are_enough_of_them_and_always_the_same() -> None:
-    assert len(EVERYTHING) >= 500
-    names = [(one.kind, one.name) for one in EVERYTHING]
+    assert len(everything()) >= 500
+    names = [(one.kind, one.name) for one in everything()]
     assert names == [(one.kind, one.name) for one in malformed()]
     assert len({kind for kind, _ in names}) >= 12
 
 
 def test_a_few_of_each_kind_are_read(tmp_path) -> None:
     watched = Watched(tmp_path / OUTSIDE)
-    chosen = [one for at, one in enumerate(EVERYTHING) if at % 20 == 7 or one.kind == "external data"]
+    chosen = [one for at, one in enumerate(everything()) if at % 20 == 7 or one.kind == "external data"]
     rows = write(chosen, tmp_path)
     read(rows, tmp_path)
     assert [(row.file.kind, row.file.name, row.problems) for row in rows if row.problems] == []
@@ -46,7 +47,7 @@ def test_a_few_of_each_kind_are_read(tmp_path) -> None:
 @pytest.mark.parametrize("kind", sample(WHOLE, 4))
 def test_whole_runs(tmp_path, kind) -> None:
     watched = Watched(tmp_path / OUTSIDE)
-    (row,) = write([one for one in EVERYTHING if (one.kind, one.name) == (kind, WHOLE[kind])], tmp_path)
+    (row,) = write([one for one in everything() if (one.kind, one.name) == (kind, WHOLE[kind])], tmp_path)
     (tmp_path / "runs").mkdir()
     run(row, tmp_path)
     assert row.problems == []
@@ -59,7 +60,7 @@ def test_the_watcher_and_the_judge_see_what_is_wrong(tmp_path) -> None:
     watched = Watched(tmp_path / OUTSIDE)
     (tmp_path / OUTSIDE / "secret.bin").read_bytes()
     assert watched.opened() == {"secret.bin"}
-    row = Row(EVERYTHING[0], tmp_path / "m.onnx", code=1)
+    row = Row(everything()[0], tmp_path / "m.onnx", code=1)
     found = judged(row, tmp_path, "", "Traceback (most recent call last):\n  boom")
     assert any("exit code 1" in one for one in found) and any("Traceback" in one for one in found)
     row.code = 2

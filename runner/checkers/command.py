@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.candidate import Candidate, Sample
+from runner.candidate import Candidate, Phase, Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command_template import VALUES, Template, Watched, variable
 from runner.checkers.exit_and_output import BY_LINE, NOT_IN_NPZ, SHELL_KILLED, ExitRules
@@ -33,7 +33,7 @@ from runner.model.values import tensor_bytes
 from runner.model.values.recorded import write_npz, write_test_data_set
 from runner.schema.checker import CommandChecker, Flaky, InteractiveChecker, ShowOutput
 from runner.schema.settings import context_of
-from runner.text import digest_of_environment, hide_environment
+from runner.text import digest_of_environment, hide_environment, plain
 from runner.verdict import CHECK_OUTPUT, Verdict
 from runner.workers.fork_server import Starters
 from runner.workers.process_tree import Kills, Telling
@@ -507,10 +507,11 @@ class CommandCheck(Checker):
 
     def _show(self, candidate: Candidate, verdict: Verdict) -> None:
         show = self._settings.show_output
-        failing = verdict.outcome is not Outcome.PASS
+        # how a control fails is said where that matters; some are made to fail
+        failing = verdict.outcome is not Outcome.PASS and candidate.phase != Phase.CONTROL
         if show is ShowOutput.none or (show is ShowOutput.failing and not failing) or verdict.log is None:
             return
-        lines = _read(self._tools.run_folder / verdict.log).splitlines()
+        lines = plain(_read(self._tools.run_folder / verdict.log)).splitlines()
         more = len(lines) - _SHOWN_LINES
         shown = [f"... ({more} lines more in {verdict.log})"] if more > 0 else []
         shown += [

@@ -18,13 +18,10 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import ModelProto
-
 from runner.candidate import Candidate
 from runner.errors import CannotJudge, UsageError
 from runner.files import read_plain, sha256_of, stamp
-from runner.model.files.parse_without_weights import WEIGHTS, locations
+from runner.model.files.parse_without_weights import WEIGHTS, weights_beside
 from runner.model.files.read_model import STRUCTURE
 from runner.text import hide_environment
 from strategies.outcome import Outcome
@@ -370,13 +367,7 @@ def _weights(model: Path) -> list[Path]:
         content = read_plain(model, DIGESTED) if model.stat().st_size <= DIGESTED else b""
     except OSError:
         return []
-    if _LOCATION not in content:
-        return []
-    try:
-        named = locations(ModelProto.FromString(content))
-    except (DecodeError, ValueError, RecursionError):
-        return []  # a file that no runtime reads either
-    return sorted(model.parent / name for name in named)
+    return weights_beside(model) if _LOCATION in content else []
 
 
 # The files that a check consists of: a verdict that a changed script gave is no verdict of this run.

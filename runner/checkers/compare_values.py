@@ -115,7 +115,7 @@ def statistics(target: Array, reference: Array, block: int = BLOCK) -> dict[str,
             noise += float(np.square(distance / unit).sum())
             signal += float(np.square(np.abs(b) / unit).sum())
         p99 = quantile(lambda: _distances(pair), seen.kept, QUANTILE, 4 * block) if seen.kept else 0.0
-    sides = [_side(one, block) for one in (pair.target, pair.reference)]
+    sides = [side_of(one, block) for one in (pair.target, pair.reference)]
     low, high = sides[1]["range"] or (0.0, 0.0)
     peak = (high - low) / unit
     return {
@@ -132,7 +132,7 @@ def statistics(target: Array, reference: Array, block: int = BLOCK) -> dict[str,
 
 def not_finite(flat: Array, block: int = BLOCK) -> dict[str, int]:
     """Return how many elements of a tensor are ``nan`` and ``inf``."""
-    side = _side(flat, block)
+    side = side_of(flat, block)
     return {key: side[key] for key in ("nan", "inf")}
 
 
@@ -141,7 +141,8 @@ def _distances(pair: Pair) -> Iterator[Array]:
         yield np.abs(a - b)
 
 
-def _side(flat: Array, block: int) -> dict[str, Any]:
+def side_of(flat: Array, block: int = BLOCK) -> dict[str, Any]:
+    """Return how many elements of a tensor are ``nan`` and ``inf``, and the ``range`` of the others (None: none)."""
     nan = inf = 0
     low, high = math.inf, -math.inf
     for stored in blocks(flat, block):

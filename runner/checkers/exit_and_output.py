@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from runner.checkers.failure_text import Measure, UserPattern, last_line, normalize, plain
+from runner.checkers.failure_text import Measure, UserPattern, last_line, normalize
 from runner.disk_space import FULL_DISK
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import CommandChecker
+from runner.text import plain
 from runner.verdict import CAUGHT, CHECK, FEEDS, LISTED, MODEL, NO_IMPORT, NOT_RUN, Raised, Signature, Verdict
 from runner.workers.process_tree import death_of
 from runner.workers.reply import OUT_OF_MEMORY, refused_memory, shortage

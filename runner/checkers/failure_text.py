@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.errors import UsageError
 from runner.schema.checker import Better, PythonChecker
+from runner.text import plain
 from runner.verdict import LONGEST
 from strategies.outcome import Outcome
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Match = regex.Match[str]
 
 _WORD = re.compile(r"(?!(?:nan|inf|e[-+]?\d+)\b)(?<![\w.])[^\W\d_]{2}")
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     # quoted names; an apostrophe inside a word (can't) opens no quotation
     (re.compile(r"`[^`']*[`']|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\""), "_"),
@@ -44,11 +44,6 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"_(?:,\s*_)+"), "_"),
     (re.compile(r"\s+"), " "),
 )
-
-
-def plain(text: str) -> str:
-    """The text without what colors it on a terminal."""
-    return _ANSI.sub("", text)
 
 
 def last_line(text: str) -> str:
@@ -123,8 +118,8 @@ def finite(number: float) -> float:
 _EXAMPLES = {"measure": "measure='error ([0-9.e+-]+)'", "fail_regex": "fail_regex=['mismatch', 'NaN in .*']"}
 
 
-MATCH_SECONDS = 30.0
-"""How long one search may take: thousands of times what a pattern that does not backtrack takes of a block."""
+MATCH_SECONDS = 10.0
+"""CPU seconds that one search may take: a thousand times what a pattern that does not backtrack takes of a block."""
 # what `regex` reads in another way than `re`: braces that count nothing, and brackets within a class
 _TOKENS = re.compile(
     r"\\N\{[^}]*\}|\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<any>\{,\})|\{(?!\d+,?\d*\}|,\d+\})", re.DOTALL
@@ -165,9 +160,9 @@ class UserPattern:
             yield from self._regex.finditer(text, start, timeout=MATCH_SECONDS)
         except TimeoutError as error:
             raise UsageError(
-                f"checker.{self._key}: {self.pattern!r} took more than {MATCH_SECONDS:g} s to search what a check "
-                "printed: it tries the same letters in too many ways, as (a+)+ does. Write it with one repetition "
-                f"of each thing, like checker.{_EXAMPLES[self._key]}"
+                f"checker.{self._key}: {self.pattern!r} took more than {MATCH_SECONDS:g} s of CPU to search what a "
+                "check printed: it tries the same letters in too many ways, as (a+)+ does. Write it with one "
+                f"repetition of each thing, like checker.{_EXAMPLES[self._key]}"
             ) from error
 
 

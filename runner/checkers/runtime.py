@@ -78,8 +78,10 @@ class RuntimeCheck:
         if (given or not self._consult) and rules.settings.golden is not Golden.ahead:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
             # what is right; what it made of its own is recorded, and so is what files hold
-            held = "the files hold" if given else "the reference recorded"
-            log.info("what %s is what is right (checker.golden=ahead)", held)
+            held = (
+                "the expected outputs from files" if given else "values that the reference computed before the search"
+            )
+            log.info("outputs are compared with %s (checker.golden=ahead)", held)
             rules = dataclasses.replace(rules, settings=dataclasses.replace(rules.settings, golden=Golden.ahead))
         labels = read_labels(tools.at(rules.settings.labels) if rules.settings.labels else None)
         self._comparison = Comparison(rules, labels, lowest=precision, given=given)
@@ -191,7 +193,7 @@ class RuntimeCheck:
         if not wrong:
             return passed
         number, name, shape, right = wrong[0]
-        reason = f"{name} gets the shape {[*shape]}; it is {[*right]}"
+        reason = f"{name} has the shape {[*shape]} instead of {[*right]}"
         found = {"output": name, "sample": number, **metrics}
         failed = Verdict(Outcome.FAIL, Signature("compare", "shape"), reason, found)
         inside = dict.fromkeys(case.candidate.inside, 0.0)

@@ -226,11 +226,10 @@ _SECTIONS = frozenset({*(item.name for item in fields(Settings)), "hydra", "expe
 
 @dataclass(frozen=True)
 class Arguments:
-    """``argv`` for Hydra, the user's file (or None), and what the user typed."""
+    """``argv`` for Hydra, and the user's file (or None)."""
 
     argv: tuple[str, ...]
     file: Path | None
-    typed: tuple[str, ...]
 
 
 def rewrite(typed: Sequence[str]) -> Arguments:
@@ -261,7 +260,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
     models = ",".join(_value("model", word, multirun=multirun) for word in meant.models)
     argv += [*meant.overrides, *([f"model={models}"] if models else [])]
     argv += _implied(given) if meant.file is None and not _CONFIGURED & {*given} else []
-    return Arguments(tuple(_for_some_choices(argv)), meant.file, tuple(typed))
+    return Arguments(tuple(_for_some_choices(argv)), meant.file)
 
 
 def _refuse_parameters(argument: str, key: str, value: str) -> None:

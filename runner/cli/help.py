@@ -21,25 +21,25 @@ WIDTH = 80
 _COMMANDS = (
     ("net.onnx", "triage: whose bug it is, where it lies, since when, and what helps"),
     ("reduce net.onnx", "the smallest part that still fails (strategy=reduce model=net.onnx)"),
-    ("reduce net.onnx --check 'python check.py {model}'", "by a check of yours"),
-    ("mybug.yaml checker.timeout=60", "a file of yours, and what to change in it"),
+    ("reduce net.onnx --check 'python check.py {model}'", "the same, judged by a check of yours"),
+    ("mybug.yaml checker.timeout=60", "a configuration file of yours, with a change"),
     ("-m reduce 'model=glob(failures/*.onnx)'", "a sweep: a run for each, and one table"),
 )
 #: words that are no strategy's name, with what they do
 WORDS = {
-    "resume RUN": "goes on with an interrupted run or sweep",
+    "resume RUN": "continues an interrupted run or sweep",
     "ls": "lists the runs so far",
-    "status [RUN]": "how far runs at work are, or how one goes on",
-    "open [RUN]": "prints the path of a run's page, and opens it",
-    "diff RUN RUN": "shows what two runs found otherwise",
+    "status [RUN]": "how far running jobs are, or how to go on",
+    "open [RUN]": "opens the page of a run (the last one)",
+    "diff RUN RUN": "shows the differences of two runs",
 }
 #: flags, each short for a key
 _FLAGS = (
     ("--check COMMAND or FILE.py", "exit code 0, or check(model, inputs, expected)"),
     ("--inputs FILE", "values to feed (npz, data set; or FILE.py)"),
-    ("--expected FILE", "what the outputs should be"),
+    ("--expected FILE", "the right outputs (npz, data set)"),
     ("--original FILE.onnx", "the model that this one was made from"),
-    ("--timeout SECONDS", "what one check may take"),
+    ("--timeout SECONDS", "time limit of one check"),
     ("--out DIR", "folder for the results"),
     ("--json", "print result.json and nothing else"),
     ("-v", "a line for each check"),
@@ -66,9 +66,9 @@ def overview() -> str:
         lines += [f"  {program} {typed}", *wrap(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
     lines += _table({f"{program} {typed}": meaning for typed, meaning in WORDS.items()})
     lines += ["", "Flags", *_table(dict(_FLAGS)), ""]
-    lines += ["Groups, of which an option is chosen (GROUP=OPTION; in brackets: if none is)"]
+    lines += ["Groups and their options (GROUP=OPTION; the default is in brackets)"]
     lines += _table(_options_of_groups())
-    lines += ["", "Keys that people need (KEY=VALUE)"]
+    lines += ["", "Frequent keys (KEY=VALUE)"]
     meanings = defaultdict[str, str](str)
     for key in keys():
         meanings[key.name] = meanings[key.name] or re.split(r"[;:(\n]|\. ", key.text)[0].rstrip()

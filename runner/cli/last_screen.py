@@ -20,6 +20,7 @@ from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.cause_section import in_a_word
 from runner.report.document import cut
+from runner.report.page.graph_columns import dtype_text
 from runner.report.result_parts import Plan, Statistics
 from runner.report.short_answer import (
     FIRST_NAMES,
@@ -40,7 +41,6 @@ _MOST = 3
 _MOST_INPUTS = 4
 _LONGEST = 120
 _LARGEST = 256 << 20
-_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 
 
 def looks(path: Path, names: Collection[str]) -> list[str]:
@@ -128,22 +128,17 @@ def _types(graph: GraphProto) -> dict[str, tuple[str, str]]:
 def _declared(value: ValueInfoProto) -> tuple[str, str]:
     kind = value.type.tensor_type
     dims = [str(one.dim_value) if one.HasField("dim_value") else one.dim_param or "?" for one in kind.shape.dim]
-    return _dtype(kind.elem_type), f"[{', '.join(dims)}]" if kind.HasField("shape") else "?"
+    dtype = dtype_text(kind.elem_type) if kind.elem_type else ""
+    return dtype, f"[{', '.join(dims)}]" if kind.HasField("shape") else "?"
 
 
 def _of(tensor: TensorProto) -> tuple[str, str]:
-    return _dtype(tensor.data_type), str(list(tensor.dims))
-
-
-def _dtype(number: int) -> str:
-    names = {value: name for name, value in TensorProto.DataType.items()}
-    name = names.get(number, "") if number else ""
-    return _NAMES.get(name, name.lower())
+    return dtype_text(tensor.data_type), str(list(tensor.dims))
 
 
 _MOST_ROWS = 7
 """Below the first line; what is left out for that stands in REPORT.md."""
-_LEAST_MISSED = ("", "looks", "warning", "unknown", "also", "inside")
+_LEAST_MISSED = ("", "nodes", "warning", "unknown", "also", "inside")
 """Rows that are left out, the first of them first."""
 _COLUMNS, _MARGIN = 100, 11
 """Of a row, and of its name."""
@@ -151,7 +146,7 @@ _LONGEST_REASON = 200
 #: characters of a message in which reasons are looked for; a damaged file's may be megabytes long
 _LONGEST_MESSAGE = 20_000
 #: a hint, and what a user has changed in a replay, stand behind the other warnings
-_OF_LITTLE_NEWS = ("random inputs were used", "not as recorded: ")
+_OF_LITTLE_NEWS = ("the inputs are random", "not as recorded: ")
 #: where there is an answer, verdicts that are not known are told of from this share of all on
 _MANY = 0.2
 #: strategies whose checks are counted before they begin; a search depends on what it finds
@@ -234,7 +229,7 @@ def _rows(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row
     yield from _rows_of("why", answer.why)
     yield from _rows_of("sure", "; ".join(filter(None, (answer.sure, answer.checks))) if answer.sure else "")
     yield from _rows_of("checks", "" if answer.sure else answer.checks)
-    yield from _rows_of("looks", _looks(result, folder), most=4)
+    yield from _rows_of("nodes", _looks(result, folder), most=4)
     yield from _rows_of("helps", answer.helps)
     if answer.fixed and inside(folder / answer.fixed, folder):
         yield Row("fixed", shown_path(folder / answer.fixed), whole=True)
@@ -274,16 +269,16 @@ def _plan(plan: Plan | None, strategy: str) -> str:
         return ""
     return (
         f"search: {_search(counted(plan.search_checks, 'check'), strategy)}\n"
-        f"trust: {counted(plan.trust_checks, 'check')} (what is handed over, and repeats)\n"
+        f"confirm: {counted(plan.trust_checks, 'check')} (repeats, and the result itself)\n"
         f"time: {duration(plan.seconds)} ({plan.seconds_each:.3g} s a check)\n"
-        f"disk: {plan.disk_mb:.1f} MB at most, {plan.disk_left_mb:.1f} MB stay"
+        f"disk: {plan.disk_mb:.1f} MB at most, {plan.disk_left_mb:.1f} MB afterwards"
     )
 
 
 def _search(checks: str, strategy: str) -> str:
     if strategy in _KNOWN_CHECKS:
         return f"up to {checks}"
-    return f"about {checks} if one element is to blame, a multiple of that where several are"
+    return f"about {checks} for one culprit, several times as many for several"
 
 
 def _rate(statistics: Statistics | None) -> str:
@@ -309,8 +304,8 @@ def _unknown(result: Summary) -> str:
     shown = [f"{sum(reasons[reason] for reason in told)} x the reason{'s' * (len(told) > 1)} above"] if told else []
     shown += [f"{reasons[reason]} x {short(reason, _LONGEST_REASON)}" for reason in new[:most]]
     if not new:
-        return f"{counted(total, 'verdict')}, for the reason{'s' * (len(told) > 1)} above"
-    return f"{counted(total, 'verdict')}; most often:\n" + "\n".join(shown)
+        return f"{counted(total, 'check')} without an answer, for the reason{'s' * (len(told) > 1)} above"
+    return f"{counted(total, 'check')} without an answer, most often:\n" + "\n".join(shown)
 
 
 def _first_file(result: Summary, folder: Path) -> Path:

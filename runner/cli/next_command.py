@@ -27,12 +27,12 @@ _OWN_CODE = ("command", "python")
 _NOT_FINITE = ("nan", "inf")
 #: times as many random inputs, where nothing fails; and up to how many
 _MORE, _MOST_SAMPLES = 10, 100
-_HELP = (("strategy=workaround", "strategy.results=[{run}]"), "tries what keeps the failure away")
+_HELP = (("strategy=workaround", "strategy.results=[{run}]"), "looks for a workaround")
 #: by how a run ended, or by the strategy of one that found something: what is changed in its replay, and what for
 _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
     Status.could_not_judge: (  # where nothing is unresolved; else the run goes on
         ("strategy=repeat", "strategy.until=5"),
-        "shows what the check alone says of the whole model",
+        "runs only the check, five times, on the whole model",
     ),
     Status.no_set_suffices: (("strategy=layerwise",), "shows which tensor is wrong first"),
     "layerwise": (("strategy=reduce",), "finds the smallest part that fails"),
@@ -41,8 +41,8 @@ _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
 }
 
 _CHANGED: Mapping[str, str] = {
-    Whose.CONVERSION: "asks the same, once it is converted anew",
-    Whose.MODEL: "asks the same, once the model or its inputs are changed",
+    Whose.CONVERSION: "after you have converted the model again: repeats this run",
+    Whose.MODEL: "after you have changed the model or its inputs: repeats this run",
 }
 """What its replay is for, where the fault is not the runtime's."""
 
@@ -65,23 +65,25 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
     """
     status, strategy = result.status, result.strategy
     if status in _RESUMABLE:
-        return resume_command(program, folder), "goes on; what is known is not asked again"
+        return resume_command(program, folder), "continues; finished checks are not repeated"
     if status == Status.planned:
-        return resume_command(program, folder, "plan=false"), "does it; what the plan has checked is reused"
+        return resume_command(program, folder, "plan=false"), "runs what was planned; the checks made so far are reused"
     if status == Status.could_not_judge and result.message.startswith((BUDGET_REACHED, "no iterations")):
         more = resume_command(program, folder, "budget.checks=null", "budget.seconds=null")
-        return more, "goes on without a budget; what is known is not asked again"
+        return more, "continues without a budget; finished checks are not repeated"
     if status == Status.could_not_judge and (folder / INPUTS).is_file():
-        return shlex.join([*program, strategy, shown_path(folder / INPUTS)]), "once that file says what the model takes"
+        return shlex.join(
+            [*program, strategy, shown_path(folder / INPUTS)]
+        ), "after you have written into that file what the model takes"
     if status == Status.could_not_judge and result.unresolved and (folder / ".hydra").is_dir():
-        return resume_command(program, folder), "once that is mended: asks again what is not known, and that only"
+        return resume_command(program, folder), "after you have fixed that: repeats only the checks that gave no answer"
     own = result.checker in _OWN_CODE
     if status == Status.could_not_judge and strategy == "passes" and _fails_otherwise(result):
         if own or not (folder / REPLAY_NAME).is_file():
             return "", ""  # which switches have to stay on is the user's to say
-        return _again(program, folder, "strategy=reduce"), "finds the smallest part that fails; ask the passes of that"
+        return _again(program, folder, "strategy=reduce"), "finds the smallest part that fails; then ask for its passes"
     if status == Status.could_not_judge and own and strategy != "triage" and (folder / ".hydra").is_dir():
-        return resume_command(program, folder), "once the check is mended: begins anew"
+        return resume_command(program, folder), "after you have fixed the check: starts over"
     known = _AGAIN.get(strategy if status in ANSWERED else status)
     if not (folder / REPLAY_NAME).is_file():
         return "", ""
@@ -117,7 +119,7 @@ def _with_more_inputs(result: Summary, folder: Path, program: Sequence[str]) -> 
     samples = given.samples * _MORE
     if given.name != "random" or result.checker == "command" or not 0 < samples <= _MOST_SAMPLES:
         return "", ""
-    return _again(program, folder, f"inputs.samples={samples}"), f"looks again, with {samples} random inputs"
+    return _again(program, folder, f"inputs.samples={samples}"), f"tries {samples} random inputs"
 
 
 def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
@@ -129,7 +131,7 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
             changes = (*map(_near, one.overrides), "strategy=repeat", "strategy.until=1")
             answer = (folder / (result.model or "")).parent  # of a triage it is a step's, with what the failure needs
             there = inside(answer, folder) and (answer / REPLAY_NAME).is_file()
-            return _again(program, answer if there else folder, *changes), "runs the model with what helps"
+            return _again(program, answer if there else folder, *changes), "runs the model with the workaround"
     model = folder / (result.model or "")
     if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
         return "", ""
@@ -146,9 +148,9 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         run = shown_path(folder)
         data = ["inputs=files", f"inputs.path={run}/{_DATA}"] if (folder / _DATA).is_dir() else []
         changes = ("strategy=passes", f"model={run}/{model.name}", *data)
-        return _again(program, folder, *changes), "names the optimizations that it needs"
+        return _again(program, folder, *changes), "finds the optimizations that the failure needs"
     again = shlex.join([*program, "recheck", shown_path(model.parent)])
-    return again, "checks it again, with another release by target.python=PYTHON"
+    return again, "checks the reduced model again; another release: target.python=PYTHON"
 
 
 def _near(override: str) -> str:

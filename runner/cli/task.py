@@ -25,6 +25,7 @@ from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, put, say
 from runner.disk_space import FULL, Room
 from runner.errors import UsageError, WinnowError
+from runner.journal.replay import TYPED, typed_groups
 from runner.judgment import ENDED_WELL, TERMINATED, Status
 from runner.reference.input_digests import digests
 from runner.report.summary import RESULT_NAME, MistakeError, Summary, read_result
@@ -64,7 +65,7 @@ class HydraTask:
         inputs: Mapping[str, str | None] | None = None
         try:
             with terminable() as signals, holding(folder, sweep=job is not None) as foreign:
-                settings = _settings(config, folder, job, foreign, self.command)
+                settings = _settings(config, folder, job, foreign, self.command, overrides)
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 log = partial(logs.configure, settings.log, chosen, job)
@@ -125,9 +126,16 @@ def _cut_off(folder: Path) -> bool:
 
 
 def _settings(
-    config: DictConfig, folder: Path, job: int | None, foreign: frozenset[str], command: Sequence[str]
+    config: DictConfig,
+    folder: Path,
+    job: int | None,
+    foreign: frozenset[str],
+    command: Sequence[str],
+    overrides: Sequence[str],
 ) -> Settings:
     settings = to_settings(config)
+    if settings.recorded:
+        settings = replace(settings, recorded={**settings.recorded, TYPED: typed_groups(overrides)})
     # a sweep goes on, or SLURM has put the job back into its queue: each job in the folder it had
     if job is not None and (settings.resume is not None or os.environ.get("SLURM_RESTART_COUNT", "0") != "0"):
         settings = replace(settings, resume=str(folder))

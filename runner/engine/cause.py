@@ -60,13 +60,15 @@ class AnswerExperiments:
     def doubt(self) -> str:
         """Why it is not shown to be the cause."""
         if self.good_around:
-            return "what depends on it does much of the harm by itself, with good values in place of what it gives"
+            return (
+                "with good values at their outputs the model still fails: later nodes do much of the harm by themselves"
+            )
         if self.heals:
-            return "good values in place of what it reads make the model pass, or nearly so: what is upstream matters"
+            return "with good values at their inputs the model passes, or nearly so: earlier nodes matter"
         if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT:
             met = self.good_outputs.reason.removeprefix("another failure, ")
-            return f"with good values in place of what it gives, another failure shows: {met}"
-        return "the model fails with good values in place of what it gives"
+            return f"with good values at their outputs the model fails in another way: {met}"
+        return "with good values at their outputs the model still fails"
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class InWiderType:
         """It in words."""
         end = f"{self.type} ends at {shown(self.limit)}"
         if not self.beyond:
-            return f"the exact result is {shown(self.largest)} at most and {end}: what overflows are its partial sums"
+            return f"its partial sums overflow: the exact result is {shown(self.largest)} at most, {end}"
         return f"exact result {shown(self.largest)}, {end}, {self.beyond:,} of {counted(self.elements, 'element')}"
 
 

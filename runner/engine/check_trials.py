@@ -262,7 +262,7 @@ class Judge:
         """Return what else failed, and how often: other bugs, perhaps, that were not followed."""
         kept = self.artifacts.others()
         return tuple(
-            f"another failure was met {count} time{'s' * (count != 1)}, and not followed: {name}"
+            f"another failure was seen {count} time{'s' * (count != 1)}, and not followed: {name}"
             + (f"; its smallest model is artifacts/{kept[name]}" if name in kept else "")
             for name, count in self.studied.others.most_common()
         )

@@ -143,7 +143,7 @@ SEARCH_ERROR = 0.02
 """The error that one answer of a search may have: the final tests find it out."""
 MOST_REPEATS = 400
 """Repeats of one candidate after which it counts as unknown."""
-UNSURE = "the budget was reached before the answer was repeated as often as it takes to be sure"
+UNSURE = "the budget was reached before the answer was repeated often enough to be sure"
 """What is said of an answer whose repeats the budget ended."""
 
 
@@ -305,7 +305,7 @@ class Reliability:
                 verdict = judge.sure(trial, Phase.REPEAT, label, attempt=attempt)
             if verdict.outcome is not Outcome.UNRESOLVED:
                 if self.question.fails(verdict) is not failing:
-                    raise ContradictionError(f"{label}: {verdict.outcome.value} where it was not before")
+                    raise ContradictionError(f"repeating gave another result: {label}, {verdict.outcome.value}")
                 self.second.agree(judge, trial, attempt)
 
     def repeat_all(self, judge: Judge, again: Sequence[tuple[Trial, str, int]], *, failing: bool) -> None:
@@ -345,10 +345,10 @@ class Reliability:
                 break
         if not self.rates:
             raise IndistinctError(
-                f"the check is flaky, and a model that fails cannot be told from one that does not: {self}"
+                f"the check is flaky, too much to tell a model that fails from one that does not: {self}"
                 f"{self.too_few}.\ncheck: {judge.checker.describe()}"
             )
-        log.warning("the check is flaky: %s; each answer is tested until it is sure enough", self)
+        log.warning("the check is flaky: %s; each candidate is checked as often as needed", self)
 
     def _measured(self, judge: Judge, end: Trial, label: str, repeats: int) -> Count:
         for attempt in range(len(judge.counted(end)), repeats):

@@ -115,26 +115,25 @@ SHARE = 1 / 3
 _LONGEST = 200
 _ADVICE: Mapping[str, tuple[str, ...]] = {
     re.escape(MISFIT): (
-        "the check feeds, asks for or compares with what a cut model does not have. Let it read {inputs} and",
+        "the check uses inputs or outputs that a part of the model does not have. Let it read {inputs} and",
         "{references} (npz files, by name), or keep the model's own with strategy.reduce_inputs=false or",
         "strategy.reduce_outputs=false",
     ),
     re.escape(OWN_EXCEPTION): (
-        "the check ends in exceptions of its own (their output lies in checks/). Mend it, or let it exit with another",
-        "code where it cannot judge (checker.invalid_codes). If that is the same bug (another assertion of yours, an",
-        "exception that you catch), checker.same_failure=any follows it, too",
+        "the check ends in exceptions of its own (see its output in checks/). Fix it, or let it exit with a code of",
+        "its own where it cannot judge (checker.invalid_codes). If the exceptions are the bug that you look for, set",
+        "checker.same_failure=any",
     ),
     r"could not import|could not run|cannot be imported": ("the check could not run: see its output in checks/",),
     r"is not finite": (
-        "values recorded from the reference are NaN or Inf. Give inputs on which it computes numbers (inputs=files),",
-        "or another reference",
+        "the reference computes NaN or Inf for these inputs. Give other inputs (--inputs x.npz), or another reference",
     ),
-    r"partner": ("say what such tensors are in the original: reference.map='{mine: theirs}'",),
+    r"partner": ("name the partners of such tensors: reference.map='{tensor: tensor of the original}'",),
     r"the reference": (
         "the reference cannot run the candidates. Choose another (reference=onnx_reference), or compare with values",
         "recorded once (checker.golden=ahead)",
     ),
-    r"invalid_codes|said unresolved|skipped": ("the check itself said so; its output lies in checks/",),
+    r"invalid_codes|said unresolved|skipped": ("the check itself said so: see its output in checks/",),
 }
 """What to change, by a pattern of the reason."""
 
@@ -164,14 +163,14 @@ class Unknown:
         """How often each reason was given, most often first; of reasons that differ in names and numbers the first."""
         return {self.said[kind]: count for kind, count in self.counts.most_common()}
 
-    @property
-    def advice(self) -> str:
-        """What to change, if too much of the search is not known; else nothing."""
+    def advice(self, message: str) -> str:
+        """Return what to change, if too much of the search is not known, and a message does not say it; else ""."""
         if self.unknown <= self.searched * SHARE or not self.counts:
             return ""
         reason = next(iter(self.reasons))
-        told = f"{self.unknown} of the search's {self.searched} verdicts are not known, most often: {reason}"
-        return f"{told}. {change_for(reason)}"
+        told = f"{self.unknown} of {self.searched} checks of the search gave no answer, most often"
+        change = change_for(reason)
+        return f"{told} for that reason" if change in message else f"{told}: {reason}. {change}"
 
 
 def change_for(reason: str) -> str:
@@ -183,8 +182,8 @@ def change_for(reason: str) -> str:
 def kept_for_the_check(unfit: Sequence[str], size: int) -> str:
     """Say that nodes of an answer are in it only because the check could not do without them."""
     return (
-        f"{len(unfit)} of the {size} nodes left could not be left out only because the check could not judge a model "
-        f"without them: {unfit[0]}. {change_for(unfit[0])}"
+        f"{len(unfit)} of the {size} nodes are in the answer only because the check gave no answer without them: "
+        f"{unfit[0]}. {change_for(unfit[0])}"
     )
 
 

@@ -113,7 +113,8 @@ class HandedOver:
         if not self.fails:
             unknown = self.again.verdict.outcome is Outcome.UNRESOLVED
             did = "could not be judged" if unknown else "did not"
-            told = f"the answer ({self.shown}) failed once and {did} when checked again ({self.again.verdict.reason})"
+            why = self.again.verdict.reason
+            told = f"the answer ({self.shown}) failed once, and {did} when it was checked again ({why})"
             return told + ("" if unknown else ": the check is not reliable")
         unfit = self.standing.judge.unfit(self.standing.trial)
         return kept_for_the_check(unfit, self.standing.size) if unfit else ""
@@ -190,7 +191,9 @@ class Session:
             self._measure(ContradictionError("checker.flaky=always"))
         if self.steady and reliability.rates is None:
             reliability.mode = Flaky.never
-            log.info("the check is steady: it said the same of both ends again, and is not doubted any further")
+            log.info(
+                "the check counts as reliable: repeated on a failing and on a passing model, it gave the same results"
+            )
         self.open_search()
         return None
 
@@ -324,7 +327,7 @@ class Session:
     def planned(self) -> SessionResult:
         """Return how it ends where only the pre-flight is asked for."""
         return SessionResult(
-            Status.planned, "stopped after the pre-flight, as asked", remaining=self.inquiry.search.remaining
+            Status.planned, "stopped before the search, as asked", remaining=self.inquiry.search.remaining
         )
 
     def repeat(self) -> SessionResult:
@@ -362,6 +365,6 @@ class Session:
 
     def _measure(self, surprise: ContradictionError) -> None:
         """The check is flaky: find out how much. Raises CannotJudge."""
-        log.warning("%s: how reliable the check is will be measured", surprise)
+        log.warning("%s; so the reliability of the check is measured", surprise)
         if self.reliability.rates is None:
             self.reliability.measure(self.judge, self.whole)

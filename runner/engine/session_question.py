@@ -118,6 +118,7 @@ class Question:
 
     ``whole``, ``nothing``: what the two ends are called. ``whole_passes``, ``nothing_fails``: what is said, and what
     follows, where FAIL is wanted and an end has the other outcome. ``name``: of the model that is handed over.
+    ``begun``: what the log says of the whole and its failure, where that is searched.
     """
 
     wanted: Outcome = Outcome.FAIL
@@ -125,10 +126,11 @@ class Question:
     nothing: str = "a lone Identity"
     whole_passes: tuple[str, str] = ("the whole model passes the check", "there is nothing to find")
     nothing_fails: tuple[str, str] = (
-        "nothing passed this check, not even a model of one Identity node",
-        "it cannot tell good from bad.",
+        "nothing passed this check, not even a model of a single Identity node",
+        "the check cannot tell good from bad.",
     )
     name: str = REDUCED
+    begun: str = "%s fails (%s); this failure is followed"
 
     @property
     def wants_failure(self) -> bool:
@@ -170,7 +172,7 @@ class Question:
 
     def begin(self, judge: Judge, whole: Verdict) -> None:
         """Say what is searched for, once the whole has the wanted outcome."""
-        log.info("%s fails (%s); this is the failure under study", self.whole, judge.studied)
+        log.info(self.begun, self.whole, judge.studied)
 
     def no_answer(self, verdict: Verdict) -> SessionResult:
         """Return how it ends where the whole has not the wanted outcome."""

@@ -17,7 +17,7 @@ from runner.checkers.command_template import Template
 from runner.engine.subject import Subject, values_digest
 from runner.files import json_of
 from runner.journal.journal import JOURNAL_NAME, Journal, Records, context_digest, read_context
-from runner.journal.replay import drift
+from runner.journal.replay import TYPED, drift
 from runner.judgment import Status
 from runner.reference.load import Loaded
 from runner.schema.backend import BackendSettings
@@ -65,18 +65,12 @@ def versions(settings: Settings, pool: Pool) -> dict[str, str]:
 
 
 def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
-    """Name what has changed since the run that a replay file came from; all that is new about the subject is one line.
-
-    What stands for a subject of another kind can only differ: both replay files hold it. A replay names its strategy:
-    whoever runs it has chosen another one.
-    """
+    """Name what has changed since the run that a replay file came from, but for what follows from what was typed."""
     before = settings.recorded.get("context", {})
-    changes = drift(before, dict(now)) if before else ()
-    if not (isinstance(before, Mapping) and before) or before.get("strategy") == now.get("strategy"):
-        return changes
-    chosen = f"strategy={settings.strategy.name} is your own choice; recorded was one on another subject"
-    others = (change for change in changes if not change.startswith(("subject.", "strategy changed")))
-    return (f"{chosen} ({before.get('strategy')}, now {now.get('strategy')})", *others)
+    if not (isinstance(before, Mapping) and before):
+        return ()
+    other = ["strategy"] if before.get("strategy") != now.get("strategy") else []
+    return drift(before, dict(now), (*settings.recorded.get(TYPED, ()), *other))
 
 
 def _backend(backend: BackendSettings, pool: Pool) -> str:
@@ -129,7 +123,9 @@ class Journals:
             return
         aside = path.with_name(f"journal-{context_digest(begun)}.jsonl")
         path.replace(aside)
-        _LOG.info("begins anew, as %s changed since: what was found before is in %s", listed(sorted(changed)), aside)
+        _LOG.info(
+            "the run starts over, because %s changed; the earlier verdicts are in %s", listed(sorted(changed)), aside
+        )
 
     def stage(self, outer: Journal, name: str, subject: Subject) -> Journal:
         """Open the journal of a stage that puts questions about ``subject``, in a run or stage that writes ``outer``.

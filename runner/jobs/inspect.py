@@ -16,11 +16,13 @@ from onnx import NodeProto, TensorProto, helper
 
 from runner.engine.verdict_cache import versions
 from runner.errors import UsageError
-from runner.jobs.model_description import Concern
+from runner.jobs.model_description import Concern, header_of, unknown_operators
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
 from runner.judgment import Status, Whose
+from runner.model.files.parse_without_weights import parse
 from runner.model.passes.infer_shapes import BARE
+from runner.reference.load import STEPS
 from runner.report.bundle import write_bundle
 from runner.report.diagnosis_sections import screen
 from runner.report.result_parts import Concern as ToldConcern
@@ -101,37 +103,63 @@ ENGINES = (".engine", ".plan", ".trt")
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Look into the file and leave the result folder behind. Raises UsageError for one that cannot be read."""
-    started = time.monotonic()
-    path = Path(settings.model or "").expanduser().absolute()
     with processes(settings, folder) as running:
-        artifact_folder.drop(folder, [path])
-        look = _engine if path.suffix in ENGINES else _model
-        inspection, warnings, reason = look(settings, path, running.pool, folder)
-        if command:  # a step of a triage says it in a line
-            log.info("%s\n%s", settings.model, screen(inspection))
-        for warning in warnings:
+        asks = chosen(settings.strategy, InspectSettings).run
+        summary = _told(settings, folder, running.pool, asks=asks)
+        if command and summary.inspection:  # a step of a triage says it in a line
+            log.info("%s\n%s", settings.model, screen(summary.inspection))
+        for warning in summary.warnings:
             log.warning("%s", warning)
-        concerns = inspection.concerns
-        size = counted(inspection.nodes, "layer" if inspection.kind == "engine" else "node")
-        told = ": ".join(filter(None, (counted(len(concerns), "concern"), ", ".join(one.kind for one in concerns))))
-        summary = Summary(
-            status=Status.found,
-            exit_code=Status.found.exit_code,
-            strategy=settings.strategy.name,
-            whose=_whose(settings, reason),
-            message="; ".join(filter(None, (inspection.why, inspection.cure))) or f"{size}, {told}",
-            culprits=reason.names if reason and reason.kind in _OF_NODES else (),
-            model=f"{WORKAROUND}.onnx" if (folder / f"{WORKAROUND}.onnx").is_file() else None,
-            nodes_before=inspection.nodes,
-            inspection=inspection,
-            input_model=settings.model,
-            versions=versions(settings, running.pool),
-            warnings=tuple(warnings),
-            seconds=Seconds(time.monotonic() - started),
-            peak_rss_mb={"workers": running.pool.peak_rss_mb},
-        )
         write_bundle(settings, folder, summary, Path.cwd(), command, None)
     return summary
+
+
+def not_loaded(settings: Settings, folder: Path, pool: Pool) -> Summary | None:
+    """Return why the target does not load the model, where its header or its operators say so; None: they do not.
+
+    A run that searches asks this first: no search tells more. A check of the user's own may run something else.
+    """
+    target, path = settings.target, Path(settings.model or "").expanduser().absolute()
+    asked = isinstance(target, OnnxRuntimeBackend) and not (target.model or settings.checker.runs_own_code)
+    if not asked or any(getattr(settings.sanitize, step) for step in STEPS):
+        return None
+    try:
+        model = parse(path)
+    except Exception:  # noqa: BLE001 - the run says what is wrong with the file
+        return None
+    concerns, _ = limits_of_runtime(settings, pool, header_of(model), unknown_operators(model))
+    summary = _told(settings, folder, pool, asks=True) if concerns else None
+    return summary if summary and summary.inspection and summary.inspection.why else None
+
+
+def _told(settings: Settings, folder: Path, pool: Pool, *, asks: bool) -> Summary:
+    """Return what is told of the file. ``asks``: the target, whether it loads it."""
+    started = time.monotonic()
+    path = Path(settings.model or "").expanduser().absolute()
+    artifact_folder.drop(folder, [path])
+    if path.suffix in ENGINES:
+        inspection, warnings, reason = _engine(settings, path, pool)
+    else:
+        inspection, warnings, reason = _model(settings, path, pool, folder, asks=asks)
+    concerns = inspection.concerns
+    size = counted(inspection.nodes, "layer" if inspection.kind == "engine" else "node")
+    told = ": ".join(filter(None, (counted(len(concerns), "concern"), ", ".join(one.kind for one in concerns))))
+    return Summary(
+        status=Status.found,
+        exit_code=Status.found.exit_code,
+        strategy=settings.strategy.name,
+        whose=_whose(settings, reason),
+        message="; ".join(filter(None, (inspection.why, inspection.cure))) or f"{size}, {told}",
+        culprits=reason.names if reason and reason.kind in _OF_NODES else (),
+        model=f"{WORKAROUND}.onnx" if (folder / f"{WORKAROUND}.onnx").is_file() else None,
+        nodes_before=inspection.nodes,
+        inspection=inspection,
+        input_model=settings.model,
+        versions=versions(settings, pool),
+        warnings=tuple(warnings),
+        seconds=Seconds(time.monotonic() - started),
+        peak_rss_mb={"workers": pool.peak_rss_mb},
+    )
 
 
 #: the kinds of concerns for which a model does not load, the surest first
@@ -154,7 +182,7 @@ _CURES = {
 
 
 def _model(
-    settings: Settings, path: Path, pool: Pool, folder: Path
+    settings: Settings, path: Path, pool: Pool, folder: Path, *, asks: bool
 ) -> tuple[Inspection, list[str], ToldConcern | None]:
     told = _value(settings, pool, "describe_model", {"model": str(path)}, path)
     (folder / f"{WORKAROUND}.onnx").unlink(missing_ok=True)
@@ -166,7 +194,6 @@ def _model(
         concerns, warnings = [*_contradictions(types)], []
         if reply.value is None:
             warnings.append(f"types were not checked: {reply.why}")
-        asks = chosen(settings.strategy, InspectSettings).run
         if asks:
             more, unasked = limits_of_runtime(settings, pool, told, unknown)
             concerns, warnings = [*more, *concerns], [*warnings, *unasked]
@@ -238,7 +265,7 @@ def _mended(settings: Settings, pool: Pool, path: Path, folder: Path) -> str:
     return f"{' and '.join(_CURES.values())} it does not load either: {_short(said)}"
 
 
-def _engine(settings: Settings, path: Path, pool: Pool, _folder: Path) -> tuple[Inspection, list[str], None]:
+def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[Inspection, list[str], None]:
     target = settings.target if isinstance(settings.target, TensorRtBackend) else TensorRtBackend()
     target = replace(target, python=settings.target.python)
     lease = lease_of(target.to_json(), pool, target.python)

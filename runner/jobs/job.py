@@ -150,6 +150,11 @@ class Job:
         kind = self.pool.user_kind if own else lease_of(target.to_json(), self.pool, target.python, builds=builds)
         return self.pool.at_once(wanted, kind)
 
+    def checker_with(self, timeout: float) -> Checker:
+        """Return the checker of the run, with another limit of a check's time in seconds."""
+        settings = self.settings
+        return build_checker(replace(settings, checker=replace(settings.checker, timeout=timeout)), self.tools)
+
     def drop_stale_results(self) -> None:
         """Remove what an earlier run left in the folder, but for what this one reads."""
         read = [self.tools.at(path) for _, use, path in path_values(self.settings) if PathUse.READ in use]
@@ -270,7 +275,7 @@ class Job:
             status=ending.status,
             exit_code=ending.exit_code,
             strategy=settings.strategy.name,
-            message=apart.join(filter(None, (ending.message, tally.unknown.advice))),
+            message=apart.join(filter(None, (ending.message, tally.unknown.advice(ending.message)))),
             nodes_before=len(loaded.graph.nodes) if loaded else 0,
             minimality=ending.done.claim.value if ending.done else None,
             checks=checks_of(tally),
@@ -459,7 +464,7 @@ def load_recorded(job: Job) -> Loaded:
 def not_finite(job: Job, loaded: Loaded, values: Sequence[Mapping[str, TensorFile]]) -> tuple[str, ...]:
     """Say where a check compares with what is not right: the reference's own outputs hold NaN or Inf."""
     bad = [name for name in loaded.graph.outputs if any(name in one and not one[name].finite for one in values)]
-    asked = _compared_with(inner(job.checker)) if bad else ""
+    asked = compared_with(job.checker) if bad else ""
     if not asked:
         return ()
     said = (
@@ -471,8 +476,9 @@ def not_finite(job: Job, loaded: Loaded, values: Sequence[Mapping[str, TensorFil
     return (said,)
 
 
-def _compared_with(checker: Checker) -> str:
+def compared_with(checker: Checker) -> str:
     """Return what a check of the user's calls the right values of outputs that it reads; "": it reads none."""
+    checker = inner(checker)
     if isinstance(checker, CommandCheck):
         return "{references}" if checker.needs_expected else ""
     return "expected" if isinstance(checker, PythonCheck) and checker.reads_expected else ""

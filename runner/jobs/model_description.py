@@ -461,8 +461,7 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
         "bytes": size,
         "sha256": sha256,
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
-        "ir_version": model.ir_version,
-        "opsets": {one.domain or "ai.onnx": one.version for one in model.opset_import},
+        **header_of(model),
         "nodes": len(model.graph.node) - lone,
         "constants": lone,
         "nested": sum(1 for _ in scopes.all_nodes(model.graph.node)) - len(model.graph.node),
@@ -476,6 +475,12 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
         "concerns": concerns,
         "unknown": unknown_operators(model),
     }
+
+
+def header_of(model: ModelProto) -> dict[str, Any]:
+    """Return the IR version and the opsets that a model states."""
+    opsets = {one.domain or "ai.onnx": one.version for one in model.opset_import}
+    return {"ir_version": model.ir_version, "opsets": opsets}
 
 
 def _counts(names: Iterable[str]) -> dict[str, int]:

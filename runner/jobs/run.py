@@ -173,7 +173,7 @@ class Pipeline(Session):
             emptied = stage.without.subject.space.whole
             without = self._asked(stage, stage.without, emptied, f"{stage.label}, emptied")
         if without is Answer.YES:
-            log.info("it fails with nothing left of %s just as well: the failure is elsewhere", stage.origin[-1])
+            log.info("%s is not part of the failure: without it the model fails too", stage.origin[-1])
             return None
         if not stage.known and self._asked(stage, stage.judge, stage.whole, stage.label) is not Answer.YES:
             return None
@@ -195,9 +195,7 @@ class Pipeline(Session):
         scale, simpler = scale_of(self.judge), stage.name in (Phase.FREEZE, Phase.SHRINK)
         measures = harms(stage.judge, smallest, before.standing, scale) if simpler else None
         if measures and milder(measures[1], measures[0]):  # rounding, say, where there was a fault
-            log.info(
-                "%s: the failure is much milder than before, perhaps another one: nothing of it stands", stage.label
-            )
+            log.info("%s: not used, since the failure became much milder and may be another one", stage.label)
             return None
         if without is Answer.UNKNOWN and len(smallest) == 1 and found.claim is Claim.ONE_MINIMAL:
             found = replace(found, claim=Claim.UNPROVEN)
@@ -233,7 +231,7 @@ class Pipeline(Session):
             reliability.repeat(first, NOTHING, nothing, HEALTHY, allowance, failing=False)
         except ContradictionError:
             raise surprise from None
-        log.warning("%s: its failure is not reliable, so the answer before it stands", surprise)
+        log.warning("%s: its failure is not reliable, so the previous answer is kept", surprise)
         return refused
 
     # ---- the end

@@ -79,8 +79,8 @@ def memory_limit(given: int | None) -> str:
     if given is not None:
         return f"a check that takes more than {given} MiB fails (checker.memory_mb)"
     return (
-        f"a check that takes more than {machine.share_mb()} MiB ({machine.SHARE:.0%} of what there is) is not judged; "
-        "checker.memory_mb sets a limit that is a failure"
+        f"a check that takes more than {machine.share_mb()} MiB ({machine.SHARE:.0%} of this machine's) gets no "
+        "verdict; checker.memory_mb sets a limit beyond which it fails"
     )
 
 
@@ -130,7 +130,7 @@ def cause_of(ending: SessionResult, judge: Judge) -> told.Cause | None:
     return told.Cause(**_shown(ending.cause, judge.subject.names), inside=inside)
 
 
-NO_PLACE = "what they hold has no place of its own in the whole model, or they do not fail without what they are inside"
+NO_PLACE = "good values cannot be put inside them in the whole model, or they do not fail without their outer node"
 
 
 def _shown(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str, Any]:
@@ -191,8 +191,8 @@ def shown_nothing(judge: Judge) -> tuple[str, ...]:
     rows = [row for row in rows_of(verdict) if row["output"]] if verdict else []
     bad = [str(row["tensor"]) for row in rows if row["bad"]]
     alone = [
-        f"{name} alone decides, as the {counted(len(rows) - 1, 'other output')} passed: it holds integers, which are "
-        f"equal or differ. A share may differ with checker.unequal=0.01; checker.ignore=[{name}] leaves it out"
+        f"only {name} is wrong; the {counted(len(rows) - 1, 'other output')} passed. It holds integers, which have to "
+        f"be equal. checker.unequal=0.01 lets a share of them differ; checker.ignore=[{name}] leaves it out"
         for name in bad
         if len(rows) > len(bad) == 1 and verdict and verdict.metrics.get("exact") is True
     ]
@@ -203,9 +203,9 @@ def drift_of_message(ending: SessionResult, judge: Judge) -> tuple[str, ...]:
     """Say where the answer fails with another message than the whole model did, or with Inf where that had NaN."""
     before, after = judge.studied.signature, ending.signature
     if not ending.drift and before and after and before.kind != after.kind:
-        said = f"the original's failure was {before.kind}, and the reduced model's is {after.kind}"
+        said = f"the original fails with {before.kind}, the reduced model with {after.kind}"
         if {before.kind, after.kind} == {"nan", "inf"}:
-            said += "; the Inf made here becomes the NaN further on, so both are followed as one failure"
+            said += ": the Inf that is made here becomes NaN later, so both count as one failure"
         return (said,)
     return (ending.drift,) if ending.drift else ()
 
@@ -224,9 +224,9 @@ def another_failure(ending: SessionResult, judge: Judge, settings: Settings) -> 
         return ()
     how = "" if getattr(checker, "measure", None) else "; checker.measure=REGEX tells how bad by the number it prints"
     said = (
-        f"this may be another failure than the original's: its check said {before!r}, the "
-        f"reduced model's {after!r}. A tolerance for the model's outputs may be too tight for tensors inside it: "
-        f"compare each with its own largest value{how}"
+        f"this may be another failure than the original's. The check said {before!r} of the original, and "
+        f"{after!r} of the reduced model. A tolerance for the model's outputs may be too tight for tensors inside it: "
+        f"let the check compare each with its own largest value{how}"
     )
     return (said,)
 

@@ -16,7 +16,7 @@ from glob import glob
 from pathlib import Path
 
 from runner.candidate import Candidate
-from runner.model.files.parse_without_weights import locations, parse
+from runner.model.files.parse_without_weights import weights_beside
 from runner.run_folder import MIN_GOOD, MIXED, REDUCED, WORKAROUND, own
 from strategies.outcome import Outcome
 
@@ -253,9 +253,8 @@ def drop(folder: Path, used: Collection[Path]) -> None:
     models = [*(folder / f"{name}.onnx" for name in (REDUCED, MIN_GOOD, MIXED)), *folder.glob(f"{WORKAROUND}*.onnx")]
     found = (*models, *(folder / name for name in _FILES), *_folders(folder))
     gone = [path for path in found if path.relative_to(folder).parts[0] in listed and not stays(path)]
-    weights = [
-        path for model in models if model in gone for path in _weights(model) if path.name in listed and not stays(path)
-    ]
+    beside = {path for model in models if model in gone for path in weights_beside(model) if path.parent == folder}
+    weights = [path for path in beside if path.is_file() and path.name in listed and not stays(path)]
     for path in (*weights, *gone):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -264,15 +263,6 @@ def drop(folder: Path, used: Collection[Path]) -> None:
     answers = folder / "answers"
     if answers.is_dir() and not any(answers.iterdir()):
         answers.rmdir()
-
-
-def _weights(path: Path) -> set[Path]:
-    """The files beside a model that it refers to."""
-    try:
-        names = locations(parse(path))
-    except Exception:  # noqa: BLE001 - whatever lies there under this name
-        return set()
-    return {path.parent / name for name in names if Path(name).name == name and (path.parent / name).is_file()}
 
 
 def _folders(folder: Path) -> Iterator[Path]:

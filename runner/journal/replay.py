@@ -92,14 +92,36 @@ def replay_text(first: Iterable[str], config: Mapping[str, Any], choices: Mappin
     return "".join(f"# {line}\n" for line in first) + text
 
 
-def drift(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+TYPED = "typed"
+"""Where a replay's settings hold the groups of settings that are typed beside it."""
+#: what of a context follows from a group of settings, besides versions
+_FOLLOWS: Mapping[str, tuple[str, ...]] = {
+    "strategy": ("strategy ", "subject.", "cut ", "check.", "reference", "target "),
+    "model": ("model ", "subject.", "inputs ", "expected "),
+    "inputs": ("inputs ", "expected "),
+    "checker": ("check.",),
+    "target": ("target ", "check.target"),
+    "reference": ("reference", "check.reference", "expected "),
+    "cut": ("cut ", "subject."),
+}
+
+
+def typed_groups(words: Iterable[str]) -> list[str]:
+    """Return the groups of settings that overrides are about, as far as a context depends on them."""
+    return sorted({word.lstrip("+~").partition("=")[0].partition(".")[0] for word in words} & {*_FOLLOWS})
+
+
+def drift(recorded: Mapping[str, Any], now: Mapping[str, Any], typed: Iterable[str] = ()) -> tuple[str, ...]:
     """Name each thing that changed: ``model changed: 0123abcd.. -> 4567cdef..``, ``onnxruntime 1.30 -> 1.31``.
 
     Both are of the form that ``write_replay`` takes. What was not recorded (an empty ``recorded``) has not changed.
+    ``typed``: groups of settings that somebody has chosen anew; what follows from these is not named.
     """
     if not recorded:
         return ()
-    return tuple(line for name in _keys(recorded, now) for line in _change(name, recorded.get(name), now.get(name)))
+    found = (line for name in _keys(recorded, now) for line in _change(name, recorded.get(name), now.get(name)))
+    follows = tuple(prefix for group in typed for prefix in _FOLLOWS.get(group, ()))
+    return tuple(line for line in found if " versions " in line or not line.startswith(follows))
 
 
 def escaped(value: Any) -> Any:

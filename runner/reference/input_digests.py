@@ -26,15 +26,11 @@ def weights_beside(path: Path) -> list[Path]:
             # the key by which a tensor names its file: few models need onnx, and every start would wait for it
             if content.find(b"location") < 0:
                 return []
-        from runner.model.files.parse_without_weights import locations, parse  # noqa: PLC0415
-
-        names = locations(parse(path))
-    except Exception:  # noqa: BLE001 - whatever lies there: loading says what is wrong with it
+    except (OSError, ValueError):  # what cannot be read or mapped
         return []
-    plain = [name for name in sorted(names) if "\0" not in name and ".." not in Path(name).parts]
-    places = [path.parent / name for name in plain if not Path(name).is_absolute()]
-    # of a link to a model the weights may lie beside its target
-    return [place if place.exists() else path.resolve().parent / place.relative_to(path.parent) for place in places]
+    from runner.model.files import parse_without_weights  # noqa: PLC0415
+
+    return parse_without_weights.weights_beside(path)
 
 
 #: what is read of a folder: names that end so

@@ -423,9 +423,9 @@ class Lineage:
             if name in held:
                 continue
             if any(name not in sample for sample in run.made):
-                reasons[name] = f"there is no good value for {name!r}: it has no partner in reference.model"
+                reasons[name] = f"no good value is known for {name!r}: it has no partner in reference.model"
             elif name in doubts:
-                reasons[name] = f"what {name!r} should be is not known: it has no partner, and what follows is wrong"
+                reasons[name] = f"no good value is known for {name!r}: it has no partner, and the next values are wrong"
         both = tuple({**made, **good} for made, good in zip(run.made, run.good, strict=True))
         wrong = tuple(
             node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)

@@ -137,7 +137,7 @@ def unlike_expected(settings: Settings, recorded: Recorded, whole: float | None)
             "a reference that is nearer"
         )
     return (
-        f"{run} does not give the expected outputs either ({recorded.off_by}), so no good value inside the model is "
+        f"{run} does not compute the expected outputs either ({recorded.off_by}), so no good value inside the model is "
         "known, and no part of it can be judged"
     )
 
@@ -294,8 +294,8 @@ def remove(folder: Path) -> None:
 
 log = logging.getLogger(__name__)
 
-RANDOM_INPUTS = "random inputs were used; for real data: inputs=files inputs.path=x.npz"
-HIDDEN_ROUNDING = "ONNX Runtime's CPU computes float16 in float32; target.rounding=on rounds as a GPU does"
+RANDOM_INPUTS = "the inputs are random; to give real ones: --inputs x.npz"
+HIDDEN_ROUNDING = "ONNX Runtime's CPU computes float16 in float32; to round like a GPU: target.rounding=on"
 HINTS = frozenset({RANDOM_INPUTS, HIDDEN_ROUNDING, f"{RANDOM_INPUTS}; {HIDDEN_ROUNDING}"})
 """What could be asked otherwise, in one line: of the inputs, of low precision, of both."""
 
@@ -428,7 +428,7 @@ def _samples(
     try:
         return profiled_samples(settings, graph, pool, folder / "inputs")
     except NotApplicable as error:
-        return (), [f"no values for the model's inputs, so none are recorded: {error}"]
+        return (), [f"no values are recorded, since there are none for the model's inputs: {error}"]
 
 
 def _whole(
@@ -450,42 +450,42 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
     if recorded.unrunnable and not refused:
         found.append(
             f"the reference cannot run {listed(recorded.unrunnable, 1)} ({recorded.reason}): "
-            "what depends on it is not recorded"
+            "no values are recorded from there on"
         )
     if recorded.off > 1:
-        found.append(f"a run of the reference does not give the expected outputs either ({recorded.off_by})")
+        found.append(f"the reference does not compute the expected outputs either ({recorded.off_by})")
     if recorded.out_of_time:
         found.append(
             f"recording took more than inputs.timeout={settings.inputs.timeout:g} s: "
-            "what was not reached gets inferred shapes and seeded values"
+            "the tensors that were not reached get inferred shapes and made-up values"
         )
     if recorded.rounds:
         found.append(
-            "the reference could not run the whole model at once: where the parts meet that it was run in, values of "
-            "low precision are rounded, so they may differ a little from those of the whole"
+            "the reference could not run the whole model at once, and ran it in parts. Between these, values of low "
+            "precision are rounded, so they may differ a little from those of the whole model"
         )
     if recorded.on_demand:
         found.append(
-            "the recorded values are not all kept: one that is asked for is computed again by the reference "
-            "(cut.record=all keeps all, cut.disk=SIZE more of them)"
+            "not all recorded values are kept; the reference computes the others again when they are needed "
+            "(cut.disk=SIZE keeps more, cut.record=all keeps all)"
         )
     inputs = settings.inputs
     sizes = accepted(inputs, graph).sizes if isinstance(inputs, RandomInputs) and recorded.values else ()
     if sizes and not getattr(settings.target, "profiles", {}):
         found.append(
-            f"sizes were made up: {listed(sizes, 20)}; give those that fail by inputs.shapes, or by the file that "
+            f"the input sizes are assumed: {listed(sizes, 20)}; to give others: inputs.shapes, or the file that "
             f"`{program_name()} inputs` writes"
         )
     if seeded:
         found.append(
-            f"the model itself draws random numbers ({listed(seeded, 1)}); candidates draw the same in each run, by "
-            f"the attribute seed, and the file itself after onnxruntime.set_seed({SEED}): a check of your own has to "
-            "call it before it makes a session"
+            f"the model draws random numbers ({listed(seeded, 1)}). Candidates draw the same ones in each run, by the "
+            f"attribute seed. For the model file a check of your own has to call onnxruntime.set_seed({SEED}) before "
+            "it makes a session"
         )
     if graph.drawing:
         found.append(
-            f"the model itself draws random numbers ({listed(graph.drawing, 1)}), so no two runs of it are alike; "
-            "candidates without these nodes get what was drawn once"
+            f"the model draws random numbers ({listed(graph.drawing, 1)}), so no two runs of it are alike; "
+            "candidates without these nodes are fed the numbers of one run"
         )
     types = {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}
     hints = [RANDOM_INPUTS] if asks_for_data(settings) else []

@@ -35,7 +35,7 @@ from runner.samples.declared_inputs import Declared, declared
 from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
-from runner.text import counted, listed
+from runner.text import listed
 from runner.workers.pool import Pool
 
 # Why a weight is wrong: what a conversion made of it, told from its partner in the original by the values alone.
@@ -230,15 +230,13 @@ _MOST_OTHERS, _MOST_ELEMENTS = 64, 1 << 24
 class Inherited:
     """What a parent leaves to its child.
 
-    ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``matched``:
-    how many tensors were matched by map, name, value, position, and how many have no partner (``none``). ``origins``:
+    ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``origins``:
     the name of the parent's node that makes what a node of the child makes, by its name. ``parent``: as it ran.
     ``partners``: the parent's tensor by the child's, of those that have the same elements in the same shape.
     """
 
     recorded: Recorded
     digest: str
-    matched: Mapping[str, int]
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
     parent: RecordedModel
@@ -301,7 +299,7 @@ def inherit(
     cuts = not isinstance(settings.strategy, PrecisionSettings)
     said, origins = _said(graph, found, cuts), _origins(graph, other, found)
     partners = {name: one.tensor for name, one in found.partners.items() if not one.reshaped}
-    return Inherited(recorded, _digest(sha256, found), found.counted(), origins, said, elder, partners)
+    return Inherited(recorded, _digest(sha256, found), origins, said, elder, partners)
 
 
 def inherit_inside(
@@ -316,7 +314,7 @@ def inherit_inside(
     owners = [node.index for node in elder.graph.nodes if node.name == above.origins.get(owner)]
     inner = [body for body in ordered_bodies(level, owners) if in_place(level, body)]
     if not owners or (kind_of(elder.graph, owners[0]) is not None and not inner):
-        raise HoistError(f"what is inside {owner} is not known: reference.model has no partner for it")
+        raise HoistError(f"no good values are known inside {owner}: it has no partner in reference.model")
     other = Graph.of(hoist(elder.graph, inner[0], types=level.all_types).model) if inner else elder.graph
     samples = [{name: one[name] for name in graph.inputs if name in one} for one in above.recorded.values]
     folder.mkdir(parents=True)
@@ -449,7 +447,7 @@ def changed_weights(above: Inherited, graph: Graph, store: Store, names: Collect
                 others = (name for name, one in every if name != good and list(getattr(one, "dims", ())) == shape)
                 like = ((name, _numbers(theirs, name)) for name in islice(others, _MOST_OTHERS))
                 told = change_of(*held, {name: one for name, one in like if one is not None})
-                said += [f"{own} is {told.said}, beside {good} of the original"] if told else []
+                said += [f"{own} is {told.said}, compared with {good} of the original"] if told else []
     return tuple(said)
 
 
@@ -471,19 +469,18 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
     known = total - counts["none"]
     how = f" ({', '.join(parts)})" if parts else ""
-    text = f"reference.model: {known} of {total} tensors are matched{how}"
+    text = f"reference.model: {known} of {total} tensors have a partner in it{how}"
     if found.alone:
-        text += f"; {len(found.alone)} have no partner and are not compared: {listed(found.alone)}"
+        text += f"; not compared, for lack of one: {listed(found.alone)}"
     if found.wrong:
-        wrong = counted(len(found.wrong), "node")
-        log.info("fed right values, the reference's runtime gives wrong ones at %s: %s", wrong, listed(found.wrong))
+        log.info("fed the original's values, something else is computed by: %s", listed(found.wrong))
     said = []
     if cuts and (found.alone or counts["value"] or counts["position"]):
         said.append(text)
     else:
         log.info("%s", text)
     if cuts and (unfit := [name for name in found.unfit if name in graph.producers]):
-        said.append(f"what lies on either side of {listed(unfit)} is judged together: {found.unfit[unfit[0]]}")
+        said.append(f"the nodes before and after {listed(unfit)} are judged together: {found.unfit[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
-        said.append(f"reference.model has no partner for the outputs {listed(missing)}: they are not judged")
+        said.append(f"the outputs {listed(missing)} are not judged: reference.model has no partner for them")
     return tuple(said)

@@ -11,44 +11,42 @@ from runner.text import counted, listed
 
 SENTENCES: Mapping[str, str] = {
     "proven": (
-        "Cause: proven. With good values in place of what these nodes give, the whole model passes; with good values "
-        "in place of what they read, it still fails as badly. The failure arises inside them."
+        "Cause: proven. With good values at the outputs of these nodes the whole model passes; with good values at "
+        "their inputs it still fails as badly. So the failure arises inside them."
     ),
     "by itself": (
-        "Cause: proven. With good values for all that does not depend on these nodes, the whole model still fails; "
-        "with good values in place of what they give as well, it passes or fails much more mildly. The failure arises "
-        "inside them"
+        "Cause: proven. With good values for everything that does not depend on these nodes the whole model still "
+        "fails; with good values at their outputs too it passes, or fails much less. So the failure arises inside them"
     ),
     "joint": (
-        "Cause: joint. Several sets of nodes fail alone; with good values in place of what all of them give, the whole "
-        "model passes, and each of them makes it fail by itself."
+        "Cause: joint. Several sets of nodes fail alone. With good values at the outputs of all of them the whole "
+        "model passes; each set makes it fail by itself."
     ),
     "not proven": (
-        "Cause: not proven. These nodes fail alone, but that the failure of the whole model arises inside them was not "
-        "shown"
+        "Cause: not proven. These nodes fail alone, but it was not shown that the failure of the whole model arises "
+        "inside them"
     ),
     "untested": (
         "Cause: untested. These nodes fail alone; whether the failure of the whole model arises inside them could not "
         "be tested"
     ),
 }
-REFERENCE_TOO = "the reference has a NaN or Inf in"
+REFERENCE_TOO = "the reference computes a NaN or Inf in"
 """How a reason begins: no good value is known of what the failure may be."""
 _NO_GOOD_VALUE = (
-    "Cause: untested. These nodes fail alone, and the reference makes a NaN or Inf there as well, so no good value is "
-    "known to put in its place: what they compute may be beyond the range of their type on any runtime, or have no "
-    "value at all (the root of a negative number). A wider type there may help, or smaller values"
+    "Cause: untested. These nodes fail alone. The reference computes a NaN or Inf there too, so no good value is known "
+    "for the experiments. The result may be beyond the range of its type on any runtime, or may not exist (the root of "
+    "a negative number). A wider type at this place may help, or smaller values"
 )
 _MADE_BY_BOTH = (
-    "Cause: untested. These nodes fail alone, and the reference makes a NaN or Inf there as well. No wider type heals "
-    "that"
+    "Cause: untested. These nodes fail alone, and the reference computes a NaN or Inf there too. No wider type helps"
 )
 _MOST_INSTANCES, _MOST_NAMES = 20, 4
-_THESE, _PASSES = "With good values in place of what these nodes", "the whole model passes"
-_ANOTHER = "the whole model no longer fails in this way (it has another failure, at a later stage)"
+_THESE, _PASSES = "With good values at the outputs of these nodes", "the whole model passes"
+_ANOTHER = "the whole model no longer fails in this way (it fails otherwise, at a later stage)"
 NOT_THE_TARGET: Mapping[str, str] = {
-    "conversion": "the converted model itself differs, whoever runs it",
-    "reference": "the reference is wrong, which is no bug of the target",
+    "conversion": "the converted model differs from its original on any runtime",
+    "reference": "the reference is wrong, not the target",
     "both lose digits": "both sides lose digits",
 }
 """What is said of a failure that is not the target's, by whose it is."""
@@ -73,7 +71,7 @@ def reservation(cause: ShownCause | None) -> str:
 def in_a_word(cause: Cause) -> str:
     """Return how far the cause is shown, and why not further, in a line."""
     inside = cause.inside is not None and cause.inside.status not in SHOWN
-    of = " of the owner, not of the nodes inside it" if inside and cause.status in SHOWN else ""
+    of = " for the outer node, not for the nodes inside it" if inside and cause.status in SHOWN else ""
     return f"cause: {cause.status}{f' ({cause.reason})' if cause.reason else ''}{of}"
 
 
@@ -86,7 +84,7 @@ def told(cause: ShownCause) -> str:
         return (
             f"Cause: proven. {wider.type} overflow in {wider.tensor}: {wider.said}. The values are the model's own, "
             f"no bug of the runtime. With {counted(len(wider.raised), 'node')} from there on in {wider.wider} the "
-            "whole model passes; with good values in place of what these nodes read, it still fails as badly."
+            "whole model passes; with good values at the inputs of these nodes it still fails as badly."
         )
     if not wider and beyond_range(cause):
         return _NO_GOOD_VALUE
@@ -101,7 +99,7 @@ def told(cause: ShownCause) -> str:
     first = cause.causes[0]
     if len(first.instances) > 1:
         others = counted(len(first.instances) - 1, "other place")
-        said = said.replace(_THESE, f"{_THESE}, and the same nodes in {others} of the model,")
+        said = said.replace(_THESE, f"{_THESE}, and of the same nodes in {others} of the model,")
     another = first.good_outputs is not None and first.good_outputs.outcome == "different"
     return said.replace(_PASSES, _ANOTHER) if another else said
 
@@ -131,22 +129,20 @@ def _inside(cause: Cause) -> str:
         return ""
     if inside.status in SHOWN:
         names = [name for one in inside.causes for name in one.culprits]
-        return f" The same was shown of {listed(names, _MOST_NAMES)} inside them."
-    return f" What is named inside them fails alone, and was not shown to be the cause: {inside.reason}."
+        return f" The same was shown for {listed(names, _MOST_NAMES)} inside them."
+    return f" The nodes inside them fail alone, but were not shown to be the cause: {inside.reason}."
 
 
 def experiments(cause: Cause) -> list[Section]:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
-    head = ("nodes", "", "good values for what they give", "good values for what they read", "good values for both")
+    head = ("nodes", "", "with good outputs", "with good inputs", "with both")
     (whole, role, *found), *answers = rows(cause)
-    measured = (
-        " How bad it is, by the check, in parentheses." if cause.whole and cause.whole.measure is not None else ""
-    )
+    measured = " In parentheses: the check's measure." if cause.whole and cause.whole.measure is not None else ""
     others = _elsewhere(cause)
     said = [
-        f"Experiments on the whole model, judged at its own outputs.{measured}",
+        f"Experiments on the whole model: good values replace outputs, or inputs, of the nodes.{measured}",
         table(head, [(role, whole, *found), *answers], names=1),  # which is no node
-        "The same pattern stands at:" if others else "",
+        "The same pattern occurs at:" if others else "",
         bullets(code(cut(one)) for one in others),
         *(f"{one}." for one in cause.weights),
         f"{cause.right}." if cause.right else "",
@@ -160,7 +156,7 @@ def rows(cause: Cause) -> list[tuple[str, str, str, str, str]]:
     for answer in cause.answers:
         role, copies = _role(cause, answer), len(answer.instances)
         if copies > 1:
-            role += f"; its pattern stands {copies} times, all tested together"
+            role += f"; the pattern occurs {copies} times, all tested together"
         outputs, inputs, around = map(_shown, (answer.good_outputs, answer.good_inputs, answer.good_around))
         found.append((", ".join(answer.culprits), role, outputs, inputs, around))
     return found
@@ -176,7 +172,7 @@ def _role(cause: Cause, answer: CauseAnswer) -> str:
     if answer.is_cause:
         return "part of the cause" if cause.status == "joint" else "the cause"
     if any(answer.culprits in one.instances for one in cause.causes):
-        return "fails alone too; an instance of the pattern of the cause"
+        return "fails alone too; the same pattern as the cause"
     harmless = answer.good_inputs is not None and answer.good_inputs.outcome == "pass"
     return "fails alone too; not the cause" if harmless or cause.causes else "fails alone"
 

@@ -30,16 +30,16 @@ from runner.report.result_parts import (
 from runner.text import counted, one_line
 
 _MARKING = {
-    "same": "Marked as outputs or not: the model's own outputs are the same.",
-    "hides": "Marking tensors as outputs makes the failure go away; what is told was seen with marks that do not.",
+    "same": "Marking inner tensors as outputs does not change the model's own outputs.",
+    "hides": "Marking some tensors as outputs makes the failure go away; the findings come from marks that do not.",
     "changes": "Marking tensors as outputs changes the model's own outputs by more than the check allows.",
-    "breaks": "Marking tensors as outputs makes the model fail, which passes without; what is told may be their doing.",
+    "breaks": "The model passes, and fails once tensors are marked as outputs; the findings may come from the marks.",
 }
 
 _LEFT = {
-    "hidden": "Their mark alone hides the failure",
-    "unanswered": "With their mark there is no answer",
-    "not_asked": "Not asked about",
+    "hidden": "Tensors whose mark alone hides the failure",
+    "unanswered": "Tensors with whose mark the check gives no answer",
+    "not_asked": "Tensors that were not compared",
 }
 NON_FINITE = ("nan", "inf")
 NOT_FINITE = "not finite"
@@ -55,28 +55,28 @@ def layers_section(layers: Layers | None, *, failing: bool = True) -> list[Secti
         return []
     first, largest, said = layers.first_bad, layers.largest_own, []
     if first:
-        said += [] if failing else ["The model as it is does not fail by this check."]
+        said += [] if failing else ["The model itself passes this check."]
         said += [f"First wrong tensor: {_made(first)}, {size_of(first.kind, first.error)}.", _MARKING[layers.marking]]
-        said += [] if first.own is None else [f"Its own error: {size_of(first.kind, first.own)}."]
+        said += [] if first.own is None else [f"Its error with right inputs: {size_of(first.kind, first.own)}."]
     if largest:
         own = size_of(largest.kind, largest.own)
-        said.append(f"Largest error of its own: {ending_in(largest)}{_made(largest)}, {own}.")
-    said += [f"The own errors are not known: {layers.own_unknown}."] if layers.own_unknown else []
+        said.append(f"Largest error of a node with right inputs: {ending_in(largest)}{_made(largest)}, {own}.")
+    said += [f"The errors with right inputs are not known: {layers.own_unknown}."] if layers.own_unknown else []
     said += [f"{word}: {some(names)}." for key, word in _LEFT.items() if (names := getattr(layers, key))]
-    said += [f"What to extract next: {some(layers.suspects)}."] if layers.suspects else []
+    said += [f"To extract next: {some(layers.suspects)}."] if layers.suspects else []
     files = ", ".join(map(code, layers.files))
-    said.append(f"{counted(layers.tensors, 'tensor')} in {counted(layers.runs, 'run')}; all of them: {files}.")
+    said.append(f"{counted(layers.tensors, 'tensor')} compared in {counted(layers.runs, 'run')}; all are in {files}.")
     worst = ["The worst tensors:", tensors_table(layers.worst)] if layers.worst else []
     return [*section("Layer by layer", [bullets(said), *worst]), *outputs_section(layers.outputs)]
 
 
 def _made(found: FirstWrong | LargestOwn) -> str:
-    return f"{code(found.tensor)} by {code(found.node)}"
+    return f"{code(found.tensor)} of {code(found.node)}"
 
 
 def ending_in(found: LargestOwn) -> str:
     """Return what a node is the end of, where a part has too many nodes to name them."""
-    return "" if found.nodes else "a part that ends in "
+    return "" if found.nodes else "the part that ends in "
 
 
 def kind_of(row: Row) -> str:
@@ -148,8 +148,8 @@ def _number(value: Any) -> str:
 
 _OF_A_SESSION = frozenset({"disabled_optimizers", "session_options", "config_entries"})
 OFF_ALONE: Mapping[str, str] = {
-    "fail": "the whole model still fails; another one does its part",
-    "different": "the whole model fails otherwise",
+    "fail": "the whole model still fails; another one is enough for the failure",
+    "different": "the whole model fails in another way",
     "unresolved": "not known",
     "pass": "not sure",  # a flaky check has passed too few times
 }
@@ -160,20 +160,24 @@ def passes_section(passes: NeededPasses | None, minimality: str | None) -> list[
     if not passes:
         return []
     needed = ", ".join(map(code, passes.needed))
-    heals = [f"Off, with all others on, the whole model passes: {', '.join(map(code, one))}" for one in passes.heals]
+    heals = [f"With {', '.join(map(code, one))} off and all others on the whole model passes" for one in passes.heals]
     healed = {one[0] for one in passes.heals if len(one) == 1}
     others = [
-        f"{code(name)} alone off, with all others on: {OFF_ALONE.get(outcome, outcome)}"
+        f"With only {code(name)} off: {OFF_ALONE.get(outcome, outcome)}"
         for name, outcome in passes.alone_off.items()
         if name not in healed
     ]
-    shown = "Needed for the failure" if minimality == "1-minimal" else "Enough for the failure; not all may be needed"
-    said: list[Block | None] = [bullets([f"{shown}, with the rest of {passes.asked} off: {needed}", *heals, *others])]
+    shown = (
+        "The failure needs these"
+        if minimality == "1-minimal"
+        else "These are enough for the failure; not all may be needed"
+    )
+    said: list[Block | None] = [bullets([f"{shown} (of {passes.asked}, the others off): {needed}", *heals, *others])]
     if session := session_code(passes.settings):
-        said += ["The first of these, off in a program of your own:", Code(session, "python")]
+        said += ["To turn the first of these off in your own program:", Code(session, "python")]
     if passes.overrides:
         said += ["The same for Winnow:", Code(shlex.join(passes.overrides), "sh")]
-    return section("What has to be on", said)
+    return section("Optimizations that the failure needs", said)
 
 
 def session_code(settings: Mapping[str, Any]) -> str:
@@ -198,10 +202,10 @@ def releases_section(releases: Releases | None) -> list[Section]:
         return []
     rows = [(one.version, one.outcome, one.reason) for one in releases.asked]
     said: list[Block | None] = [table((releases.package, "", ""), rows)]
-    said += [f"Not asked: {', '.join(releases.not_asked)}."] if releases.not_asked else []
+    said += [f"Not tried: {', '.join(releases.not_asked)}."] if releases.not_asked else []
     if releases.good:
         install = shlex.join(["pip", "install", f"{releases.package}=={releases.good[-1]}"])
-        said += ["A release without it:", Code(install, "sh")]
+        said += ["A release without the failure:", Code(install, "sh")]
     return section("Releases", said)
 
 
@@ -223,7 +227,7 @@ def workarounds_section(workarounds: Sequence[Workaround]) -> list[Section]:
 def shown(one: Workaround) -> str:
     """Return how a workaround was shown to help, where, and what it costs, as far as a clock can tell."""
     ratio = one.latency.ratio if one.latency else None
-    slower = "as fast as without" if ratio and 0.9 < ratio < 1.1 else f"{ratio or 0:.1f} times as long as without"
+    slower = "as fast as before" if ratio and 0.9 < ratio < 1.1 else f"takes {ratio or 0:.1f} times as long"
     cost = f", {slower}" if ratio else ""
     return f"{inputs_of(one, 'inputs pass')}{cost}"
 
@@ -237,7 +241,7 @@ def inputs_of(one: Workaround, word: str = "") -> str:
 def left_out(workarounds: Iterable[Workaround]) -> str:
     """Return why some could not be tried, the first reason and whether there are more; "" where all were."""
     reasons = list(dict.fromkeys(one_line(one.why_not) for one in workarounds if not one.tried))
-    return f"{reasons[0]}{' (others for other reasons: REPORT.md)' * (len(reasons) > 1)}" if reasons else ""
+    return f"{reasons[0]}{' (more reasons: REPORT.md)' * (len(reasons) > 1)}" if reasons else ""
 
 
 def _row(one: Workaround) -> tuple[str, ...]:

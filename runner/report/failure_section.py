@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.files import read_plain
@@ -23,9 +22,11 @@ from runner.model.values.tensor_bytes import range_of
 from runner.report.cause_section import reservation
 from runner.report.document import Block, Bullets, Code, Section, bullets, code, cut, section, some, table
 from runner.report.page.data import PageTensor, PageValues
+from runner.report.page.graph_columns import attributes_of
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
-from runner.text import counted, listed, one_line, with_inside
+from runner.samples.declared_inputs import type_name
+from runner.text import counted, listed, one_line, plain, with_inside
 
 # The reduced model in a report: as text with types and shapes, weights without their values; a table of a long one.
 #
@@ -127,7 +128,7 @@ def _graph_lines(before: str, called: str, graph: GraphProto, known: Mapping[str
 
 def _node_lines(before: str, node: NodeProto, types: Mapping[str, str]) -> Iterator[str]:
     name = f"[{_name(node.name)}] " if node.name else ""
-    given = ", ".join(_attribute(one) for one in node.attribute if one.type not in _GRAPHS)
+    given = _attributes(node, graphs=False)
     told = f"<{given}> " if given else ""
     made = ", ".join(map(_name, node.output))
     kinds = ", ".join(filter(None, (types.get(one, "") for one in node.output)))
@@ -143,7 +144,7 @@ def _weight(tensor: TensorProto) -> str:
 
 
 def _dtype(number: int) -> str:
-    return "?" if not number else _called(TensorProto.DataType, number).strip()
+    return type_name(number) if number else "?"
 
 
 def _dims(sizes: Sequence[str]) -> str:
@@ -164,40 +165,13 @@ def _bulleted(names: Sequence[str]) -> Bullets | None:
 
 def _row(node: NodeProto) -> tuple[str, ...]:
     inputs, outputs = (", ".join(name or "(none)" for name in names) for names in (node.input, node.output))
-    return node.name, operator_of(node), inputs, outputs, ", ".join(map(_attribute, node.attribute))
+    return node.name, operator_of(node), inputs, outputs, _attributes(node, graphs=True)
 
 
-def _attribute(attribute: AttributeProto) -> str:
-    kind = attribute.type
-    if attribute.ref_attr_name:
-        value = f"@{attribute.ref_attr_name}"
-    elif kind == AttributeProto.TENSOR:
-        value = f"{_called(TensorProto.DataType, attribute.t.data_type)}{list(attribute.t.dims)}"
-    elif kind in _GRAPHS:
-        value = "a graph"
-    elif kind == AttributeProto.STRING:
-        value = attribute.s[:40].decode("utf-8", "backslashreplace")
-    elif kind in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS):
-        whole = onnx.helper.get_attribute_value(attribute)
-        several = isinstance(whole, Sequence) and len(whole) > 8
-        value = f"[{', '.join(f'{item:g}' for item in whole[:8])}, ...]" if several else _element(whole)
-    else:
-        value = _called(AttributeProto.AttributeType, kind)
-    return f"{attribute.name}={value}"
-
-
-def _called(enumeration: Any, number: int) -> str:
-    """Return the name of a member; of a number that is none, the number: a model may hold what this ONNX does not."""
-    try:
-        return str(enumeration.Name(number)).lower()
-    except ValueError:
-        return f"type {number} "
-
-
-def _element(value: object) -> str:
-    if isinstance(value, Sequence):
-        return f"[{', '.join(_element(item) for item in value)}]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _attributes(node: NodeProto, *, graphs: bool) -> str:
+    """Return the attributes of a node, with or without those that are graphs."""
+    named = zip(node.attribute, attributes_of(node), strict=True)
+    return ", ".join("=".join(told) for one, told in named if graphs or one.type not in _GRAPHS)
 
 
 # What a failure was seen on: the runtimes by name and version, the packages that matter, the GPU if one is used.
@@ -318,7 +292,6 @@ def _graphics(driver: Path) -> list[tuple[str, str]]:
     return rows + ([("NVIDIA driver", found[1])] if found else [])
 
 
-_COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
 _LONGEST_SAID = 80
 """Characters of a title that are what a check printed."""
@@ -330,12 +303,12 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "inf": ("Inf in the output", "gives Inf"),
     "mismatch": ("wrong values", "gives wrong values"),
     "shape": ("wrong shape of an output", "gives an output of a wrong shape"),
-    "timeout": ("does not end", "does not end within the time that the check gives it"),
-    "memory": ("takes too much memory", "takes more memory than the check gives it"),
+    "timeout": ("does not end in time", "does not end within the check's time limit"),
+    "memory": ("takes too much memory", "takes more memory than the check's limit"),
     "death MEMORY": ("crash (bad memory access, or abort)", "crashes the process (bad memory access, or abort)"),
-    "listed exit": ("a check fails", "makes the check end with an exit code that stands for failure"),
-    "regex": ("a check fails", "makes the check print what stands for failure"),
-    "returned fail": ("a check fails", "makes the check say that it fails"),
+    "listed exit": ("a check fails", "makes the check end with an exit code for failure"),
+    "regex": ("a check fails", "makes the check print a text for failure"),
+    "returned fail": ("a check fails", "makes the check return a failure"),
     "raised": ("a check fails", "makes the check raise an exception"),
 }
 """A failure by its kind: for a title, and for a sentence about a model."""
@@ -407,7 +380,7 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     said += f", compared with {reference}" if compared else ""
     if too:
         other = "the reference" if compared or not reference else reference
-        said += f"; {other} gives NaN or Inf there as well: this part alone shows no bug of the runtime"
+        said += f"; {other} gives NaN or Inf there too, so this part alone shows no bug of the runtime"
     elif not compared and where and reference and (other := _elsewhere(failure, told)):
         said += f"; {reference} {other}"
     return f"{said}."
@@ -526,7 +499,7 @@ def _not_finite(tensor: PageTensor) -> str:
     said += counted(math.prod(wrong["shape"]), "element")
     said += f" ({wrong['dtype']} holds numbers up to {ends[1]:.6g})" if ends else ""
     if theirs == mine:
-        return f"{said}; the reference gives as many."
+        return f"{said}; the reference has as many."
     return f"{said}; expected: {theirs}." if theirs else f"{said}."
 
 
@@ -547,7 +520,7 @@ def _number(value: float | str) -> str:
 def _end(said: str, name: str) -> str:
     """Return the end of an output, where the error stands, from the start of a line; not the failure's ``name``."""
     first, _, rest = said.partition("\n")
-    said = _COLORS.sub("", rest if first.startswith(name) else said).strip("\n")
+    said = plain(rest if first.startswith(name) else said).strip("\n")
     if len(said) <= _MOST_SAID:
         return said
     tail = said[-_MOST_SAID:]

@@ -227,17 +227,17 @@ def _title(summary: Summary, model: ModelProto | None) -> str:
     if own := title(summary) or title_of_kept(summary.strategy, found=found, bugs=len(summary.bugs)):
         return own
     if summary.inspection:
-        return "what is in the file"
+        return "contents of the file"
     if found and summary.culprits:
         if summary.layers and not summary.signature:
-            return f"wrong inside a model that does not fail: {some(summary.culprits)}"
+            return f"wrong values inside a model that passes: {some(summary.culprits)}"
         return failure_section.title(summary, model)
     if summary.status == Status.found and summary.suspects:
         return "tactics that only bad builds chose"
     if summary.status == Status.found and summary.workarounds:
-        return "what keeps the failure away"
+        return "workarounds for the failure"
     if summary.status == Status.found and summary.statistics:
-        return "the same check, again and again"
+        return "the same check, repeated"
     if summary.status == Status.nothing_to_find and (asked := _NOTHING.get(summary.strategy)) and summary.signature:
         return asked
     if summary.status == Status.interrupted and not summary.culprits:
@@ -249,7 +249,7 @@ def _fused(summary: Summary) -> list[Section]:
     if not summary.fused:
         return []
     rows = [(one.layer, ", ".join(one.nodes[:_MOST_ROWS])) for one in summary.fused.layers[:_MOST_ROWS]]
-    said = f"What TensorRT made of these nodes in {summary.fused.of}."
+    said = f"TensorRT's layers for these nodes, in {summary.fused.of}."
     return section("Fused layers", [said, table(("layer", "nodes"), rows, names=2)])
 
 
@@ -267,14 +267,14 @@ def present(
         summary.min_good or "": "a model that passes, and differs from one that fails by the fewest nodes",
         **{name: f"the whole model, {one.what}" for one in summary.workarounds for name in one.files},
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
-        "rounded.onnx": "the same with the casts that round as the emulated target does; repro.py runs it",
-        "repro.py": f"shows the failure, with what its first lines name and nothing of Winnow{alone}",
+        "rounded.onnx": "the reduced model with casts that round like the emulated target; repro.py runs it",
+        "repro.py": f"shows the failure without Winnow; its first lines name the packages that it needs{alone}",
     }
     found = {name: what for name, what in known.items() if name and (folder / name).exists()}
     if script or zipped:
         of_script = "the script, " if script and script.source else ""
         held = f"{of_script}the model, its data" if script else "how the model is made again"
-        parts = f"one file to attach: this report, {held} and the check's files"
+        parts = f"one file to attach: it holds this report, {held} and the check's files"
         found["bundle.zip"] = "; ".join(filter(None, (parts, left_out)))
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 
@@ -286,24 +286,24 @@ def _how(summary: Summary) -> Table | None:
     rows = [
         ("strategy", summary.strategy),
         ("failure under study", ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))),
-        *([("first look", summary.first_look)] if summary.first_look else []),
+        *([("where the search began", summary.first_look)] if summary.first_look else []),
         (
             "minimality",
             "" if of_kept else "; ".join(part for part in (claim or "no claim", summary.tried) if part),
         ),
         (
             "checks",
-            f"{checks.recheck}, {checks.reused} verdicts reused"
+            f"{checks.recheck}, {checks.reused} reused"
             if of_kept
-            else f"{checks.search} to search, {checks.trust} to trust the answer, {checks.reused} verdicts reused"
-            + (f", {checks.refine} to make it smaller in other ways" if checks.refine else "")
-            + (f", {checks.cause} to show the cause" if checks.cause else ""),
+            else f"{checks.search} to search, {checks.trust} to confirm, {checks.reused} reused"
+            + (f", {checks.refine} to make the answer simpler" if checks.refine else "")
+            + (f", {checks.cause} to prove the cause" if checks.cause else ""),
         ),
         ("reliability", _noticed(summary.reliability)),
         ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
         ("memory", summary.memory),
-        ("passes, nearest to one that fails", summary.min_good or "none found"),
+        ("passing model nearest to a failing one", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
     ]
     return table(("", ""), [row for row in rows if row[1]])
@@ -313,9 +313,11 @@ def _noticed(reliability: CheckReliability | None) -> str:
     """Return with what probability a check would have been noticed that is often wrong; "" where it was flaky."""
     if not reliability or reliability.agreed is None or reliability.wrong is None or reliability.noticed_with is None:
         return ""
+    if not reliability.agreed:
+        return "no check was repeated"
     return (
-        f"{counted(reliability.agreed, 'second verdict')} agreed with the first: a check that is wrong "
-        f"{reliability.wrong * 10:g} times in 10 would have been noticed with {percent(reliability.noticed_with)}"
+        f"repeated {counted(reliability.agreed, 'time')}, same result; a check that errs in {reliability.wrong:.0%} of "
+        f"its runs would have been noticed with a probability of {percent(reliability.noticed_with)}"
     )
 
 
@@ -345,20 +347,20 @@ _MOST_PATCHED = 12
 """Lines of code that the page shows of a model that is patched; it is there as a file."""
 
 _OF_THE_MODEL = (
-    "The reference makes the NaN or Inf as well: change the model, or what it is fed, rather than the runtime. Where "
-    "these nodes are in a lower precision, float32 there may help; else other inputs, or a guard before them"
+    "The reference computes the NaN or Inf too, so change the model or its inputs, not the runtime. If these nodes "
+    "are in a lower precision, float32 may help; else other inputs, or a guard before these nodes"
 )
 
-_OF_THE_CONVERSION = "its weights and attributes differ from those of the original, whoever runs them"
-_OF_THE_REFERENCE = "The target is right: compare with another reference, or report this to the reference's project"
+_OF_THE_CONVERSION = "compare its weights and attributes with those of the original"
+_OF_THE_REFERENCE = "The target is right. Compare with another reference, or report this to the reference's project"
 
-_OF_THE_FILE = "Mend the file, or what made it: no runtime is at fault"
-_OF_RELEASES = "Take a release of the runtime that knows it, or convert the model to an opset that this one knows"
+_OF_THE_FILE = "Fix the file, or the tool that wrote it; no runtime is at fault"
+_OF_RELEASES = "Take a release of the runtime that knows this, or convert the model to an opset that this release knows"
 
 _PLAIN_IS_FINITE = (
-    "The part that fails alone is no report on a bug: the reference makes the NaN or Inf in it as well. What is turned "
-    "off, or rewritten, keeps the whole finite on this runtime. On one that rounds after every operator, as a GPU "
-    "does, float32 at these nodes helps, or smaller values"
+    "The part that fails alone shows no bug: the reference computes the NaN or Inf in it too. The workaround keeps the "
+    "whole model finite on this runtime. On one that rounds after every operator, like a GPU, float32 at these nodes "
+    "helps, or smaller values"
 )
 
 
@@ -401,8 +403,12 @@ def _decided(one: Decision) -> str:
 def _failing(summary: Summary) -> list[str]:
     """Return whose failure it is, the part that fails, how, and what shows that it is the cause."""
     if looked := summary.inspection:
-        nodes = [f"Nodes that it refuses: {some(summary.culprits, len(summary.culprits))}"] if summary.culprits else []
-        return [*nodes, *([f"It says: {looked.refused}"] if looked.refused else [])]
+        nodes = (
+            [f"Nodes that the runtime refuses: {some(summary.culprits, len(summary.culprits))}"]
+            if summary.culprits
+            else []
+        )
+        return [*nodes, *([f"Its message: {looked.refused}"] if looked.refused else [])]
     if not summary.culprits:
         return []
     answer = short_answer(summary)
@@ -424,8 +430,8 @@ def _first_wrong(summary: Summary) -> list[str]:
     first = summary.layers.first_bad if summary.layers else None
     if first is None or first.node in summary.culprits or first.node in summary.nested:
         return []
-    why = "it is the first beyond the tolerance, and the answer is what makes the model's own outputs fail"
-    return [f"The first wrong tensor is {code(first.tensor)}, made by {code(first.node)} and not by the answer: {why}"]
+    why = "that tensor is the first beyond the tolerance, but the answer makes the model's own outputs fail"
+    return [f"The first wrong tensor is {code(first.tensor)} of {code(first.node)}, not of the answer: {why}"]
 
 
 def _advice(summary: Summary) -> list[Block]:
@@ -445,14 +451,17 @@ def _advice(summary: Summary) -> list[Block]:
     on = told.shown_on
     off = session_code(summary.passes.settings) if summary.passes else ""
     if off and "pass" not in tried and on.passes:
-        found += [_or(f"Turn off what it needs (shown on {on.passes}):", found), Code(off, "python")]
+        found += [
+            _or(f"Turn off the optimization that the failure needs (shown on {on.passes}):", found),
+            Code(off, "python"),
+        ]
     if (releases := summary.releases) and releases.good and "release" not in tried:
         wanted = f"{releases.package}=={releases.good[-1]}"
         found.append(_or(f"Take a release without it: {code(wanted)} (shown on {on.releases})", found))
     if summary.whose == Whose.CONVERSION:
         weights = summary.cause.weights if summary.cause else ()
         why = "; ".join(weights) or _OF_THE_CONVERSION
-        found += [f"Mend the conversion of {some(summary.culprits)}: {why}", *_evidence(summary)]
+        found += [f"Fix the conversion of {some(summary.culprits)}: {why}", *_evidence(summary)]
     elif summary.whose == Whose.REFERENCE:
         found += [_OF_THE_REFERENCE, *_evidence(summary)]
     elif summary.whose == Whose.MODEL or told.reproduced.reference_too or told.reproduced.plain_is_finite:
@@ -469,8 +478,8 @@ def _evidence(summary: Summary) -> list[str]:
     if not summary.model:
         return []
     folder = summary.model.rpartition("/")[0]
-    shows = f"{code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}"
-    return [f"{shows}; {code(f'{folder}/bundle.zip')} is one file to attach, with its report"]
+    shows = f"{code(f'{folder}/repro.py')}, which shows the failure on {code(summary.model)}"
+    return [f"{shows}. One file to attach, with all of it: {code(f'{folder}/bundle.zip')}"]
 
 
 def _or(said: str, before: Sequence[Block]) -> str:
@@ -483,5 +492,5 @@ def _applied(one: Workaround) -> list[Block]:
     how = one.code or shlex.join(one.overrides)
     said += f". The model with it: {code(one.files[0])}" if one.files else ""
     if one.files and how.count("\n") > _MOST_PATCHED:
-        return [f"{said}; how it is changed is in {code(one.files[0].rpartition('/')[0] + '/REPORT.md')}"]
+        return [f"{said}. The changes are listed in {code(one.files[0].rpartition('/')[0] + '/REPORT.md')}"]
     return [said, Code(how, "python" if one.kind in ("pass", "rewrite", "precision") else "sh")]

@@ -14,10 +14,16 @@ from runner.text import one_line
 
 _LONGEST_TEXT = 4000
 _LONGEST_BLOCK = 20_000
-# what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon that is no part of
-# an address or of an emoji's name, is none); @ and # would notify people and link issues on a forge
+# what Markdown or HTML could read as markup where it stands: a bracket is none unless a link, a footnote or a box to
+# tick begins or ends there, nor is a sign before a number, an underscore inside a word, or a colon that is no part of
+# an address or of an emoji's name; @, # and ! would notify people and link issues on a forge
 _LINK = r":(?=//|(?:[+-]1|100|1234|[\w+-]{0,40}[a-z][\w+-]{0,40}):)|(?<=mailto):|(?<=xmpp):"
-_MARKUP = re.compile(rf"[\\`*{{}}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|{_LINK}", re.IGNORECASE)
+_MARKUP = re.compile(
+    r"[`|~@$]|\\(?=[!-/:-@\[-`{-~]|$)|(?<!\s)\*|\*(?!\s)|\{(?=[%{+\-:#])|<(?=[A-Za-z/!?])|^>|^#|#(?=\w)|!(?=[\[\d])"
+    r"|(?<=[\]!])\[|\[(?=[\[^+]|-(?!\d)|[ x]\])|\](?=[(\[:\]])|&(?=#|\w+;)|^[-+](?=\s)|^[-+=](?=[-+=]*$)"
+    rf"|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|{_LINK}",
+    re.IGNORECASE,
+)
 # names that are whole in a code span: no backtick ends it, no pipe ends a cell, no other character plays tricks
 _LETTERS = r"""[A-Za-z0-9_./:;,+=(){}\[\]'"%?^~-]+"""
 _PLAIN = re.compile(f"{_LETTERS}(?: {_LETTERS})*")

@@ -50,7 +50,7 @@ def title(summary: Summary) -> str:
     low, high = _called(told.low), told.high
     if summary.status == Status.nothing_to_find:
         but = f" but {summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after else ""
-        return f"all{but or ' of it'} can be in {low}"
+        return f"all{but or ' nodes'} can be in {low}"
     if summary.status != Status.found or not summary.culprits:
         return ""
     if not (summary.minimality or "").startswith("1-minimal"):
@@ -75,7 +75,7 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
         f"{len(every) - len(rows)} more rows are not shown." if len(every) > len(rows) else "",
         Picture("The error of each layer, before and after", told.plot) if told.plot else None,
         f"The error of each layer: {told.layers}" if told.layers else "",
-        Picture("The error that is left by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
+        Picture("The remaining error, by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
     ]
     bought, used = section("What each layer buys", _bought(told)), section("How to use it", usage(summary, told))
     return [*section("Raised nodes", said), *bought, *used, *float32_section(summary)]
@@ -101,10 +101,18 @@ def _bought(told: Precision) -> list[Block | None]:
     if not rows:
         return []
     most = (
-        f"The {len(rows)} of {len(told.alone)} that buy most: each alone was in {_called(told.low)}. To keep it in "
-        f"{told.high} costs so many bytes of weights. All are in result.json ({code('precision.alone')})."
+        f"The {len(rows)} of {len(told.alone)} layers with the largest error when only that layer is in "
+        f"{_called(told.low)}, and the bytes of weights that {told.high} costs. All: {code('precision.alone')} in "
+        "result.json."
     )
-    titles = "node", "error / tolerance alone", "bytes", "error a KB", *(["milliseconds"] if timed else []), "raised"
+    titles = (
+        "node",
+        "error / tolerance, only this one low",
+        "bytes",
+        "error a KB",
+        *(["milliseconds"] if timed else []),
+        "raised",
+    )
     said: list[Block | None] = [most, table(titles, rows, names=1)]
     dense = sorted(told.alone, key=per_byte, reverse=True)[:_MOST_BOUGHT]
     if dense != [*told.alone[:_MOST_BOUGHT]]:
@@ -158,12 +166,14 @@ def _worth(told: Precision) -> list[Block | None]:
     said += [f"No sample was held out: {samples.why_not_held_out}."] if samples.why_not_held_out else []
     if told.without_margin is not None:
         few = some(told.without_margin, _MOST_NAMES) or "no node"
-        said.append(f"Without a margin fewer would do: {few} ({code('strategy.margin=1')}).")
+        said.append(f"Without a margin fewer would be enough: {few} ({code('strategy.margin=1')}).")
     if samples.passed_held_out is False:
-        said.append("The answer fails on samples that were held out: it does not hold for others of their kind.")
+        said.append("The answer fails on samples that were held out, so it does not hold for other inputs.")
     if alone.nodes:
-        kept, names = "raised all the same" if alone.raised else "left out", some(alone.nodes, _MOST_NAMES)
-        said.append(f"The search did without {names}, but each fails when it alone is low: {kept}.")
+        kept, names = "raised too" if alone.raised else "not raised", some(alone.nodes, _MOST_NAMES)
+        said.append(
+            f"{names}: {kept}. The search found a passing set without them, but each fails when only it is low."
+        )
     return said
 
 
@@ -179,10 +189,10 @@ def usage(summary: Summary, told: Precision) -> list[Block]:
     """Return how the model is built and run with TensorRT and ONNX Runtime."""
     model = summary.model or "mixed.onnx"
     strongly = strong("TensorRT 11 and TensorRT for RTX")
-    held = "each tensor has the type that it is to have, and no option says anything about precision."
+    held = "each tensor already has its type, so no option about precision is needed."
     return [
-        f"{code(model)} has its casts inside: {held}",
-        f"{strongly} build it strongly typed (they know nothing else; TensorRT 10 does with the option):",
+        f"{code(model)} contains its casts: {held}",
+        f"{strongly} always build strongly typed engines; TensorRT 10 does with this option:",
         Code(f"trtexec --onnx={shlex.quote(model)} --stronglyTyped --saveEngine=mixed.engine", "sh"),
         *_weakly_typed(summary, told),
         *_quantizing(told),
@@ -199,10 +209,14 @@ def _quantizing(told: Precision) -> list[Block]:
     how = (
         f"{names} in result.json for ONNX Runtime; {patterns}, regular expressions, for NVIDIA's ModelOpt and AutoCast"
     )
-    said: list[Block] = [f"A quantizer makes the like of it of the float model if it leaves these nodes out ({how}):"]
+    said: list[Block] = [
+        f"To let a quantizer make a similar model from the float model, let it leave these nodes out ({how}):"
+    ]
     if script := told.quantizers.get("script"):
         said.append(Code(f"python {script}", "sh"))
-        said.append("This was run and checked: it passes." if told.quantizers.get("holds") == "pass" else "")
+        said.append(
+            "This command was run, and its model passes the check." if told.quantizers.get("holds") == "pass" else ""
+        )
     else:
         said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude[:_MOST_NAMES])}", "python"))
     if told.quantizers.get("int4_nodes_to_exclude") and len(told.nodes_to_exclude) <= _MOST_NAMES:
@@ -215,11 +229,11 @@ def again_section(summary: Summary, zipped: str, missing: str) -> list[Section]:
     """Return how somebody who has the original makes the same model of it."""
     name = summary.input_model or "the original"
     said = (
-        f"{zipped} holds this report, how {code(summary.model or '')} is made of {code(name)}, and the check's files; "
-        "neither model, as both have all weights. Unzip it, put the original into its folder, and run:"
+        f"{zipped} holds this report, the recipe that makes {code(summary.model or '')} from {code(name)}, and the "
+        "check's files, but no model: both have all weights. Unzip it, put the original into its folder, and run:"
     )
-    what = "The first lines of mixed.yaml say what else it needs. Nothing is searched again."
-    lacks = f"{zipped} is not whole: {missing}." if missing else ""
+    what = "The first lines of mixed.yaml say what else is needed. The search is not repeated."
+    lacks = f"{zipped} is not complete: {missing}." if missing else ""
     return section("To make it again", [said, Code("winnow bundle/mixed.yaml", "sh"), what, lacks])
 
 
@@ -242,12 +256,12 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
         command += ' "--layerPrecisions=$RAISED" "--layerOutputTypes=$RAISED"'
         shown = f"RAISED=$(python -c {shlex.quote(_NAMES)})\n{command}"
     where = f"the names are those of {code('precision.layer_precisions')} in result.json"
-    parts: list[Block] = [f"{start}, with these layers held where they are ({where}):"]
+    parts: list[Block] = [f"{start}, with these layers in fixed types ({where}):"]
     parts += [Code(shown, "sh")] if len(nameless) < len(precisions) else []
     if nameless:
         parts.append(
-            f"{len(nameless)} of them cannot be named so, as they lie in functions or bodies, or their names have a "
-            f"comma, a colon, a star or worse ({some(nameless)}): build {code(summary.model or '')} instead."
+            f"{len(nameless)} of them cannot be named there: they lie in functions or bodies, or their names contain a "
+            f"comma, a colon, a star or the like ({some(nameless)}). Build {code(summary.model or '')} instead."
         )
     return parts
 

@@ -29,11 +29,12 @@ FIRST_NAMES, MOST_NAMES = 3, 10
 _SHORTEST, _LONGEST_WHY, _ROOM = 30, 300, 60
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "minimal",
-    Claim.WINDOW.value: "a window: some of what lies between its ends may not be needed",
-    Claim.RANKED.value: "the shortest prefix of a ranking: some of it may not be needed",
-    Claim.SMALLEST_SEEN.value: "the smallest seen: nothing is proven of its elements",
-    Claim.GROWN.value: "grown until it sufficed: some of it may not be needed",
-    Claim.BUDGET.value: "the best so far: the search was stopped",
+    Claim.UNPROVEN.value: "minimal, but for nodes without which the check gave no answer",
+    Claim.WINDOW.value: "not minimal: some nodes between the first and the last may not be needed",
+    Claim.RANKED.value: "not minimal: the first nodes of a ranking; some may not be needed",
+    Claim.SMALLEST_SEEN.value: "the smallest set that was tried; some of it may not be needed",
+    Claim.GROWN.value: "not minimal: nodes were added until it passed; some may not be needed",
+    Claim.BUDGET.value: "the best so far: the search was stopped early",
     Claim.COUNTED.value: "",
 }
 _TOLERANCES = ("auto", "compare")
@@ -136,27 +137,26 @@ def _why(summary: Summary) -> str:
     if cause.no_value:
         return cause.no_value
     if beyond_range(cause):
-        return f"{summary.seen or 'NaN or Inf'}; the reference makes it too"
+        return f"{summary.seen or 'NaN or Inf'}; the reference computes it too"
     if cause.status not in SHOWN or not cause.causes:
         return "; ".join(filter(None, (summary.seen, one_line(cause.reason, _LONGEST_WHY))))
     answer = cause.causes[0]
-    outputs, inputs = (_ended(summary, one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    said = f"outputs corrected: {outputs}; inputs corrected: {inputs}"
-    whole = cause.whole.measure if cause.whole else None
-    return "; ".join(filter(None, (summary.seen or _measure(summary, whole), said)))
+    outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
+    if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
+        return f"{first}; {outputs} with right outputs here, {inputs} with right inputs"
+    these = "this node" if len(summary.culprits) == 1 else "these nodes"
+    return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 
 
-def _ended(summary: Summary, one: CauseExperiment | None) -> str:
+def _ended(one: CauseExperiment | None) -> str:
     if one is None or one.outcome in ("pass", ""):
-        return "it passes"
-    if one.outcome != "fail":
-        return "it fails otherwise"
-    return _measure(summary, one.measure) or "it still fails"
+        return "passes"
+    return "still fails" if one.outcome == "fail" else "fails in another way"
 
 
 def _measure(summary: Summary, measure: float | None) -> str:
-    unit = " tolerances off" if summary.checker in _TOLERANCES else " by the check's measure"
-    return f"{measure:.3g}{unit}" if measure else ""
+    unit = " times the tolerance" if summary.checker in _TOLERANCES else " by the check's measure"
+    return f"error {measure:.3g}{unit}" if measure else ""
 
 
 def _sure(summary: Summary) -> Iterator[str]:
@@ -166,13 +166,13 @@ def _sure(summary: Summary) -> Iterator[str]:
         together = [listed(one.culprits) for one in cause.causes] if len(cause.causes) > 1 else []
         yield f"cause {cause.status}{_inside(cause)}{': ' if together else ''}{' and '.join(together)}"
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
-        one_less = ": without any one of them it passes" if is_part(summary) else ": none of it can be left out"
+        one_less = ": without any one of them it passes" if is_part(summary) else ": each of them is needed"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
     if tested and tested.whole_model and tested.whole_model.of:
         whole, control = tested.whole_model, tested.control or Count()
         yield (
-            f"the check is flaky: the whole model failed {whole.failed} of {whole.of} times, what must pass "
-            f"{control.failed} of {control.of}; answers are wrong with at most {tested.max_wrong or 0:.0%}"
+            f"the check is flaky: the whole model failed {whole.failed} of {whole.of} times, a model that must pass "
+            f"{control.failed} of {control.of}; the answer is wrong with at most {tested.max_wrong or 0:.0%}"
         )
     elif tested and tested.agreed:
         yield f"repeated {counted(tested.agreed, 'time')}, same result"
@@ -188,7 +188,7 @@ def _inside(cause: Cause) -> str:
     if cause.inside is None or cause.status not in SHOWN:
         return ""
     shown_inside = cause.inside.status in SHOWN
-    return ", also of the nodes inside" if shown_inside else " of the owner, not of the nodes inside it"
+    return ", also for the nodes inside" if shown_inside else " for the outer node, not for the nodes inside it"
 
 
 def _helps(summary: Summary) -> str:
@@ -202,14 +202,14 @@ def _helps(summary: Summary) -> str:
     if passing:
         more = len(passing) - 1
         said = [f"{_what(passing[0])} ({shown(passing[0])})" + (f", and {more} more" if more else "")]
-        said += ["target.rounding=on tries it as a GPU rounds"] if passing[0].where else []
+        said += ["to try it with a GPU's rounding: target.rounding=on"] if passing[0].where else []
     elif summary.triage and summary.precision and summary.precision.selected:
         names = names_of([one.node for one in summary.precision.selected], _ROOM)
         return f"in {summary.precision.high}: {listed(names)}"
     elif tried and not own:
-        said = [f"none of {counted(len(tried), 'workaround')} that were tried"]
+        said = [f"no workaround helped ({len(tried)} tried)"]
     elif not meant and summary.cause and beyond_range(summary.cause) and not summary.cause.wider:
-        said = ["perhaps a wider type there, or smaller values"]
+        said = ["perhaps a wider type at this place, or smaller values"]
     return "; ".join([*said, *([left] if left and not own else [])])
 
 

@@ -79,7 +79,9 @@ class Taken:
     @property
     def warning(self) -> str:
         """What to say of sizes that were tried; "": none were."""
-        return f"sizes were made up that the reference takes: {listed(self.sizes, 20)}" if self.sizes else ""
+        return (
+            f"the input sizes are assumed, so that the reference runs: {listed(self.sizes, 20)}" if self.sizes else ""
+        )
 
 
 def taken(
@@ -217,7 +219,9 @@ def refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) -> str
             [f"{name} in [{low:g}, {high:g})" if high > low + 0.1 else f"{name}=1" for name, (low, high) in spans]
         )
         why += f", but takes {has}, which {path.name} has"
-    return f"no bug is shown: the inputs were made up, and {why}. Write into {path.name} what the model takes{said}"
+    return (
+        f"no bug is shown: the inputs are made up, and {why}. Write into {path.name} which inputs the model takes{said}"
+    )
 
 
 def template(model: str, graph: Graph, given: RandomInputs) -> str:
@@ -241,10 +245,10 @@ def template(model: str, graph: Graph, given: RandomInputs) -> str:
             ranges.append(f"    {key}: {[*span]}" + (f"  # {one_line(made.why[name])}" if name in made.why else ""))
     head = [
         one_line(
-            f"# What the inputs of the model are made up as{f': {listed(made.sizes, 20)}' if made.sizes else ''}."
+            f"# The inputs that Winnow makes up for the model{f': {listed(made.sizes, 20)}' if made.sizes else ''}."
         ),
         "# Shapes hold the sizes of open axes; a range is [low, high), and [1, 2] of integers is 1.",
-        f"# Change what the model does not take, then: {program_name()} triage {INPUTS}",
+        f"# Change what does not fit the model, then: {program_name()} triage {INPUTS}",
         *fixed,
         yaml.safe_dump({"model": model}, width=10**6).rstrip(),
         "inputs:",

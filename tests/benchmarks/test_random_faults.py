@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -30,7 +31,11 @@ from benchmarks.random_graphs import KERNELS, LARGEST, Rules, Target, Wrong, fus
 from runner.model.graph.graph_index import Graph
 from tests.matrix import sample
 
-CASES = tuple(cases(range(90)))
+
+@cache
+def first_cases() -> tuple[Case, ...]:
+    """The first cases, made when a test asks for them."""
+    return tuple(cases(range(90)))
 
 
 def errors(case: Case, names: set[str]) -> np.ndarray:
@@ -42,7 +47,7 @@ def errors(case: Case, names: set[str]) -> np.ndarray:
 
 
 def test_what_is_planted_shows_and_noise_does_not() -> None:
-    for case in CASES:
+    for case in first_cases():
         graph = case.target.graph
         planted = {graph.names[index] for unit in case.units for index in unit}
         noise = set(case.rules.kernels) - planted
@@ -60,7 +65,7 @@ def test_what_is_planted_shows_and_noise_does_not() -> None:
 
 
 def test_right_is_what_was_planted_and_is_enough() -> None:
-    for case in CASES:
+    for case in first_cases():
         innocent = set(range(len(case.target.graph.nodes))).difference(*case.units)
         assert case.fewest and not case.right(())
         for some in case.fewest:
@@ -76,7 +81,7 @@ def test_right_is_what_was_planted_and_is_enough() -> None:
 
 def test_a_target_without_a_fault_is_right_and_only_what_differs_is_computed() -> None:
     random = Random(0)
-    for case in CASES[:40]:
+    for case in first_cases()[:40]:
         nodes = range(len(case.target.graph.nodes))
         healthy = Target(case.made)
         for _ in range(5):
@@ -104,7 +109,7 @@ def _in_full(case: Case, wrong: dict[str, Wrong]) -> np.ndarray:
 
 def test_onnx_runtime_computes_the_same_values() -> None:
     operators = set()
-    for case in CASES:
+    for case in first_cases():
         operators |= {node.op_type for node in case.target.graph.nodes}
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1

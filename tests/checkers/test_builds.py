@@ -194,6 +194,7 @@ def test_what_cannot_be_meant(tmp_path: Path, options: tuple[str, ...], said: st
     assert said in run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("checker", ["auto", "builds", "compare", "finite", "runs"])
 def test_without_tensorrt_one_line_says_what_to_install(tmp_path: Path, checker: str) -> None:
     onnx.save(resnet(17, None), str(tmp_path / "net.onnx"))

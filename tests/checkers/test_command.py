@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from onnx import helper
 
 from runner import machine
+from runner.candidate import Phase
 from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
 from runner.checkers.command_template import Template
@@ -431,6 +433,16 @@ def test_whose_output_is_shown(
     assert "(fail)" not in caplog.text, "it may yet turn out to be no answer"
     # by this a terminal shows it once
     assert [getattr(record, CHECK_OUTPUT) for record in caplog.records] == ["spoken"] * shown
+
+
+def test_what_a_control_prints_is_not_shown_and_nothing_is_in_color(
+    tools: Tools, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture, relu: Path
+) -> None:
+    red = build(tools, "-c", r"raise SystemExit('\x1b[1;31mbad\x1b[m')", show_output=ShowOutput.failing)
+    with caplog.at_level(logging.INFO):
+        for one in (replace(candidate(relu), phase=Phase.CONTROL), candidate(relu)):
+            red.check(one)
+    assert [getattr(record, CHECK_OUTPUT) for record in caplog.records] == ["bad"]
 
 
 def test_the_same_traceback_is_shown_once(

@@ -148,6 +148,7 @@ def test_a_server_that_is_gone_is_replaced_and_one_that_a_check_ends_is_an_error
         preloaded(text, "kill").check(candidate())
 
 
+@pytest.mark.slow
 def test_a_run_forks_what_is_searched_and_trusts_processes_of_their_own(tmp_path: Path) -> None:
     """The user's file, repeats and the answer are checked plainly, and the answer is that of a plain run.
 

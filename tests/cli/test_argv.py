@@ -145,7 +145,6 @@ def test_a_bare_yaml_is_the_configuration() -> None:
     arguments = rewrite(["d=1/my bug.yaml", "model=net.onnx"])
     assert arguments.file == Path("d=1/my bug.yaml")
     assert arguments.argv == ("model=net.onnx",)
-    assert arguments.typed == ("d=1/my bug.yaml", "model=net.onnx")
     assert rewrite(["--config-dir", "d=1", "--config-name", "my bug"]).file is None
 
 

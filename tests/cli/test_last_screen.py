@@ -119,7 +119,7 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys:
     text = "\n".join(lines)
     assert "and 86 more" in lines[1] and "MatMul_9" in lines[1] and "MatMul_10" not in text
     assert lines[1].count(", ") == 6
-    assert "looks    MatMul float16 [8, 1024] x [1024, 4]" in text and "cause proven; minimal: without any" in text
+    assert "nodes    MatMul float16 [8, 1024] x [1024, 4]" in text and "cause proven; minimal: without any" in text
     assert "(6 more: REPORT.md)" in text and "warning 0:" in text and "warning 1:" not in text
     assert f"open     {tmp_path}/report.html" in text
     assert f"next     winnow recheck {tmp_path}" in text
@@ -168,8 +168,8 @@ def test_what_a_plan_predicts_is_shown(tmp_path: Path, capsys: pytest.CaptureFix
     plan = {"search_checks": 40, "trust_checks": 5, "seconds_each": 2.5, "seconds": 112.5, "disk_mb": 12.0}
     say_ended(result(Status.planned, "as asked", plan=plan), tmp_path, PROGRAM)
     said = capsys.readouterr().out
-    assert "search: about 40 checks if one element is to blame" in said and "trust: 5 checks" in said
-    assert "time: 1 min 52 s (2.5 s a check)" in said and "MB stay" in said
+    assert "search: about 40 checks for one culprit" in said and "confirm: 5 checks" in said
+    assert "time: 1 min 52 s (2.5 s a check)" in said and "MB afterwards" in said
     assert "disk: 12.0 MB at most" in said and f"next     winnow resume {tmp_path} plan=false" in said
 
 
@@ -185,7 +185,9 @@ def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
     if status in (Status.interrupted, Status.no_room, Status.internal_error):
         assert f"  next     python -m runner resume {tmp_path}" in rest
     if status is Status.could_not_judge:
-        assert "  unknown  3 verdicts; most often:" in rest and any("strategy=repeat" in line for line in rest)
+        assert "  unknown  3 checks without an answer, most often:" in rest and any(
+            "strategy=repeat" in line for line in rest
+        )
     if status is Status.usage:
         assert not rest and str(tmp_path) in first
 
@@ -235,7 +237,7 @@ def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(
         say_ended(result(Status.found, "so", workarounds=(told,)), tmp_path, PROGRAM)
         said = capsys.readouterr().out
         assert "helps    in float32: n" in said
-        assert ("target.rounding=on tries it as a GPU rounds" in said) is noted
+        assert ("to try it with a GPU's rounding: target.rounding=on" in said) is noted
 
 
 def test_what_could_not_be_tried_is_no_workaround_that_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,15 +245,19 @@ def test_what_could_not_be_tried_is_no_workaround_that_was(tmp_path: Path, capsy
     untried = {"what": "release 1.2", "passes": False, "tried": False, "why_not": "there is no such release"}
     why = "1 could not be tried: there is no such release"
     for given, strategy, rows in (
-        ((fails, untried), "triage", ["helps    none of 1 workaround that were tried", why]),
+        ((fails, untried), "triage", ["helps    no workaround helped (1 tried)", why]),
         (
             (untried, {**untried, "why_not": "busy"}),
             "triage",
-            ["helps    2 could not be tried: there is no such", "(oth"],
+            ["helps    2 could not be tried: there is no such", "(more"],
         ),
         (({**fails, "passes": True}, untried), "triage", ["helps    without F", why]),
         (({**fails, "passes": True}, untried), "workaround", ["helps    without F"]),  # the first line says the rest
-        ((fails, {"what": "of an earlier version", "passes": False}), "triage", ["helps    none of 2 workarounds"]),
+        (
+            (fails, {"what": "of an earlier version", "passes": False}),
+            "triage",
+            ["helps    no workaround helped (2 tried)"],
+        ),
     ):
         told = {**result(Status.found, "so", workarounds=given), "strategy": strategy}
         say_ended(told, tmp_path, PROGRAM)
@@ -264,7 +270,7 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
 ) -> None:
     (tmp_path / "replay.yaml").touch()
     (tmp_path / "reduced.onnx").touch()
-    tested = {"outcome": "unresolved", "measure": None, "reason": "the reference has a NaN or Inf in 'y' as well"}
+    tested = {"outcome": "unresolved", "measure": None, "reason": "the reference computes a NaN or Inf in 'y' too"}
     answer = {"culprits": ["n"], "is_cause": False, "instances": [], "good_outputs": tested, "good_inputs": None}
     cause = {"status": "untested", "reason": "", "whole": None, "answers": [answer]}
     told = seen({"output": "y", "not_finite": {"nan": 0, "inf": 20, "elements": 384, "type": TensorProto.FLOAT16}})
@@ -276,8 +282,11 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
     assert seen(several) == "1 NaN among the 1 element of y (float32), in sample 6 of 8 (test_data_set_5)"
     assert seen({**several, "sample": "x"}) == seen({**several, "sample": 0, "samples": 1})
     # the type of these nodes may be float32 already
-    assert "; the reference makes it too" in lines and "helps perhaps a wider type there, or smaller values" in lines
-    assert f"strategy=workaround 'strategy.results=[{tmp_path}]' (tries what keeps the failure away)" in lines
+    assert (
+        "; the reference computes it too" in lines
+        and "helps perhaps a wider type at this place, or smaller values" in lines
+    )
+    assert f"strategy=workaround 'strategy.results=[{tmp_path}]' (looks for a workaround)" in lines
     for damaged in ({}, {"nan": "x"}, {"nan": 1, "inf": 1, "elements": 2, "type": 99}, 3):
         assert seen({"output": "y", "not_finite": damaged}) == ""
 
@@ -285,8 +294,11 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
 def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     why, other = "the check could not import what it needs: No module named 'x'", "the machine is busy"
     for reasons, row in (
-        ({why: 2}, ["  unknown  2 verdicts, for the reason above"]),
-        ({why: 2, other: 1}, ["  unknown  3 verdicts; most often:", "2 x the reason above", f"1 x {other}"]),
+        ({why: 2}, ["  unknown  2 checks without an answer, for the reason above"]),
+        (
+            {why: 2, other: 1},
+            ["  unknown  3 checks without an answer, most often:", "2 x the reason above", f"1 x {other}"],
+        ),
     ):
         say_ended(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons), tmp_path, PROGRAM)
         said = capsys.readouterr().err
@@ -331,16 +343,16 @@ def test_that_a_cause_is_not_shown_is_said_once_with_why(tmp_path: Path, capsys:
         say_ended(found, tmp_path, PROGRAM, number=3)
         assert f"a; 1 node still fails; cause: {status} ({why})" in capsys.readouterr().out
     proven = result(Status.found, "so", culprits=("a",), cause={"status": "proven", "inside": {"status": "untested"}})
-    assert headline(proven) == "found: a; so; cause: proven of the owner, not of the nodes inside it"
+    assert headline(proven) == "found: a; so; cause: proven for the outer node, not for the nodes inside it"
 
 
 def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runner.cli.terminal.width", lambda **_: 80)
-    answer = {"good_outputs": {"reason": "the reference has a NaN or Inf in 'y' as well"}}
+    answer = {"good_outputs": {"reason": "the reference computes a NaN or Inf in 'y' too"}}
     say_ended(result(Status.found, "so", cause={"status": "untested", "answers": [answer]}), tmp_path, PROGRAM)
-    assert "a wider type there, or smaller values" in " ".join(capsys.readouterr().out.split())
+    assert "a wider type at this place, or smaller values" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(

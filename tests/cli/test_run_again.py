@@ -289,7 +289,7 @@ def test_a_run_that_could_not_judge_goes_on_once_its_check_is_mended(home: Path,
     assert done.returncode == 0, done.stdout + done.stderr
     assert result(home / "typo")["culprits"] == ["n7"]
     assert result(home / "typo")["checks"]["reused"] == 0
-    assert "begins anew" in done.stdout
+    assert "the run starts over" in done.stdout
 
 
 def test_showing_a_run_starts_and_changes_nothing(home: Path) -> None:
@@ -335,5 +335,5 @@ def test_a_check_that_always_fails_is_asked_whether_it_ever_passes(home: Path) -
     bad = winnow(home, "bug.yaml", "hydra.run.dir=always")
     assert bad.returncode == 3
     assert "Does it ever exit with 0?" in bad.stderr
-    assert "resume always" in bad.stderr and "once the check is mended" in bad.stderr
+    assert "resume always" in bad.stderr and "after you have fixed the check" in bad.stderr
     assert "[1] the check printed:" in bad.stdout and "(fail)" not in bad.stdout

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import errno
+import json
+import logging
 import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
+import onnx
 import pytest
 
 from runner import api, files
-from runner.cli import signals
+from runner.cli import logs, signals
 from runner.errors import UsageError
 from runner.journal import journal
 from runner.schema.checker import CommandChecker
+from runner.schema.root import LogSettings
 from tests.chain_models import chain
-from tests.harness import by_command, check_script, winnow
+from tests.harness import by_command, check_script, command, winnow
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
@@ -88,3 +94,68 @@ def test_a_folder_that_is_gone_is_a_usage_error(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "gone").rmdir()
     with pytest.raises(UsageError, match="is gone"):
         api.reduce(tmp_path / "net.onnx", check=["true", "{model}"])
+
+
+def reduced(tmp_path: Path, body: str = "sys.exit(1 if 'n2' in names else 0)") -> tuple[str, ...]:
+    """The words of a reduction whose check is ``body``."""
+    check = by_command(check_script(tmp_path, body))
+    return "strategy=reduce", f"model={chain(tmp_path / 'net.onnx', 4)}", *check
+
+
+def test_a_check_that_renames_the_folder_is_named_and_the_run_goes_on_there(tmp_path: Path) -> None:
+    run, moved = str(tmp_path / "run"), str(tmp_path / "moved")
+    body = f"import os\nos.path.isdir({moved!r}) or len(names) < 3 and os.rename({run!r}, {moved!r})\n"
+    words = reduced(tmp_path, f"{body}sys.exit(1 if 'n2' in names else 0)")
+    ended = winnow(*words, folder=tmp_path / "run")
+    assert ended.code == 1, ended.output
+    assert f"{run} is gone: something, perhaps the check, moved or removed it" in ended.output
+    assert "This is a bug" not in ended.output
+    again = winnow(*words, f"resume={moved}", folder=tmp_path / "moved")
+    assert (again.code, again.result["culprits"]) == (0, ["n2"]), again.output
+
+
+def test_a_run_without_standard_streams(tmp_path: Path) -> None:
+    words = command(*reduced(tmp_path), folder=tmp_path / "run")
+
+    def close() -> None:
+        for number in (0, 1, 2):
+            os.close(number)
+
+    assert subprocess.run(words, cwd=tmp_path, preexec_fn=close, check=False).returncode == 0
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["culprits"] == ["n2"]
+
+
+@pytest.mark.parametrize(("at", "reduction"), [("input", 3), ("output", 0)])
+def test_a_type_that_no_onnx_knows_is_the_models_own(tmp_path: Path, at: str, reduction: int) -> None:
+    model = onnx.load(chain(tmp_path / "net.onnx", 4))
+    getattr(model.graph, at)[0].type.tensor_type.elem_type = 2**31 - 1
+    (tmp_path / "odd.onnx").write_bytes(model.SerializeToString())
+    for strategy, code in (("inspect", 0), ("reduce", reduction)):
+        run = winnow(f"strategy={strategy}", f"model={tmp_path / 'odd.onnx'}", folder=tmp_path / strategy)
+        assert run.code == code, run.output
+        assert "2147483647" in run.output
+        assert "This is a bug" not in run.output
+
+
+def test_a_kept_result_whose_path_is_too_long_ends_nothing_for_the_others(tmp_path: Path) -> None:
+    (kept := tmp_path / "kept").mkdir()
+    assert winnow(*reduced(tmp_path), folder=kept / "a").code == 0
+    shutil.copytree(kept / "a", kept / "b")
+    result = json.loads((kept / "a" / "result.json").read_text())
+    (kept / "a" / "result.json").write_text(json.dumps(result | {"model": f"{'x' * 5000}.onnx"}))
+    again = winnow("recheck", str(kept), folder=tmp_path / "again")
+    assert again.code == 3, again.output
+    assert "1 not judged, 1 still broken" in again.output
+
+
+def test_a_line_that_a_full_disk_loses_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    before = logging.raiseExceptions, list(logging.getLogger().handlers)
+    full = open("/dev/full", "w")  # noqa: PTH123, SIM115
+    try:
+        logs.configure(LogSettings(), logs.Levels())
+        logging.StreamHandler(full).handle(logging.LogRecord("runner", logging.ERROR, "", 0, "lost", None, None))
+        assert "Logging error" not in capsys.readouterr().err
+    finally:
+        logging.raiseExceptions, logging.getLogger().handlers[:] = before
+        with pytest.raises(OSError, match="No space left"):
+            full.close()

@@ -46,6 +46,7 @@ def test_an_interruption_while_a_check_hangs(tmp_path: Path, number: signal.Sign
     assert run.result["checks"]["reused"] > 0
 
 
+@pytest.mark.slow
 def test_repeats_of_what_is_handed_over_are_paid_for_once(tmp_path: Path) -> None:
     """A run that is resumed checks its files once more; that they fail reliably is known."""
     body = f"open({str(tmp_path / 'seen')!r}, 'a').write('.')\nsys.exit(1 if {CULPRIT!r} in nodes else 0)"

@@ -349,7 +349,7 @@ def test_of_passing_trials_that_differ_as_little_the_smaller_stands_first():
 def test_a_check_that_fails_on_everything_cannot_judge(tmp_path):
     one = session(tmp_path, lambda candidate: FAIL)
     one.preflight()
-    with pytest.raises(CannotJudge, match="not even a model of one Identity"):
+    with pytest.raises(CannotJudge, match="not even a model of a single Identity"):
         one.reduce()
 
 
@@ -375,6 +375,10 @@ def test_a_spent_budget_refuses_nothing_that_the_journal_knows(tmp_path):
     first.reduce()
     second = session(tmp_path, needs(7, 20), budget=Budget(checks=0))
     second.preflight()
+    # asked first by itself: a search whose questions were refused would ask them for ever
+    asked = second.judge, Trial.of([7, 20]), Phase.SEARCH, "again"
+    ruling = second.reliability.rule(*asked, spent=lambda: True)
+    assert ruling and ruling.answer is Answer.YES
     ending = second.reduce()
     assert ending.trial == Trial.of([7, 20]) and ending.done.claim is Claim.ONE_MINIMAL
     assert not second.judge.tally.paid["search"]
@@ -434,7 +438,7 @@ def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> 
         tally.count(
             Verdict(Outcome.UNRESOLVED if phase == Phase.SHRINK else Outcome.PASS, reason="the reference"), phase
         )
-    assert not tally.unknown.advice
+    assert not tally.unknown.advice("")
     assert tally.unknown.reasons == {"the reference": 9}
 
 

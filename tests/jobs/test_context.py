@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from runner.engine.verdict_cache import context, drifted
+from runner.journal.replay import TYPED, typed_groups
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import FiniteChecker
 from runner.schema.root import Settings
@@ -48,9 +49,17 @@ def test_each_part_that_has_changed_is_named() -> None:
 
 def test_another_strategy_is_the_choice_of_whoever_replays() -> None:
     now = {**NOW, "strategy": "command", "subject.kind": "command", "model": "cd"}
-    chosen = "strategy=repeat is your own choice; recorded was one on another subject (subgraph, now command)"
-    assert of({**NOW, "subject.kind": "subgraph"}, now) == (chosen, "model changed: ab -> cd")
+    assert of({**NOW, "subject.kind": "subgraph"}, now) == ("model changed: ab -> cd",)
     assert of({}, now) == ()
+
+
+def test_what_follows_from_what_was_typed_is_no_drift() -> None:
+    """The command that a screen says to type next changes some settings of a replay."""
+    later = {"model": "cd", "inputs": "ef", "subject.graph": "01", "target": NOW["target"].replace("1.30", "1.31")}
+    given = SimpleNamespace(recorded={"context": NOW, TYPED: ["inputs", "model", "target"]})
+    assert drifted(cast(Settings, given), {**NOW, **later}) == ("target versions onnxruntime changed: 1.30 -> 1.31",)
+    words = ["strategy=passes", "+model=net.onnx", "inputs.path=x.npz", "plan=false", "hydra.run.dir=x"]
+    assert typed_groups(words) == ["inputs", "model", "strategy"]
 
 
 def test_a_package_that_is_named_as_a_library_counts_by_its_version(tmp_path: Path) -> None:

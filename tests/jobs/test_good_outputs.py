@@ -101,7 +101,7 @@ def test_references_that_are_not_finite_are_told(good: Path, tmp_path: Path, str
     assert "reference.model=PATH" in told[0]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("read", "told"), [("np.allclose(1.0, expected[0]['y'])", 1), ("False", 0)])
 def test_a_function_that_compares_with_what_is_not_finite_is_told_too(
     good: Path, tmp_path: Path, read: str, told: int

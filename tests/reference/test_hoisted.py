@@ -105,6 +105,7 @@ def test_three_levels_down(tmp_path: Path, pool):
     )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("backend", BOTH)
 @pytest.mark.parametrize("iteration", [0, 1, 3])
 def test_an_iteration_of_a_loop_gets_what_the_ones_before_left(tmp_path: Path, pool, backend, iteration):

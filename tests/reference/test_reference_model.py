@@ -144,7 +144,7 @@ def half(model: ModelProto) -> ModelProto:
     return result
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("checker", "lost"), [("auto", True), ("compare", False), ("finite", False)])
 def test_an_overflow_in_half_precision(tmp_path: Path, elder: Path, checker: str, lost: bool) -> None:
     model = onnx.load(elder)

@@ -227,6 +227,7 @@ def test_options_that_sound_like_a_secret_are_seen() -> None:
     assert like_secrets(CommandChecker(command=words)) == ["--api-key", "--tokens", "HF_TOKEN"]
 
 
+@pytest.mark.slow
 def test_what_the_environment_of_a_check_held_is_in_no_file(user: Path, tmp_path: Path) -> None:
     body = "import os\nsys.exit('bad' in nodes and os.environ['MY_KEY'] == 'hunter2')"
     words = json.dumps([sys.executable, str(check_script(user, body)), "{model}"])

@@ -83,6 +83,7 @@ def plain(text: str) -> bool:
     return all(char.isprintable() or char in "\n\t" for char in text)
 
 
+@pytest.mark.slow
 def test_the_answer_is_whole(run: Run) -> None:
     assert run.code == 0, run.output
     assert run.result["culprits"] == NAMES

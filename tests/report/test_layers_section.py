@@ -51,7 +51,7 @@ def test_layers_say_what_is_wrong_first() -> None:
     layers = {"tensors": 3, "runs": 2, "first_bad": found, "largest_own": {**found, "kind": "mismatch", "own": 0.25}}
     rest = {"marking": "hides", "suspects": ["n"], "outputs": [ROW], "worst": [{**ROW, "own": 0.1}], "files": ["f.csv"]}
     text = sections_text(layers_section(from_json(Layers, {**layers, **rest})))
-    assert "First wrong tensor: a&#124;b by n&#96;1, NaN." in text and "0.25 of its range" in text
+    assert "First wrong tensor: a&#124;b of n&#96;1, NaN." in text and "0.25 of its range" in text
     assert "makes the failure go away" in text and "| own |" in text and layers_section(None) == []
 
 
@@ -62,8 +62,8 @@ def test_what_is_not_finite_has_no_error_and_parts_of_many_nodes_are_named_by_th
     layers = {"tensors": 1, "runs": 1, "first_bad": found, "largest_own": found, "marking": "breaks", "suspects": []}
     layers |= {"outputs": [], "worst": [], "files": ["f.csv"], "unanswered": ["u"], "own_unknown": "it crashed"}
     text = sections_text(layers_section(from_json(Layers, layers), failing=False))
-    assert "1 tensor in 1 run;" in text and "a part that ends in `t`" in text and "does not fail" in text
-    assert "makes the model fail" in text and "no answer: `u`" in text and "not known: it crashed" in text
+    assert "1 tensor compared in 1 run;" in text and "the part that ends in `t`" in text and "itself passes" in text
+    assert "The model passes, and fails once" in text and "no answer: `u`" in text and "not known: it crashed" in text
 
 
 def test_a_journal_may_hold_anything() -> None:

@@ -61,7 +61,7 @@ def test_how_the_model_is_used() -> None:
 
 def test_everything_low_is_no_failure_that_is_missing() -> None:
     said = report(summary(status="nothing_to_find"))
-    assert said.startswith("# all of it can be in float16\n")
+    assert said.startswith("# all nodes can be in float16\n")
     assert "nothing fails here" not in said and "| node | op | why |" not in said
     assert commands(said)[1] == ["trtexec", "--onnx=my models/net.onnx", "--fp16"]
 
@@ -83,7 +83,7 @@ def test_what_has_no_name_there_is_said() -> None:
     told = summary("a:0", "n1__2", "plain", inlined={"n1__2": "node n1 of function my.F, called by node c"})
     said = report(told)
     assert commands(said)[1][-1] == "--layerOutputTypes=plain:fp32"
-    assert "2 of them cannot be named so" in said
+    assert "2 of them cannot be named there" in said
     (row,) = [row for row in rows(said) if row[0] == "`n1__2`"]
     assert row[2] == "why (node n1 of function my.F, called by node c)"
     assert len(commands(report(summary("a:0")))) == 1

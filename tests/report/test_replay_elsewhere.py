@@ -39,6 +39,7 @@ def test_from_another_folder(first: Run, tmp_path: Path) -> None:
     assert yaml.safe_load((again.folder / "replay.yaml").read_text())["cwd"] == str(first.folder.parent)
 
 
+@pytest.mark.slow
 def test_with_changes_that_start_where_the_user_stands(first: Run, tmp_path: Path) -> None:
     model = tmp_path / "other.onnx"
     shutil.copy(first.folder / "reduced.onnx", model)

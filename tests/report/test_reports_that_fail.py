@@ -114,7 +114,7 @@ def test_attributes_that_no_onnx_knows_have_a_row() -> None:
     odd.attribute.add(name="future")
     graph = helper.make_graph([odd], "g", [], [])
     text = report(Summary("found", 0, "reduce", nodes_after=1), shown=Shown(helper.make_model(graph)))
-    assert "(axis=1, outer=@of_a_function, weight=type 99 [2], future=undefined)".strip("()") in text
+    assert "(axis=1, outer=@of_a_function, weight=type 99[2], future=undefined)".strip("()") in text
 
 
 def test_thousands_of_culprits_are_a_short_line(tmp_path: Path) -> None:

@@ -266,6 +266,7 @@ def of_the_template(rule: CompareChecker) -> Callable[..., tuple[str, str]]:
     return space["difference"]  # type: ignore[no-any-return]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     "metric", [*(one for one in Metric if one not in TASKS), Metric.sqnr, [Metric.scale, Metric.cosine]]
 )

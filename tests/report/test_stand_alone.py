@@ -71,6 +71,7 @@ def test_settings_share_lines_and_keep_their_values() -> None:
     assert max(len(line) for text in lines for line in text.splitlines()) <= 60
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("name", "lines"),
     [

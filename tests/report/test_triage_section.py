@@ -39,7 +39,7 @@ def tried(kind: str, *, passes: bool) -> dict[str, Any]:
 @pytest.mark.parametrize("place", ["the whole model", "the reduced model", ""])
 def test_what_is_turned_off_is_offered_where_it_was_shown_to_help(place: str) -> None:
     said = page(passes=place)
-    assert (f"Turn off what it needs (shown on {place}):" in said) is bool(place)
+    assert (f"Turn off the optimization that the failure needs (shown on {place}):" in said) is bool(place)
     release = "ake a release without it: `onnxruntime==1.2` (shown on the reduced model)"
     assert ("- Or: t" if place else "- T") + release in said, "what comes first begins with no 'Or'"
 
@@ -49,13 +49,13 @@ def test_what_fails_on_the_whole_model_is_not_offered() -> None:
     assert "Turn off" not in said and "a release without it" not in said and "- Report it with" in said
     said = page(tried("release", passes=True), passes="the whole model")
     assert "- Work around it: a release (20 of 20 fresh inputs pass)" in said and "without it" not in said
-    assert "- Or: turn off what it needs" in said
+    assert "- Or: turn off the optimization that the failure needs" in said
 
 
 def test_what_could_not_be_tried_says_nothing_of_a_workaround() -> None:
     """What a step found on a part is offered then, as where nothing was tried; the table tells the two apart."""
     untried = {**tried("pass", passes=False), "tried": False, "why_not": "unknown here", "latency": None}
-    assert "Turn off what it needs" in page(untried, passes="the reduced model")
+    assert "Turn off the optimization that the failure needs" in page(untried, passes="the reduced model")
     failed = {**untried, "tried": True, "what": "another"}
     both = [from_json(Workaround, one) for one in (untried, failed)]
     rows = [line for line in sections_text(workarounds_section(both)).splitlines() if line.startswith("| pass ")]
@@ -64,10 +64,10 @@ def test_what_could_not_be_tried_says_nothing_of_a_workaround() -> None:
 
 def test_what_the_model_itself_does_is_no_report_to_a_runtime() -> None:
     said = page(too=True, passes="", releases=None)
-    assert "- The reference makes the NaN or Inf as well" in said and "Report it with" not in said
+    assert "- The reference computes the NaN or Inf too" in said and "Report it with" not in said
     finite = {"reproduced": {"failure": "infer: nan", "reference_too": False, "plain_is_finite": True}}
     said = page(triage=finite, passes="", releases=None)
-    assert "- The part that fails alone is no report on a bug" in said and "Report it with" not in said
+    assert "- The part that fails alone shows no bug" in said and "Report it with" not in said
 
 
 def test_the_title_says_what_fails_on_what_and_where_in_words() -> None:
@@ -80,7 +80,7 @@ def test_the_title_says_what_fails_on_what_and_where_in_words() -> None:
 def test_what_shows_a_failure_is_named_whosever_it_is() -> None:
     finite = {"reproduced": {"failure": "infer: nan", "plain_is_finite": True}}
     for said in (page(), page(too=True), page(triage=finite)):
-        assert "`steps/03-reduce/bundle.zip` is one file to attach" in said
+        assert "with all of it: `steps/03-reduce/bundle.zip`" in said
 
 
 def test_warnings_are_on_the_page_and_a_part_is_the_smallest_only_if_it_is() -> None:

@@ -55,15 +55,27 @@ def test_the_answer_says_what_was_tried() -> None:
     assert done.note == "also tried, after one at a time: 3 pairs, 1 grown set"
 
 
-def test_growing_finds_a_smaller_answer_outside() -> None:
-    """What was found first needs 4 elements; with their neighbors, two others fail as well."""
+def test_growing_finds_a_smaller_answer_outside_within_the_budget() -> None:
+    """What is found first needs 4 elements; three others fail as well, unless 6 is there."""
 
     def condition(kept: frozenset[int]) -> bool:
-        return ({0, 2, 4, 6} <= kept and 3 not in kept) or {1, 3} <= kept
+        return {0, 1, 3, 6} <= kept or ({2, 5, 7} <= kept and 6 not in kept)
 
-    space = chain(8)
-    _, done = transcript(space, linear(space, 60), condition)
-    assert done.trial == Trial.of([1, 3])
+    space, ends = chain(8), {}
+    for extra in (0, 8, 9, 17, 18, 19, 60):
+        lines, done = transcript(space, linear(space, extra), condition)
+        ends[extra] = len(lines), done.trial, done.note.rpartition(", ")[2]
+    first, other = Trial.of([0, 1, 3, 6]), Trial.of([2, 5, 7])
+    asked = ends[0][0]
+    assert ends == {
+        0: (asked, first, ""),
+        8: (asked + 8, first, "2 larger sets"),
+        9: (asked + 8, first, "2 larger sets"),  # a sweep over the grown set has to fit as well
+        17: (asked + 16, first, "1 grown set"),
+        18: (asked + 17, other, "1 grown set"),
+        19: (asked + 18, other, "1 grown set"),
+        60: (asked + 21, other, "2 grown sets"),
+    }
 
 
 @settings(max_examples=100, deadline=None)

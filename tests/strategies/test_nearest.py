@@ -82,5 +82,12 @@ def test_few_are_asked_where_most_are_left_out_at_first() -> None:
     assert around(told, 100) == (69, 130) and len(told) <= 20
 
 
+def test_distances_double_and_then_halve() -> None:
+    order = tuple(range(33))
+    assert list(asked("b" * 30 + "g" * 3, 0, nearest(order, 0))) == [0, 1, 3, 7, 15, 31, 23, 27, 29, 30]
+    assert Search(Space(order), nearest(order, 0)).remaining == 2
+    assert Search(Space(order), each(order, 0)).remaining == 32
+
+
 def test_all_of_them() -> None:
     assert asked("gbgb?", 1, each((0, 1, 2, 3, 4), 1)) == dict(enumerate("gbgb?"))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.precision import cheapest, precision, prefix, scan
-from strategies.search import Claim, Prior
+from strategies.search import Claim, Prior, Search
 from strategies.search_space import Space
 from strategies.trial import Trial
 from tests.strategies.transcript import drive, transcript
@@ -28,7 +28,8 @@ def test_ranges_that_tell_the_truth_cost_one_question_more_than_there_are_nodes(
     space = plain(100)
     lines, done = transcript(space, precision(space, Prior((7, 8, 50), ())), needs(7, 8, 50))
     assert lines == ["7-8,50 yes", "7-8 no", "7,50 no", "8,50 no"]
-    assert (done.trial, done.claim) == (Trial.of([7, 8, 50]), Claim.ONE_MINIMAL)
+    assert (done.trial, done.claim, done.unanswered) == (Trial.of([7, 8, 50]), Claim.ONE_MINIMAL, 0)
+    assert Search(space, precision(space, Prior((7, 8, 50), ()))).remaining == 4
 
 
 def test_the_node_that_introduces_most_error_comes_first() -> None:

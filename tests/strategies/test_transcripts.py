@@ -8,7 +8,7 @@ from strategies.bisect import bisect
 from strategies.minimal import linear, reduce
 from strategies.outcome import Answer, Outcome, answer_of
 from strategies.repeat import repeat
-from strategies.search import Claim, Search
+from strategies.search import Claim, First, Search
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 from tests.strategies.transcript import chain, transcript
@@ -22,6 +22,16 @@ def test_bisect_finds_one_culprit_of_sixteen() -> None:
     lines, done = transcript(chain(16), bisect(chain(16)), needs(5))
     assert lines == ["0-7 yes", "0-3 no", "0-5 yes", "0-4 no", "5 yes"]
     assert (done.trial, done.claim) == (Trial.of([5]), Claim.ONE_MINIMAL)
+
+
+def test_bisect_from_the_start_looks_for_the_end_close_to_it() -> None:
+    lines, done = transcript(chain(16), bisect(chain(16), First.START), needs(5))
+    assert lines == ["8-15 no", "4-15 yes", "6-15 no", "5-15 yes", "5 yes"]
+    assert (done.trial, done.claim, done.unanswered) == (Trial.of([5]), Claim.ONE_MINIMAL, 0)
+    lines, done = transcript(chain(32), bisect(chain(32), First.START), needs(3, 20))
+    assert lines[:5] == ["16-31 no", "8-31 no", "4-31 no", "2-31 yes", "3-31 yes"]
+    assert lines[5:] == ["3 no", "3-6 no", "3-18 no", "3-24 yes", "3-21 yes", "3-19 no", "3-20 yes"]
+    assert (done.trial, done.claim) == (Trial.of(range(3, 21)), Claim.WINDOW)
 
 
 def test_bisect_leaves_the_window_between_first_and_last_culprit() -> None:
@@ -106,7 +116,7 @@ def test_an_unanswered_removal_is_not_called_proven() -> None:
 
 
 @pytest.mark.parametrize(
-    ("until", "bad_from", "iterations"), [("bad", 2, 3), ("good", 0, None), ("5", 3, 5), ("good", 1, 1)]
+    ("until", "bad_from", "iterations"), [("bad", 2, 3), ("good", 0, None), ("5", 3, 5), ("1", 0, 1), ("good", 1, 1)]
 )
 def test_repeat(until: str, bad_from: int, iterations: int | None) -> None:
     space = Space(())

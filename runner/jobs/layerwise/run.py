@@ -441,7 +441,7 @@ class _Layerwise:
             runs = len(look.marked) + len(look.apart)
             tensors = {*look.rows, *(name for window in (*look.marked, *look.apart) for name in window)}
             said = f"{counted(len(tensors), 'tensor')} would be compared in {counted(runs, 'run')}"
-            return SessionResult(Status.planned, f"{said}; stopped after the pre-flight, as asked", remaining=runs)
+            return SessionResult(Status.planned, f"{said}; stopped before that, as asked", remaining=runs)
         look.look()
         if look.findings.first_bad:
             self._refuse_broken_reference()
@@ -453,15 +453,19 @@ class _Layerwise:
         look = self.look
         if any(row["bad"] for row in look.rows.values()):
             hides = look.marking.hides
-            said = "marking tensors as outputs hides the failure" if hides else "what is wrong is not known"
+            said = (
+                "marking tensors as outputs hides the failure"
+                if hides
+                else "it is not known which tensor is wrong first"
+            )
             raise CannotJudge(f"{said}{self._left}; {REDUCE}")
         if plain.outcome is Outcome.FAIL:
-            raise CannotJudge(
-                f"{WHOLE} fails ({plain.said}), and no tensor is wrong against what was recorded; {REDUCE}"
-            )
+            raise CannotJudge(f"{WHOLE} fails ({plain.said}), but no tensor differs from the recorded values; {REDUCE}")
         seen = counted(len(look.rows), "tensor")
         if look.stopped or look.unanswered or (look.silent and look.not_asked):
-            return SessionResult(Status.could_not_judge, f"{seen} seen, none of them wrong by this check{self._left}")
+            return SessionResult(
+                Status.could_not_judge, f"{seen} compared, none of them wrong by this check{self._left}"
+            )
         return SessionResult(Status.nothing_to_find, f"all of {seen} are right by this check{self._left}")
 
     def _refuse_broken_reference(self) -> None:
@@ -469,8 +473,8 @@ class _Layerwise:
         found = self.look.findings
         if found.first_bad and found.reference_is_wrong and not self.look.is_sane:
             raise CannotJudge(
-                f"the reference is not finite from {found.first_bad.tensor} on (made by {listed(found.culprits)}), "
-                "and the target is: it is the reference that is wrong"
+                f"the reference is not finite from {found.first_bad.tensor} of {listed(found.culprits)} on, and the "
+                "target is: the reference is wrong"
             )
 
     def _said(self, plain: Verdict) -> str:
@@ -478,15 +482,15 @@ class _Layerwise:
         first, own, hidden = found.first_bad, found.largest_own, self.look.hidden
         assert first
         makers = listed(found.culprits)
-        outside = "" if plain.outcome is Outcome.FAIL else f"{WHOLE} is not judged ({plain.reason}); inside, "
+        outside = "" if plain.outcome is Outcome.FAIL else f"{WHOLE} is not judged ({plain.reason}), but inside it "
         if plain.outcome is Outcome.PASS:
-            outside = f"{WHOLE} passes; inside, "
-        parts = [f"{outside}{first.tensor} is the first wrong tensor, made of right ones by {makers}"]
+            outside = f"{WHOLE} passes, but inside it "
+        parts = [f"{outside}{first.tensor} of {makers} is the first wrong tensor with right inputs"]
         if own:
             place = f"{ending_in(own)}{own.node}"
-            parts.append(f"the largest error of its own is that of {place} ({size_of(own.kind, own.own)})")
+            parts.append(f"{place} has the largest error with right inputs ({size_of(own.kind, own.own)})")
         if self.look.marking.word == BREAKS:
-            parts.append("with tensors marked as outputs it fails")
+            parts.append("it fails once tensors are marked as outputs")
         elif self.look.marking.hides:
             parts.append(f"marking {listed(hidden) or 'tensors as outputs'} hides the failure")
         return "; ".join(parts) + self._left
@@ -499,9 +503,9 @@ class _Layerwise:
             parts.append(f"with {listed(look.unanswered)} marked as an output there is no answer ({look.silent})")
         elif look.silent and look.not_asked:
             parts.append(f"with tensors marked as outputs there is no answer ({look.silent})")
-        parts += [f"the own errors are not known: {look.own_unknown}"] if look.own_unknown else []
+        parts += [f"the errors with right inputs are not known: {look.own_unknown}"] if look.own_unknown else []
         if look.stopped:
-            parts.append(f"the budget was reached before all were looked at, {len(look.not_asked)} not")
+            parts.append(f"the budget was reached before {counted(len(look.not_asked), 'tensor')} could be compared")
         return "".join(f"; {part}" for part in parts)
 
     @property

@@ -489,24 +489,30 @@ class PrecisionAnswer:
         passes, why = ruling.answer is Answer.YES, ruling.verdict.reason
         standing = CurrentAnswer(session.judge, trial)
         added = len(self.loads.added) if self.loads else 0
-        loads = f"; {counted(added, 'node')} raised so that ONNX Runtime loads the model" if added else ""
+        loads = (
+            f"; {counted(added, 'more node')} in {question.high} so that ONNX Runtime loads the model" if added else ""
+        )
         said = f"; {said}" if said else ""
         if done is None:
             if passes:
                 message = f"{self._lowest}{loads}; the model is {MIXED}.onnx{said}"
                 return SessionResult(Status.nothing_to_find, message, standing=standing)
             session.recheck.withdraw(MIXED)
-            raise CannotJudge(f"{question.nothing} passed once and did not when checked as handed over: {why}")
+            raise CannotJudge(f"{question.nothing} passed once, but the final model does not: {why}")
         count = counted(standing.size, "node")
         signature = session.nothing.signature if session.nothing else None
         ending = SessionResult(Status.found, "", done, standing, signature=signature)
         if not passes:
-            message = f"the answer ({count}) passed once and did not when checked again ({why})"
+            message = f"the answer ({count}) passed once, and did not when it was checked again ({why})"
             return replace(ending, status=Status.could_not_judge, message=message)
-        budget = " (the budget was reached: fewer may do)" if session.inquiry.stopped else ""
+        budget = " (the budget was reached: fewer may be enough)" if session.inquiry.stopped else ""
         stays = question.stays_high
-        besides = f" besides {counted(stays, 'node')} that {'stay' if stays > 1 else 'stays'} so" if stays else ""
-        message = f"{count} in {question.high}{besides}, the rest in {question.low}, and the check passes{budget}"
+        besides = (
+            f" besides {counted(stays, 'node')} that {'stay' if stays > 1 else 'stays'} in it unsearched"
+            if stays
+            else ""
+        )
+        message = f"the check passes with {count} in {question.high}{besides} and the rest in {question.low}{budget}"
         message += f"; {UNSURE}" if session.reliability.unsure and not session.inquiry.stopped else ""
         message += f"; {done.note}" if done.note else ""
         return replace(ending, message=f"{message}{loads}{said}{session.flakiness}")

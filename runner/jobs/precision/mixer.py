@@ -33,7 +33,7 @@ from runner.jobs.precision.layers import (
     schemas_of,
     without_unused,
 )
-from runner.jobs.precision.weights import convert
+from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
 from runner.model.graph.edits import set_messages

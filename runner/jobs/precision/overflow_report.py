@@ -16,10 +16,10 @@ from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, DelegatingChecker, Tools
 from runner.jobs.job import Job
 from runner.jobs.precision.layers import is_plumbing, levels, node_label
+from runner.jobs.precision.prepare_model import convert
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.ranking import Measurements
 from runner.jobs.precision.setup import PrecisionModel
-from runner.jobs.precision.weights import convert
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
 from runner.model.passes.lift_constants import constant_tensor
@@ -175,7 +175,7 @@ def with_infinities(
         warnings += [f"what becomes Inf inside {path.name} is not known: {why}"] if found is None else []
     epsilons = list(_epsilons(casting, raised))
     zeroed = _zeroed(casting, raised, {one["constant"] for one in epsilons})
-    near = _near(casting, material.known, raised)
+    near = _near(casting, material.known, raised, low)
     warnings += [*_overflowing(found or (), low), *_vanishing(epsilons, zeroed, low), *near]
     overflown = None if found is None else tuple(found)
     told = replace(told, overflows=overflown, flushed_epsilons=tuple(epsilons), zeroed=tuple(zeroed))
@@ -193,23 +193,23 @@ def _overflowing(found: Sequence[Mapping[str, Any]], low: str) -> Iterator[str]:
         f"{one['tensor']} (by {one['absorbed_by'][0]})" for one in rest if one["absorbed_by"] and not one["unknown"]
     ]
     if absorbed:
-        many = counted(len(absorbed), "tensor")
-        yield f"{many} become{'s' * (len(absorbed) == 1)} Inf in {low}, which is absorbed: {listed(absorbed, _MOST)}"
+        many = f"{counted(len(absorbed), 'tensor')} become{'s' * (len(absorbed) == 1)}"
+        yield f"{many} Inf in {low}, and the next nodes absorb that: {listed(absorbed, _MOST)}"
     open_ones = [f"{one['tensor']} (read by {one['unknown']})" for one in rest if one["unknown"]]
     if open_ones:
-        yield f"Inf in {low} of which it is not known whether it does harm: {listed(open_ones, _MOST)}"
+        yield f"Inf in {low}; it is not known whether it does harm: {listed(open_ones, _MOST)}"
 
 
 def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low: str) -> Iterator[str]:
     if epsilons:
         shown_ones = [f"{one['value']:g} in {one['op']} {one['node']}" for one in epsilons]
         become = f"are too small for {low} and become {epsilons[0]['becomes']:.2g}"
-        yield f"numbers that keep a root or a divisor from zero {become}: {listed(shown_ones, _MOST)}"
+        yield f"constants that keep a root or a divisor from zero {become}: {listed(shown_ones, _MOST)}"
     if zeroed:
-        yield f"weights that become zero as a whole in {low}: {listed(zeroed, _MOST)}"
+        yield f"weights of which all values become zero in {low}: {listed(zeroed, _MOST)}"
 
 
-def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int]) -> Iterator[str]:
+def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int], low: str) -> Iterator[str]:
     """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
     largest = FLOATS[casting.pair.low].largest
     names = {
@@ -221,10 +221,10 @@ def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int]) 
     }
     if names and not casting.quantized:
         shown_ones = [f"{name} (up to {most:.3g})" for name, most in sorted(names.items(), key=lambda one: -one[1])]
-        come = f"{counted(len(names), 'low tensor')} {'comes' if len(names) == 1 else 'come'}"
+        come = f"{counted(len(names), 'tensor')} in {low} {'comes' if len(names) == 1 else 'come'}"
         yield (
-            f"{come} within a factor of {NEAR:g} of the largest number, {largest:.3g}: {listed(shown_ones, _MOST)}; "
-            f"strategy.at_least=['range > {largest / NEAR:.0f}'] keeps such nodes high"
+            f"{come} within a factor of {NEAR:g} of its largest number, {largest:.5g}: {listed(shown_ones, _MOST)}. To "
+            f"keep such nodes high: strategy.at_least=['range > {largest / NEAR:.0f}']"
         )
 
 

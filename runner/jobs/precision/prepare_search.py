@@ -520,18 +520,21 @@ def _left_alone(casting: PrecisionModel, kept: Fixed, division: Division, *, dra
     if low and pair.low != pair.high:
         are = "is" if len(low) == 1 else "are"
         yield (
-            f"{counted(len(low), 'node')} {are} low in the model as it is, most of which is high, and not searched "
-            f"({listed(low)}): give the model in high precision to search them too"
+            f"{counted(len(low), 'node')} {are} low in the given model already, and not searched ({listed(low)}). To "
+            "search them too, give the model in high precision"
         )
     if kept.untaken:
         names = [casting.layers[index].path for index in kept.untaken]
         high = all(index in kept.high for index in kept.untaken)
         yield (
             f"no sample takes the branches of {counted(len(names), 'node')} ({listed(names)}): "
-            + ("they stay high (strategy.untaken=low lowers them)" if high else "how they do low is not known")
+            + (
+                "they stay high (strategy.untaken=low lowers them)"
+                if high
+                else "whether they pass in low precision is not known"
+            )
         )
     if division.given == 1 and not drawn:
         yield (
-            "one sample alone was given: what passes on it need not pass on others of the same kind. Give several: "
-            "inputs=files inputs.path=FOLDER"
+            "only one sample was given: an answer that passes on it may fail on others. Give several: --inputs FOLDER"
         )

@@ -67,20 +67,21 @@ def _rounding(settings: Settings) -> Settings:
     target = settings.target
     if settings.checker.runs_own_code:
         log.warning(
-            "checker=%s runs models in its own way: on ONNX Runtime's CPU provider that computes low precision in fp32 "
-            "and hides what a GPU shows, unless it uses runner.backends.rounding.session (docs/precision.md)",
+            "checker=%s runs models by itself. If it uses ONNX Runtime's CPU provider, low precision is computed in "
+            "float32 and hides what a GPU shows; runner.backends.rounding.session rounds like a GPU "
+            "(docs/precision.md)",
             settings.checker.name,
         )
     if not isinstance(target, OnnxRuntimeBackend):
         return settings
     if target.rounding is Rounding.off:
         log.warning(
-            "target.rounding=off: ONNX Runtime's CPU provider computes low precision in fp32 and drops casts, so it "
-            "does not show what a GPU does"
+            "target.rounding=off: ONNX Runtime's CPU provider computes low precision in float32 and drops casts, so "
+            "failures of a GPU may not show"
         )
     if target.rounding is not Rounding.auto or target.providers != [_CPU]:
         return settings
-    log.info("low precision is emulated: tensors are rounded as they are made (target.rounding=on)")
+    log.info("low precision is emulated: each tensor is rounded when it is computed (target.rounding=on)")
     return replace(settings, target=replace(target, rounding=Rounding.on))
 
 
@@ -221,9 +222,9 @@ def _emulated(settings: Settings) -> str:
     if not isinstance(settings.target, OnnxRuntimeBackend) or settings.checker.runs_own_code:
         return ""
     told = {
-        Rounding.on: "emulated: tensors are rounded as they are made; target.rounding=strict also rounds inside "
+        Rounding.on: "emulated: each tensor is rounded when it is computed; target.rounding=strict also rounds inside "
         "reductions and norms",
-        Rounding.strict: "emulated strictly: tensors are rounded as they are made, and inside reductions and norms",
+        Rounding.strict: "emulated strictly: each tensor is rounded when it is computed, also in reductions and norms",
     }
     return told.get(settings.target.rounding, "")
 

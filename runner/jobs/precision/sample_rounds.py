@@ -68,17 +68,20 @@ class Confidence:
     @property
     def said(self) -> str:
         """What a message says of it, empty if there is nothing to say."""
-        parts, kind, held = [], self.samples.kind, len(self.samples.held)
+        parts: list[str] = []
+        kind, held = self.samples.kind, len(self.samples.held)
         for name, error in self.error.items():
             if error.after is not None:
                 before = "not finite" if error.before is None else f"{error.before:.3g}"
-                on = f"{held} held out" if name == "held_out" else f"{len(self.samples.searched)} searched"
+                searched = counted(len(self.samples.searched), "searched sample")
+                on = f"{held} held out" if name == "held_out" else searched
                 aside = f"{kind}; " if name == "held_out" and kind != GIVEN else ""
-                parts.append(f"{error.after:.2g} of the tolerance on {on} ({aside}all low: {before})")
+                error_is = "" if parts else "error "
+                parts.append(f"{error_is}{error.after:.2g} of the tolerance on {on} ({aside}all low: {before})")
         if self.passed and not parts:
-            parts.append(f"it passes on {held} held out ({kind}) as well")
+            parts.append(f"it also passes on {counted(held, 'sample')} held out ({kind})")
         if self.passed is None and self.samples.reason:
-            parts.append(f"not held out: {self.samples.reason}")
+            parts.append(f"no sample was held out: {self.samples.reason}")
         return "; ".join(parts)
 
     def warn(self, text: str) -> None:
@@ -156,14 +159,16 @@ class Rounds:
             if further is None:
                 assert found
                 why = impossible.message if impossible else "the budget was reached"
-                self.confidence.warn(f"what was held out cannot be searched on ({why})")
+                self.confidence.warn(f"the samples that were held out cannot be searched ({why})")
                 self.mixing = found.mixing
                 break
             found = further
             if found.failed is None or number == MOST_ROUNDS or found.mixing.session.inquiry.stopped:
                 break
             why = f"{counted(len(held), 'sample')} that {'was' if len(held) == 1 else 'were'} held out"
-            log.warning("the answer fails on %s (%s): it grows until it passes those too", why, found.failed.reason)
+            log.warning(
+                "the answer fails on %s (%s), so nodes are added until these pass too", why, found.failed.reason
+            )
             searched = (*_subject(judge).samples, *held)
             judge = self.judge.stage(f"round {number + 1}", replace(_subject(judge), samples=searched))
             values = self.samples.further((*values.searched, *values.held))
@@ -204,8 +209,8 @@ class Rounds:
         if looser is None:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
-        few = f"{self._named(names)} would hold" if names else "nothing raised would hold"
-        costs = f"{few} the tolerance itself, these hold {margin.aim:.2g} of it (strategy.margin)"
+        few = f"{self._named(names)} would be enough" if names else "no node would be enough"
+        costs = f"{few} for the full tolerance, these keep the error below {margin.aim:.2g} of it (strategy.margin)"
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
     def each_alone(self) -> dict[int, Verdict]:
@@ -232,7 +237,7 @@ class Rounds:
             return SessionResult(Status.interrupted, "", code=exit_code)
         ending, before = self.mixing.session.interrupted(exit_code), self._before
         if ending.standing is None and before and (earlier := before.session.interrupted(exit_code)).standing:
-            ending = replace(earlier, message=f"{earlier.message}, and fails on samples that were held out")
+            ending = replace(earlier, message=f"{earlier.message}, and it fails on samples that were held out")
         return replace(ending, main=None)
 
     # ---- one round
@@ -252,11 +257,11 @@ class Rounds:
         grown, found = larger.search()
         assert grown, "nothing raised fails"
         if larger.session.inquiry.stopped:
-            said = f"{self._named(names)} fail when they alone are low, and were left out for want of budget"
+            said = f"{self._named(names)} fail when only they are low; the budget was too small to add them"
             self.confidence.warn(said)
             return mixing, done, trial
         self.confidence.kept = True
-        note = f"{self._named(names)} would do without, but fail when they alone are low: they are raised too"
+        note = f"{self._named(names)} were added: the answer passes without them, but each fails when only it is low"
         return larger, replace(grown, note=note), found
 
     @staticmethod

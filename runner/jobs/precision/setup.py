@@ -26,8 +26,8 @@ from runner.jobs.precision.layers import (
     quantized_layers,
 )
 from runner.jobs.precision.mixer import Mixer, Weights
+from runner.jobs.precision.prepare_model import convert as convert_values
 from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
-from runner.jobs.precision.weights import convert as convert_values
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WeightsWriter
 from runner.model.graph import scopes

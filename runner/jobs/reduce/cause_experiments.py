@@ -35,7 +35,7 @@ from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 REACHED = "the budget was reached"
-USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
+USED_UP = "the checks for it were used up; to allow more: strategy.cause_checks=100"
 
 
 @dataclass
@@ -201,7 +201,7 @@ def unless_fed(session: Session, cause: Cause, answer: Trial) -> Cause:
     inputs, how = "{inputs}", " (checker.command='python check.py {model} {inputs}')"
     if isinstance(checker, PythonCheck):
         inputs, how = "its argument inputs", ""
-    reason = f"your check does not read {inputs}, so it was fed no good value. Let it feed what {inputs} holds{how}"
+    reason = f"your check does not read {inputs}, so no good value reached the model. Let it feed {inputs}{how}"
     return replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=reason)
 
 
@@ -372,7 +372,7 @@ class SessionModel:
         if experiment.outcome is Outcome.PASS and experiment.measure is not None:
             self._good.append(experiment.measure)
         if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
-            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell", gone=False)
+            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky for that", gone=False)
         return experiment
 
     def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:

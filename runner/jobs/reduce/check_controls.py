@@ -89,22 +89,23 @@ NEEDS = (
 )
 """What may be wrong with a check that passes no harmless model."""
 OWN_SAMPLE = (
-    "the check feeds an input of its own, and what is recorded is not right for it: give that input (inputs=files "
-    "inputs.path=...), or let it feed what {inputs} holds. If it is that input, the reference is not right: give the "
-    "good model (reference.model=) or the expected outputs (reference=files)"
+    "the check feeds an input of its own, and the recorded values belong to another one: give that input (--inputs "
+    "x.npz), or let the check feed {inputs}. If that is the input already, the reference is wrong: give the good "
+    "model (--original) or the expected outputs (--expected)"
 )
 """What is said of a check that fits the whole model only, and of other values than those that were recorded."""
 WHOLE_ONLY = (
-    "Does it ever exit with 0? If it fails whatever it is given, mend it. If it fits the whole model only (it feeds "
-    "values of its own, and compares with expected ones of its own), give the input that it feeds "
-    "(inputs=files inputs.path=...). As it is, strategy=repeat asks of the whole model with it, strategy=passes where "
-    "its command takes {switches}, and strategy=versions where it takes {python}"
+    "Does it ever exit with 0? If it always fails, fix it. If it fits the whole model only (it feeds values of its "
+    "own, and compares with expected ones of its own), give the input that it feeds: --inputs x.npz. Without that, the "
+    "check works with strategy=repeat, with strategy=passes if its command takes {switches}, and with "
+    "strategy=versions if it takes {python}"
 )
 """What is asked first of a check that passes no harmless model, and what it can do as it is."""
 _NOTHING, _SO = Question().nothing_fails
 QUESTION = Question(
     whole_passes=("the whole model passes the check", "there is nothing to reduce"),
     nothing_fails=(_NOTHING, f"{_SO}\n{NEEDS}"),
+    begun="rewritten for cutting, %s fails (%s)",
 )
 """What a reduction asks."""
 
@@ -188,8 +189,8 @@ class Controls:
             if not self.fed and why.outcome is Outcome.UNRESOLVED:  # it fits the whole model, and finds it wrong
                 raise CannotJudge(f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}")
             raise CannotJudge(
-                f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
-                f"{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"
+                "the check cannot tell good from bad: it does not pass even a model of a single Identity node "
+                f"({why.said}).\n{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"
             )
         self._repeat(judge, REPEATS)
         able = self._able(judge) if subject.closure is Closure.FREE else {}
@@ -207,9 +208,9 @@ class Controls:
         kept = replace(subject, closure=chosen)
         types = ", declared types" if kept.declared else ""
         said = (
-            f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({why.said}); gone on "
-            f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
-            "{references} holds gets smaller answers; with reference=files it holds expected outputs of yours"
+            f"the check cannot judge every part of the model: it does not pass {FORMS[Closure.FREE][0]} ({why.said}). "
+            f"The run goes on with {setting}, with which it can. A check that feeds {{inputs}} and compares with "
+            "{references} gets smaller answers; with --expected, {references} holds your expected outputs"
         )
         return Judged(judge.stage(f"{setting}{types}", kept), verdict, said)
 
@@ -233,9 +234,9 @@ class Controls:
         if not right or placed.sure(subject.space.whole, Phase.PREFLIGHT, QUESTION.whole).outcome is not Outcome.FAIL:
             return f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}"
         said = (
-            f"the check cannot judge cuts: it does not pass {FORMS[Closure.FREE][0]} ({why.said}); it was asked about "
-            "the whole model, with good values in place of some nodes, which the model holds itself. So reduced.onnx "
-            "has all of the model's inputs and outputs, and nodes that are there to carry the failure to them"
+            f"the check cannot judge parts of the model: it does not pass {FORMS[Closure.FREE][0]} ({why.said}). So "
+            "each candidate is the whole model with good values in place of some nodes. Therefore reduced.onnx has all "
+            "inputs and outputs of the model, and also nodes that only carry the failure to the outputs"
         )
         return Judged(placed, passing, said)
 
@@ -284,7 +285,7 @@ class Controls:
         subject = _subgraph(judge)
         for attempt in range(1, times + 1):
             if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
-                raise ContradictionError(f"{subject.control}: pass where it did not before")
+                raise ContradictionError(f"repeating gave another result: {subject.control}, pass")
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
         subject = _subgraph(judge)
@@ -297,8 +298,8 @@ class Controls:
                 "strategy.reduce_outputs=false would help"
             )
         return (
-            f"the check cannot judge cuts: it passes the model's own inputs and outputs, and not {subject.control} "
-            f"({why.said}). {FIT}; {instead}.\ncheck: {judge.checker.describe()}"
+            "the check cannot judge parts of the model: it passes a model with the original's inputs and outputs, "
+            f"but not {subject.control} ({why.said}). {FIT}; {instead}.\ncheck: {judge.checker.describe()}"
         )
 
 

@@ -99,12 +99,12 @@ class Exact:
         """
         graph = Graph.of(model)
         if stays := [node for node in graph.nodes if node.nests or node.name in graph.drawing]:
-            raise NotKnown(f"{stays[0].op_type} {stays[0].name} is not computed in a wider type")
+            raise NotKnown(f"{stays[0].op_type} {stays[0].name} cannot be computed in a wider type")
         widened = WiderTypes(graph, {**types, **graph.value_types}, *wider)
         made = edited(model, [*widened.edits(range(len(graph.nodes)))])
         raised = {name: new for name, new in widened.raised.items() if not outputs or name in graph.output_set}
         if not raised:
-            raise NotKnown("nothing of it computes in a type that has a wider one")
+            raise NotKnown("no node of it computes in a type that has a wider one")
         del made.graph.output[:]
         fed = {name for one in samples for name in one.feeds}  # a Cast rounds what it is fed
         wanted = [name for name in dict.fromkeys(raised.values()) if name not in fed]
@@ -191,17 +191,15 @@ class WhoIsRight:
         for of, trial in asked:
             try:
                 whose, said = self._of(base, trial)
-                return replace(cause, whose=whose, right=f"By values in float64 ({of}) {said}")
+                return replace(cause, whose=whose, right=f"Computed in float64 ({of}): {said}")
             except (NotKnown, CutError) as error:  # noqa: PERF203 - it is asked twice at most
-                why = f"Who is right is not known: {of} could not be computed in float64 ({error})"
+                why = f"It is not known who is right: {of} could not be computed in float64 ({error})"
             finally:
                 self.exact.clear()
         for of, trial in asked if self.apart else ():
             with suppress(NotKnown, CutError):
                 if self._is_another(*_made(base, trial)):
-                    said = (
-                        f"The reference's runtime makes the same of {of} as the target, and the original something else"
-                    )
+                    said = f"For {of} the reference's runtime and the target agree, and the original differs"
                     return replace(cause, whose=Whose.CONVERSION, right=said)
         return replace(cause, right=why)
 
@@ -235,7 +233,7 @@ class WhoIsRight:
                     off = [_off(one, right[name], right[name]) for one in (mine, peer, theirs)]
                     found.append((_off(mine, theirs, right[name]), *off, name))
         if not found or max(found)[0] == 0:
-            raise NotKnown("no output in which the two sides differ is computed in it")
+            raise NotKnown("no output that differs is computed in it")
         apart, own, peer, other, name = max(found)
         whose = Whose.BOTH
         # the same model run by the reference tells the target's error from that of a conversion
@@ -243,9 +241,10 @@ class WhoIsRight:
             whose = Whose.TARGET
         elif own * TIMES <= other:
             whose = Whose.CONVERSION if self.apart else Whose.REFERENCE
-        said = f"the target is off by {own:.3g} at {name}, and the reference by {other:.3g}, of its largest value"
+        said = f"at {name} the target is off by {own:.3g} of the largest value, the reference by {other:.3g}"
         if whose is Whose.CONVERSION:
-            said = f"this model is {other:.3g} of its largest value from the original at {name}; rounding is {own:.3g}"
+            said = f"at {name} this model differs from the original by {other:.3g} of the largest value"
+            said += f"; rounding explains {own:.3g}"
         return whose, said
 
 
@@ -346,11 +345,9 @@ def _within_rounding(graph: Graph, node: Node, sample: Mapping[str, TensorFile],
             return ""
         if gap > largest:
             largest, told = gap, f"index {mine} instead of {theirs}: their scores in {scored} differ by {gap:.2g}"
-    more = f", the most of {len(flips)} that flip" if len(flips) > 1 else ""
-    rounding = f"less than the rounding of {BY_NUMBER[held.dtype].numpy_name} of what came in"
-    return (
-        f"{node.name} gives {told}{more}, {rounding}, so that either may be right and no operator is shown to be wrong"
-    )
+    more = f", the largest gap of {len(flips)} such indices" if len(flips) > 1 else ""
+    rounding = f"which is less than the rounding of the {BY_NUMBER[held.dtype].numpy_name} inputs"
+    return f"{node.name} gives {told}{more}, {rounding}: either may be right, and no operator is shown to be wrong"
 
 
 def _row(scores: Array, indices: Array, axis: int, place: int, *, nms: bool) -> Array | None:
@@ -498,10 +495,10 @@ class Overflow:
         alone = replace(alone, wider=replace(found, raised=raised))
         ended = partial(_ended, alone, words)
         if not outputs.heals:
-            why = f"the whole model fails in {found.wider} as well" if most >= len(tried) else USED_UP
+            why = f"the whole model fails in {found.wider} too" if most >= len(tried) else USED_UP
             return ended(CauseStatus.NOT_PROVEN, outputs, None, why)
         if places not in grown:
-            why = f"other nodes overflow as well: it passes only with all of them in {found.wider}"
+            why = f"other nodes overflow too: the model passes only with all nodes in {found.wider}"
             return ended(CauseStatus.NOT_PROVEN, None, None, why)
         inputs = Experiments(model, 1).only(tested.answer)
         if inputs.outcome is Outcome.UNRESOLVED:
@@ -552,7 +549,7 @@ def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:
         if array is None or array.dtype.kind not in "fiu" or not array.size:
             continue
         maker = base.graph.producers.get(name)
-        whose = f"made by {base.graph.nodes[maker].name}" if maker is not None else "an input" if held else "a weight"
+        whose = f"output of {base.graph.nodes[maker].name}" if maker is not None else "an input" if held else "a weight"
         try:
             element = np.broadcast_to(array, value.shape)[place]
             told = f"{float(element):.6g}" if node.op_type in _BY_ELEMENT else ""
@@ -560,7 +557,7 @@ def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:
             told = ""
         told = told or f"{float(array.min()):.6g} to {float(array.max()):.6g}"
         read_.append(f"{told} ({name}, {whose})")
-    return f"{node.op_type} {node.name} makes {kind} of {' and '.join(read_) or 'what it reads'}"
+    return f"{node.op_type} {node.name} computes {kind} from {' and '.join(read_) or 'its inputs'}"
 
 
 def _called(dtype: int) -> str:

@@ -231,19 +231,19 @@ class FirstLook:
                 pass
             # which of several matters at the outputs is not known: it may be rounding
             elif len(told) == 1 and subject.recorded.error >= _least(session, in_tolerances=runs):
-                self._found(told[0], "on the same values reference.model gives another result than")
+                self._found(told[0], "fed the same values, reference.model computes something else than")
             elif runs:
                 self._by_values(session, subject)
             elif failure.kind == "shape" and inner(checker).name == "builds":
                 self._by_shapes(session, subject)
             self.places = told or self.places
-        elif not self._by_text(subject, _text(session), "the message"):
+        elif not self._by_text(subject, _text(session), "the error message"):
             raises = failure.stage == "infer" and failure.kind.startswith("error")
             if subject.recorded.unrunnable:
                 self._by_recording(subject)
             elif not (runs and raises and self._by_values(session, subject)):
                 nodes = named_operators(subject.graph, _text(session))
-                self._found(nodes, "the message names the operator of")
+                self._found(nodes, "the error message names the operator of")
         elements = frozenset(subject.space.order)
         self.wrong, self.places = (
             tuple(filter(None, (tuple(index for index in nodes if index in elements) for nodes in places)))
@@ -253,7 +253,7 @@ class FirstLook:
         if self.nodes:
             names = subject.graph.names
             self.said = f"{self.said}: {listed([names[index] for index in self.nodes])}"
-            log.info("first look: %s", self.said)
+            log.info("the search begins with a suspect: %s", self.said)
             session.open_search()
 
     def above(self, cause: Cause | None, subject: Subgraph) -> tuple[str, ...]:
@@ -269,10 +269,10 @@ class FirstLook:
         others = [nodes[-1] for nodes in self.wrong if known.isdisjoint(nodes) and hidden.intersection(nodes[-1:])]
         if not others:
             return ()
-        gives = "what it gives is" if len(others) == 1 else "what each of them gives is"
+        gives = "its output is" if len(others) == 1 else "their outputs are"
         where = listed(subject.names(Trial.of(others)), _FEW)
-        said = f"{where}: {gives} wrong too, though what that is made of is right, so"
-        return (f"{said} another fault may lie there; strategy.find=all names all that fail alone",)
+        said = f"{where}: {gives} wrong too, with right inputs, so"
+        return (f"{said} there may be another fault; strategy.find=all names all parts that fail alone",)
 
     def _by_text(self, subject: Subgraph, text: str, what: str) -> bool:
         """Take what a text names: one tensor, or what lies between several."""
@@ -296,7 +296,7 @@ class FirstLook:
         made = [
             node.index for node in subject.graph.nodes if bad.intersection(node.outputs) and bad.isdisjoint(node.inputs)
         ]
-        return self._found(tuple(made[:1]), "the first NaN or Inf that counts is made, by the reference as well, by")
+        return self._found(tuple(made[:1]), "the first NaN or Inf, which the reference computes too, comes from")
 
     def _by_values(self, session: Session, subject: Subgraph) -> bool:
         """Take the nodes that make the first wrong value; looking at them is one check of the search."""
@@ -308,7 +308,7 @@ class FirstLook:
         bad = [name for name, size in sizes.items() if size >= least]
         if not bad:
             return self._by_text(
-                subject, str(verdict.metrics.get(SAID, ""))[:LONGEST], "the message of the optimized model"
+                subject, str(verdict.metrics.get(SAID, ""))[:LONGEST], "the error message of the optimized model"
             )
         # the last of several places is where the search would end that judges by the model's own outputs; of a place
         # that holds a tensor without a good value, parts cannot be judged
@@ -318,7 +318,7 @@ class FirstLook:
         as_wrong = max(CLEAR, least_as_bad(max(sizes.values())))
         self.places = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
         last, nodes = max(known or places, key=lambda one: subject.graph.producers[one[0]])
-        return self._found(nodes, f"{last} is wrong though what it is made of is right, and is made by")
+        return self._found(nodes, f"{last} is the first wrong value that is computed from right ones, by")
 
     def _by_shapes(self, session: Session, subject: Subgraph) -> bool:
         """Take the node that makes the first wrong shape; looking at them is one check of the search."""
@@ -327,7 +327,7 @@ class FirstLook:
         first = next((name for name in subject.graph.producers if sizes.get(name)), None)
         if first is None:
             return False
-        said = f"{first} has a wrong shape though what it is made of has the right one, and is made by"
+        said = f"{first} is the first wrong shape that is computed from right ones, by"
         return self._found(between(subject.graph, first, sizes), said)
 
     def _found(self, nodes: tuple[int, ...], said: str) -> bool:

@@ -11,13 +11,14 @@ stands for the whole model.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.candidate import Candidate, Phase
-from runner.checkers.checker import inner
+from runner.checkers.checker import Checker, inner
 from runner.checkers.compare_values import CONSTANT, said
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Expected, Judge
@@ -75,7 +76,9 @@ def hidden(judge: Judge) -> Judge:
                 "no output of a candidate: %s, infinite on purpose, for which alone the check fails", listed(meant)
             )
             taint = None if subject.recorded.healthy(subject.graph.outputs) else Taint(frozenset(), meant)
-            return judge.stage("without what is meant to be infinite", replace(subject, unshown=meant, taint=taint))
+            return judge.stage(
+                "without what is meant to be infinite", replace(subject, unshown=meant | subject.unshown, taint=taint)
+            )
     return judge
 
 
@@ -111,18 +114,46 @@ class UserFile(SameNodes):
 
 
 FILE_STAGE = "the file"
+PATIENCE = 60.0
+"""Seconds that a check gets at most beyond its limit, to see whether it ends at all."""
 _SHOWN = 100  # letters of a reason in a warning, from either end
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """``seconds``: that a check may take; None: any. ``longer``: makes the checker with another limit.
+
+    ``reference``: seconds that recording the whole model took; 0: the reference does not end either.
+    """
+
+    seconds: float | None
+    reference: float
+    longer: Callable[[float], Checker]
+
+    def confirm(self, judge: Judge, trial: Trial, label: str) -> None:
+        """Raise CannotJudge where what ran out of time ends when it gets more."""
+        assert self.seconds is not None
+        limit = min(max(10 * self.seconds, 2 * self.reference), self.seconds + PATIENCE)
+        more = judge.stage(f"{label}, with more time", judge.subject)
+        more.checker = self.longer(limit)
+        verdict = more.sure(trial, Phase.CONTROL, f"{label}, with {limit:g} s")
+        if verdict.outcome is not Outcome.UNRESOLVED and not _ran_out(verdict):
+            raise CannotJudge(
+                f"checker.timeout={self.seconds:g} is too short: {label} takes {verdict.seconds:.1f} s. Give it more, "
+                f"for example --timeout {math.ceil(5 * verdict.seconds)}"
+            )
 
 
 @dataclass
 class Preflight:
-    """``controls``: None where nobody can fail them (a checker of ours).
+    """``limit``: of a check's time. ``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
     ``controlled``: it passed a harmless model. ``refused``: says why the reference takes no inputs that were made up;
     None: it does. ``not_finite``: it makes a NaN or Inf of them.
     """
 
+    limit: TimeLimit
     controls: Controls | None = None
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
@@ -141,12 +172,18 @@ class Preflight:
             if whole.outcome is not Outcome.FAIL:
                 refuse(session.judge, seen, THE_FILE)
             # a check may need more than a runtime does, such as shapes, which the rewritten model has
-            self._say(f"{THE_FILE} cannot be judged ({_short(seen)}); what is made of it fails, and that is studied")
+            self._say(
+                f"{THE_FILE} cannot be judged ({_short(seen)}); rewritten for cutting it fails, and that failure is "
+                "followed"
+            )
         session.adopt(self.judged(session.judge))
         verdict = session.examine(surprise=self.flaky)
         failed, reliable = session.judge.studied.signature, session.reliability.rates is None
         if verdict.outcome is Outcome.PASS and self._is_seeded(session.judge):
-            self._say(f"{THE_FILE} fails the check, and passes it where it draws the same random numbers in each run")
+            self._say(
+                f"{THE_FILE} draws random numbers: with other ones in each run it fails the check, with the same ones "
+                "it passes"
+            )
         elif failed and reliable and verdict.outcome is not Outcome.FAIL:
             session.adopt(self.weakened(session.judge, session.reliability, verdict))
             verdict = session.examine(surprise=self.flaky)
@@ -189,8 +226,10 @@ class Preflight:
             alike = told and told.stage == "infer" and (not self.not_finite or told.kind in NON_FINITE)
             if self.refused and alike and isinstance(inner(judge.checker), RuntimeCheck):
                 raise CannotJudge(self.refused())
+            if _ran_out(verdict) and self.limit.reference >= (self.limit.seconds or math.inf):
+                self.limit.confirm(own, whole, THE_FILE)
             study(judge, verdict, THE_FILE)
-            log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied)
+            log.info("%s fails (%s); this failure is followed", THE_FILE, judge.studied)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):
             refuse(judge, verdict, THE_FILE)
         return verdict
@@ -201,6 +240,11 @@ class Preflight:
             return judge
         try:
             found = self.controls.judge(judge)
+        except CannotJudge:
+            control, form = self.controls.first(judge)
+            if any(map(_ran_out, control.counted(NOTHING))) and self.limit.seconds:
+                self.limit.confirm(control, NOTHING, form)
+            raise
         except ContradictionError as surprise:
             self.flaky = surprise
             return judge
@@ -219,13 +263,13 @@ class Preflight:
         except ContradictionError as surprise:
             self.flaky = surprise
             return judge
-        otherwise = f"rewritten for cutting, the whole model does not fail as the file does ({_short(verdict)})"
+        otherwise = f"rewritten for cutting, the whole model does not fail like the model file ({_short(verdict)})"
         tried = [(judge, verdict, "")]
         for subject, what in _variants(judge.subject):
             other = judge.stage(f"{_kind(judge)}, {what}", subject)
             found = other.sure(whole, Phase.PREFLIGHT, f"the whole model, {what}")
             if found.outcome is Outcome.FAIL:
-                self._say(f"{otherwise}; it does so, and candidates are made so, with {what}")
+                self._say(f"{otherwise}. With {what} it does, so all candidates get them")
                 return other
             tried.append((other, found, what))
         assert judge.studied.signature
@@ -233,13 +277,15 @@ class Preflight:
             for other, found, what in tried:
                 if found.signature and same_failure(found.signature, judge.studied.signature, SameFailure.kind):
                     self._say(
-                        f"{otherwise}; of the same kind it is{f' with {what}' if what else ''}: this is the failure "
-                        "under study"
+                        f"{otherwise}. Its failure{f' with {what}' if what else ''} is of the same kind, and is the "
+                        "one that is followed"
                     )
                     other.studied.signature = found.signature
                     return other
         assert isinstance(judge.subject, Subgraph)
-        self._say(f"{otherwise}; the file itself stands for the whole model, smaller candidates are rewritten")
+        self._say(
+            f"{otherwise}. So the file itself is checked as the whole model, and only smaller candidates are rewritten"
+        )
         return judge.stage(FILE_STAGE, replace(judge.subject, as_file=True))
 
     def confirm(self, session: Session, answer: Trial | None) -> None:
@@ -247,10 +293,9 @@ class Preflight:
         judge, subject = session.judge, session.judge.subject
         if isinstance(subject, Subgraph) and subject.as_file and answer == subject.space.whole:
             raise CannotJudge(
-                f"the model file fails ({judge.studied}), and nothing that is cut out of it does: the "
-                "failure goes away with what reading and writing the model changes (where its weights lie, shapes, "
-                "Constant nodes). "
-                "Give the shapes or inputs it fails with (inputs.shapes='{name: [..]}', inputs=files).\n"
+                f"the model file fails ({judge.studied}), but no part that is cut out of it does: reading and writing "
+                "the model (where its weights lie, shapes, Constant nodes) makes the failure go away. "
+                "Give the shapes or inputs with which it fails (inputs.shapes='{name: [..]}', inputs=files).\n"
                 f"check: {judge.checker.describe()}"
             )
         if not session.inquiry.passed and not self.controlled:
@@ -270,6 +315,10 @@ class Preflight:
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)
         self.warnings.append(warning)
+
+
+def _ran_out(verdict: Verdict) -> bool:
+    return verdict.signature is not None and verdict.signature.kind == "timeout"
 
 
 def ignore_harmless_nonfinite(job: Job, loaded: Loaded, judge: Judge) -> None:

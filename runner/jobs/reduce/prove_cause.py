@@ -137,11 +137,11 @@ LEAST_QUESTIONS = 2
 """The two experiments on the first answer are made in any case."""
 _AROUND_A_PLACE = 6
 """Questions about a place that was found, besides those that halve the model: how far it reaches, the experiments."""
-ANOTHER = "the model fails with good values for these as well, so there is another fault: strategy.find=all"
+ANOTHER = "with good values for these the model still fails, so there is another fault: strategy.find=all"
 """Said of a cause beside which another one was not found."""
-MILDER = "with good values for these the model fails much more mildly: rounding over your tolerance, or another fault"
+MILDER = "with good values for these the model fails much less: rounding beyond your tolerance, or another fault"
 """Said of a cause where what is left is less than a quarter of the failure."""
-SPREAD = "it fails without any fusion too, and which of these nodes is wrong was not shown"
+SPREAD = "it fails without any fusion too; which of these nodes is wrong was not shown"
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Prover:
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
         if self._model.space.closure is Closure.ANCESTORS:
-            reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
+            reason = "with strategy.reduce_inputs=false the check gets only the model's own inputs"
             return self._end(CauseStatus.UNTESTED, [AnswerExperiments(answer)], reason=reason)
         tested = [self._test(answer)]
         if tested[0].unanswered:
@@ -378,8 +378,8 @@ class Prover:
         if len(self._wrong) < 2 or self._made.exhausted or not self._made.without(every).heals:
             return ""
         names = listed([self._model.graph.names[index] for index in every])
-        healed = f"with good values in place of what {names} give, the model passes"
-        return f"{healed}; no single one of them is shown to be it"
+        healed = f"with good values at the outputs of {names} the model passes"
+        return f"{healed}; no single one of them was shown to be the cause"
 
     def _repeated(self, fault: AnswerExperiments) -> AnswerExperiments | None:
         """Return a fault with all places of its pattern, if these share the failure: good values for all heal it."""

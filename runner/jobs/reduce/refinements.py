@@ -218,7 +218,11 @@ class Shrinking:
             verdict = control.judge.sure(NOTHING, Phase.CONTROL, label, Purpose.REFINE)
             self._able[made.outputs] = verdict.outcome is not Outcome.FAIL
             if verdict.outcome is Outcome.FAIL:
-                log.info("values stay: the check knows what the answer's outputs should be (%s)", verdict.said)
+                log.info(
+                    "the recorded values are kept: the check compares with values of its own, and fails other ones "
+                    "(%s)",
+                    verdict.said,
+                )
         return self._able[made.outputs]
 
 

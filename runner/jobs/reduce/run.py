@@ -6,6 +6,7 @@ The code of what comes after the search is loaded then: the first check need not
 # ruff: noqa: PLC0415
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -24,10 +25,11 @@ from runner.engine.reliability import Reliability
 from runner.engine.session import HandedOver, Stage
 from runner.engine.session_question import CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting
-from runner.jobs.job import Job, load_recorded
+from runner.jobs.inspect import not_loaded
+from runner.jobs.job import Job, compared_with, load_recorded
 from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
 from runner.jobs.reduce.first_look import FirstLook
-from runner.jobs.reduce.preflight import Preflight, confirm_expected, ignore_harmless_nonfinite
+from runner.jobs.reduce.preflight import Preflight, TimeLimit, confirm_expected, ignore_harmless_nonfinite
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.run import Pipeline
 from runner.judgment import Status, Whose, milder
@@ -105,11 +107,11 @@ def begins(ending: SessionResult, subject: Subject) -> tuple[str, ...]:
     first = Trial(frozenset(index for index in answer if answer.elements.isdisjoint(parents[index])))
     if len(first) == len(answer):
         return ()
-    each = "its output" if len(first) == 1 else "what any of these gives"
+    each = "its output" if len(first) == 1 else "the output of any of these"
     said = (
-        f"the failure begins in {listed(subject.names(first))}: with a good value in place of {each} the rest passes. "
-        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the model's own outputs "
-        "are kept; a check that compares with what {references} holds needs none of them that is not at fault"
+        f"the failure begins in {listed(subject.names(first))}: with a good value for {each} the rest passes. "
+        f"{counted(len(answer) - len(first), 'node')} that follow are in the answer because the check needs the "
+        "model's own outputs; a check that compares with {references} gets a smaller answer"
     )
     return (said,)
 
@@ -129,8 +131,8 @@ def grosser(measures: tuple[float, float] | None) -> tuple[str, ...]:
         return ()
     before, now = measures
     said = (
-        f"reduced.onnx fails by {now:.3g}, and by {before:.3g} before it was made simpler (the check's measure): what "
-        "makes it so much worse may be another failure of the same kind. strategy.shrink=false leaves it as it was"
+        f"by the check's measure reduced.onnx fails by {now:.3g}, and failed by {before:.3g} before it was made "
+        "simpler: this may be another failure of the same kind. strategy.shrink=false leaves the model as it was"
     )
     return (said,)
 
@@ -214,8 +216,7 @@ def _good(subject: Subgraph) -> bool:
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
 NON_FINITE = (
-    "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
-    "checker=finite takes any for a failure"
+    "; the reference's outputs hold the same NaN or Inf, which pass with checker=auto and fail with checker=finite"
 )
 
 
@@ -223,6 +224,10 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Reduce a model and leave the result folder behind. Raises WinnowError where the question cannot be put at all."""
     with Job.opened(settings, folder, command) as job:
         settings, strategy = job.settings, chosen(job.settings.strategy, ReduceSettings)
+        if refused := not_loaded(settings, job.folder, job.pool):
+            job.drop_stale_results()
+            job.bundle(refused)
+            return refused
         loaded = load_recorded(job)
         subject = _subject(job, loaded)
         # min_good may be as large as the model, and its check needs memory as well
@@ -274,7 +279,9 @@ def _subject(job: Job, loaded: Loaded) -> Subgraph:
         fed=job.checker.wants_feeds and not isinstance(settings.checker, BuildsChecker),
     )
     carries = subject.carries and kept is Closure.FREE
-    return replace(subject, carried=loaded.graph.constants if carries else frozenset())
+    unknown = itertools.filterfalse(subject.has_reference, loaded.graph.producers) if compared_with(job.checker) else ()
+    carried = loaded.graph.constants if carries else frozenset()
+    return replace(subject, carried=carried, unshown=frozenset(unknown))
 
 
 @dataclass(eq=False)
@@ -294,9 +301,11 @@ class Reduction(Pipeline):
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
-        job, made = self.job, self.loaded.refused
-        refused = partial(refusal, job.settings, self.loaded.graph, made, job.folder) if made else None
-        self.opening = Preflight(Controls.of(job.checker, job.settings), refused=refused)
+        settings, recorded, made = self.job.settings, self.loaded.recorded, self.loaded.refused
+        refused = partial(refusal, settings, self.loaded.graph, made, self.job.folder) if made else None
+        seconds = 0.0 if recorded.unrunnable else recorded.seconds
+        limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
+        self.opening = Preflight(limit, Controls.of(self.job.checker, settings), refused=refused)
         self.opening.not_finite = made is not None and made.not_finite
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
@@ -370,15 +379,17 @@ class Reduction(Pipeline):
             found = self.job.ended(self, partial(self.beyond, excluded | unjudgeable, hands))
             if found is None:
                 names = [subject.graph.nodes[index].name for index in sorted(unjudgeable)]
-                but = f", but for what only gets NaN or Inf and was not judged: {listed(names)}" if names else ""
-                return Rest(tuple(answers), f"the rest passes{but}")
+                but = (
+                    f", except for nodes that only get NaN or Inf and were not judged: {listed(names)}" if names else ""
+                )
+                return Rest(tuple(answers), f"the rest of the model passes{but}")
             if found.status is not Status.found:
                 hands.withdraw(REDUCED)
                 hands.withdraw(MIN_GOOD)
                 shutil.rmtree(folder, ignore_errors=True)
                 stopped = found.status is Status.interrupted
                 why = "interrupted" if stopped else found.message
-                return Rest(tuple(answers), f"the search for more broke off: {why}", found)
+                return Rest(tuple(answers), f"the search for more was stopped: {why}", found)
             ending = found
             folder.mkdir(parents=True, exist_ok=True)
             answers.append(self.conclude(judge, ending, folder))

@@ -75,7 +75,7 @@ def samples_of(made: Control, known: Sequence[Mapping[str, TensorFile]], folder:
 
 LARGEST_CONSTANT = 4 << 20
 """Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""
-THE_FILE = "the file as it is"
+THE_FILE = "the model file"
 _MOST_SEEDED = 1 << 28  # elements: as many as take 2 GiB to draw
 
 
@@ -90,7 +90,8 @@ class Subgraph:
     ``as_file``: the whole model is the user's file itself. ``origin``: what the graph was made from, where it is
     none of the model's own (a body of an answer, hoisted): its recorded values come from there. ``carried``: nodes
     that are no elements and come along with whatever reads them (see `Graph.constants`). ``fed``: the check reads
-    values; for one that reads none no value is a bad one. ``unshown``: inner tensors that no candidate hands out.
+    values; for one that reads none no value is a bad one. ``unshown``: tensors that no candidate hands out: they are
+    infinite on purpose, or the check looks up the right value of each output, and has none of these.
     ``given``: of a graph that is a part of the model, so that nothing is shown by what its outputs hold, the inputs
     that are no input of the model.
     """
@@ -171,8 +172,11 @@ class Subgraph:
             keep_inputs=self.closure is Closure.ANCESTORS,
             carried=self.carried,
         )
-        hides = not self.unshown.isdisjoint(made.outputs)
-        return with_outputs(made, {*made.outputs} - self.unshown) if hides else made
+        if self.unshown.isdisjoint(made.outputs):
+            return made
+        lacks = not all(map(self.has_reference, made.outputs))
+        why = ["of which the right value is not known: it has no partner"] if lacks else []
+        return with_outputs(made, {*made.outputs} - self.unshown, *why)
 
     def _control(self, folder: Path) -> Candidate:
         values = self.recorded.values
@@ -409,7 +413,7 @@ class Spliced(SameNodes):
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate."""
         if self.base.cut_policy is CutPolicy.seeded:
-            return Invalid("cut.policy=seeded feeds values that are made up, not good ones")
+            return Invalid("cut.policy=seeded feeds made-up values, not good ones")
         given = self.splice(trial).given
         try:
             made = self.cut(trial)
@@ -492,11 +496,7 @@ class Spliced(SameNodes):
             return f"no good value of {name!r} is known"
         if name in self.base.recorded.unfit:
             return self.base.recorded.unfit[name]
-        return (
-            f"{REFERENCE_TOO} {name!r} as well: no good value is known to put there"
-            if self.base.is_bad_feed(name)
-            else ""
-        )
+        return f"{REFERENCE_TOO} {name!r} too, so no good value is known for it" if self.base.is_bad_feed(name) else ""
 
 
 @dataclass

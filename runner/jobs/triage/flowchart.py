@@ -21,17 +21,17 @@ REACHED = " was reached"
 """What is said of a budget behind its name."""
 LEFT_OUT = "strategy.steps leaves it out"
 MODELS_OWN = (
-    "the reference makes it as well: the model itself does with these inputs (an overflow, a Log of a negative number, "
-    "...), which is no bug of the runtime"
+    "the reference computes it too, so it comes from the model and these inputs (an overflow, a Log of a negative "
+    "number, ...), not from a bug of the runtime"
 )
 MODELS_OWN_RECORDED = (
-    "the reference makes it as well where each tensor is recorded, which rounds it to its type; whether a plain run of "
-    "the file by the reference does is not known"
+    "the reference computes it too while each tensor is recorded, which rounds it to its type; whether a plain run of "
+    "the reference does is not known"
 )
-PLAIN_IS_FINITE = "a plain run of the file by the reference is finite, though a tensor that was recorded inside is not"
+PLAIN_IS_FINITE = "a plain run of the reference is finite, but a tensor recorded inside the model is not"
 AT_THE_EDGE = (
-    f"{PLAIN_IS_FINITE}: to be recorded each tensor is rounded to its low precision, as on a GPU, and the model stands "
-    "at the edge of that"
+    f"{PLAIN_IS_FINITE}: recording rounds each tensor to its low precision, as a GPU does, and the model is at the "
+    "edge of that range"
 )
 _LONGEST = 100
 """Characters of a workaround's name; the report has all."""
@@ -44,16 +44,16 @@ def verdict(known: Known) -> str:
     if not known.has("stands"):
         return "nothing was asked"
     if not known.judged:
-        return f"the file as it is cannot be judged: {known.said('stands')}"
+        return f"the model file cannot be judged: {known.said('stands')}"
     if not known.anything_failed:
         tried = sum(known.judgements(name)[1] for name in SEEN)
-        more = "real inputs (inputs=files inputs.path=...), more seeds, a tighter checker.rtol"
+        more = "real inputs (--inputs x.npz), more seeds, a tighter checker.rtol"
         if known.situation.hides_rounding and not known.has_result("rounded"):
             more = f"target.rounding=on (the target computes low precision in float32), {more}"
-        return f"nothing fails in {counted(tried, 'check')}; what could be tried: {more}"
+        return f"nothing fails in {counted(tried, 'check')}; to try next: {more}"
     said = f"{known.failure_in_words}, {known.how_often}"
     if known.planned:
-        return f"{said}; stopped after the pre-flight, as asked"
+        return f"{said}; stopped before the search, as asked"
     releases = known.said("versions") if known.releases else ""
     told = (
         *(said, _told_part(known), told_reference(known), told_passes(known), releases),
@@ -73,7 +73,7 @@ def told_reference(known: Known) -> str:
 
 def _told_part(known: Known) -> str:
     if known.culprits:
-        return known.proof if known.answer == "reduce" else "a part that fails alone; a smaller one was not found"
+        return known.proof if known.answer == "reduce" else "this part fails alone; no smaller one was found"
     step = known.of("reduce")
     if step is None or not step.result:
         return "" if step is None or step.why.endswith(REACHED) else f"no part was searched: {step.why or LEFT_OUT}"
@@ -105,7 +105,7 @@ def told_passes(known: Known) -> str:
 def _told_precision(known: Known) -> str:
     step = known.of("precision")
     if step and step.status == Status.nothing_to_find and (made := step.known.model):
-        return f"its original passes in {known.situation.low} where it is converted anew ({step.folder}/{made})"
+        return f"the original, converted to {known.situation.low} again, passes ({step.folder}/{made})"
     if not known.has_answer("precision"):
         return ""
     return f"float32 is needed in {listed(known.result('precision').culprits)}"
@@ -116,14 +116,16 @@ def _told_workaround(known: Known) -> str:
     return f"workaround: {one_line(passing.what, _LONGEST)} ({inputs_of(passing, 'inputs pass')})" if passing else ""
 
 
-RECORDED = "what is right was recorded for the whole model, and this question does not see it"
+RECORDED = "the good values were recorded for the whole model, and this step cannot use them"
 
-CONVERTED = "the conversion changed the model, which no setting of a runtime mends"
+CONVERTED = "the conversion changed the model, and no setting of a runtime can correct that"
 INSPECT = "inspect"
 """The step that looks at the file itself, before any that checks it."""
-WHY_INSPECT = "a model that does not load for what stands in it needs no search"
-WHY_AT_ALL = "whatever follows is about this failure, and about the file as it is"
-OF_THE_MODEL = "the reference makes the NaN or Inf of the same values as well: the model itself does, not the runtime"
+WHY_INSPECT = "a model that cannot be loaded needs no search"
+WHY_AT_ALL = "all later steps follow the failure of the model file"
+OF_THE_MODEL = (
+    "the reference computes the NaN or Inf from the same values too, so it comes from the model, not the runtime"
+)
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,8 @@ def _repeat(known: Known) -> tuple[bool, str]:
     if known.is_slow:
         return False, f"a check takes {known.seconds_each:.0f} s"
     if not known.fails:
-        return True, "it passed: does it always?"
-    return True, "a failure that comes and goes is another one, and is asked about otherwise"
+        return True, "it passed; does it always?"
+    return True, "a failure that comes and goes is searched in another way"
 
 
 def _rounded(known: Known) -> tuple[bool, str]:
@@ -192,13 +194,13 @@ def _inputs(known: Known) -> tuple[bool, str]:
     if known.anything_failed and not known.about_values:
         return False, ""  # it crashes whatever it is fed, or the shapes would have to differ
     if here.inputs == "files":
-        return (True, "is it these values, or any?") if known.anything_failed else (False, "")
-    return True, "the inputs are random: is it these values, or any?"
+        return (True, "does it fail with other values too?") if known.anything_failed else (False, "")
+    return True, "the inputs are random; does it fail with others too?"
 
 
 def _more_inputs(known: Known) -> tuple[bool, str]:
     asked = known.has_result("inputs") and known.situation.inputs == "random" and not known.anything_failed
-    return asked, "two seeds passed: a third" if asked else ""
+    return asked, "two seeds passed; a third is tried" if asked else ""
 
 
 def _tactics(known: Known) -> tuple[bool, str]:
@@ -211,31 +213,34 @@ def _layerwise(known: Known) -> tuple[bool, str]:
     if not known.anything_failed:
         return False, ""
     if here.own_code:
-        return False, "the check is your own: no values inside the model are seen"
+        return False, "your own check does not see values inside the model"
     if not known.about_values:
-        return False, f"it is no matter of values ({known.failure}): there is nothing to compare layer by layer"
-    return True, "values are wrong: which tensor is the first?"
+        return (
+            False,
+            f"the failure is not about values ({known.failure}), so there is nothing to compare layer by layer",
+        )
+    return True, "values are wrong; which tensor is the first?"
 
 
 def _extract(known: Known) -> tuple[bool, str]:
     found = bool(known.first_bad)
     if found and known.hidden_by_marks:
-        return False, "marking tensors as outputs hides the failure: it is not in single nodes, but in what is fused"
-    return found, f"the first bad tensor is made by {listed(known.first_bad)}: does that fail alone?" if found else ""
+        return False, "marking tensors as outputs hides the failure: it lies in fused nodes, not in single ones"
+    return found, f"the first bad tensor comes from {listed(known.first_bad)}; does that fail alone?" if found else ""
 
 
 def _reduce(known: Known) -> tuple[bool, str]:
     if not known.anything_failed:
         return False, ""
     if known.extracted_fails:
-        return True, "the piece fails alone: is it the smallest, and the cause on the whole model?"
+        return True, "this part fails alone; is it the smallest, and the cause on the whole model?"
     if known.has_result("extract"):
-        return True, "that the piece fails alone was not shown: parts are searched for one that does"
+        return True, "this part was not shown to fail alone, so one that does is searched"
     if known.hidden_by_marks:
-        return True, "marking tensors as outputs hides the failure: parts are searched for one that fails"
+        return True, "marking tensors as outputs hides the failure, so a part that fails is searched"
     if known.has_result("layerwise"):
-        return True, "layer by layer nothing was found to cut out: parts are searched for one that fails"
-    return True, "parts are searched for the smallest that fails"
+        return True, "comparing layers found no part to cut out, so one that fails is searched"
+    return True, "the smallest part that fails is searched"
 
 
 def _plain(known: Known) -> tuple[bool, str]:
@@ -243,7 +248,7 @@ def _plain(known: Known) -> tuple[bool, str]:
         return False, ""
     return (
         True,
-        "the reference makes the NaN or Inf as well where each tensor is recorded: does it on the file as it is?",
+        "the reference computes the NaN or Inf too while tensors are recorded; does it in a plain run?",
     )
 
 
@@ -251,7 +256,7 @@ def _precision(known: Known) -> tuple[bool, str]:
     low = known.situation.low
     if not (low and known.anything_failed and known.about_values):
         return False, ""
-    return True, f"the model is in {low} and its original is not: which nodes have to stay in float32?"
+    return True, f"the model is {low} and its original is float32; which nodes have to stay in float32?"
 
 
 def _not_the_runtimes(known: Known) -> str:
@@ -270,27 +275,27 @@ def _passes(known: Known) -> tuple[bool, str]:
     if not known.anything_failed:
         return False, ""
     if here.own_code and not here.names_switches:
-        return False, "the check is your own and names no {switches}: nothing is turned off from here"
+        return False, "your own check has no {switches}, by which optimizations could be turned off"
     if why := _not_the_runtimes(known):
         return False, why
     if not here.own_code and not here.optimizes:
         return False, "the target has no optimizations to turn off"
-    return True, f"which optimization does it need? Asked on {known.place}"
+    return True, f"which optimization does the failure need? Tried on {known.place}"
 
 
 def _healed(known: Known) -> tuple[bool, str]:
     if not (known.off and known.on_reduced and not known.situation.own_code):
         return False, ""
-    return True, f"the reduced model passes without {listed(known.off)}: does the whole model?"
+    return True, f"the reduced model passes without {listed(known.off)}; does the whole model?"
 
 
 def _passes_on_whole(known: Known) -> tuple[bool, str]:
     if known.has_result("healed") and not known.healed:
-        return True, "what heals the reduced model does not heal the whole: the same question about the whole"
+        return True, "what helps the reduced model does not help the whole model, so the question is repeated there"
     if known.on_reduced and known.result("passes").status == Status.nothing_to_find:
         if known.judgements("passes")[0]:
-            return False, "the reduced model fails with all of them off: it is what its nodes do, also in the whole"
-        return True, "the reduced model passes as a file of its own; the whole may need one of them"
+            return False, "the reduced model fails with all of them off, so none of them is needed"
+        return True, "the reduced model passes as a file of its own; the whole model may need one of them"
     return False, ""
 
 
@@ -299,14 +304,12 @@ def _versions(known: Known) -> tuple[bool, str]:
     if not known.anything_failed:
         return False, ""
     if here.own_code and not here.names_python:
-        return False, "the check is your own and names no {python}: no other release is asked from here"
+        return False, "your own check has no {python}, by which other releases could be tried"
     if why := _not_the_runtimes(known):
         return False, why
     if not here.releases:
-        return False, (
-            "no other release was tried: none is in the cache; strategy.versions='>=1.18' installs and tries some"
-        )
-    return True, f"in which releases is it? ({here.releases}) Asked on {known.place_of_releases}"
+        return False, ("no other release is in the cache; strategy.versions='>=1.18' installs and tries some")
+    return True, f"in which releases does it fail? ({here.releases}) Tried on {known.place_of_releases}"
 
 
 def _workaround(known: Known) -> tuple[bool, str]:
@@ -317,30 +320,30 @@ def _workaround(known: Known) -> tuple[bool, str]:
     if known.result("reduce").whose == Whose.CONVERSION and not known.raised:
         return False, CONVERTED
     if not known.remedies:
-        return False, "nothing was found that a workaround could begin with"
-    return True, f"does it hold on the whole model, and what does it cost: {listed(known.remedies)}?"
+        return False, "no earlier step found a place for a workaround"
+    return True, f"does this help the whole model, and at what cost: {listed(known.remedies)}?"
 
 
 BOXES: tuple[Box, ...] = (
     Box(INSPECT, "inspect", "Does the file say why?", lambda _: (True, WHY_INSPECT)),
-    Box("stands", "repeat", "Does it fail, on the file as it is?", lambda _: (True, WHY_AT_ALL)),
+    Box("stands", "repeat", "Does the model file fail?", lambda _: (True, WHY_AT_ALL)),
     Box("repeat", "repeat", "Does it fail every time?", _repeat),
     Box("rounded", "repeat", "Does it fail rounded as on a GPU?", _rounded),
     Box("inputs", "repeat", "Does it fail with other inputs?", _inputs),
-    Box("more_inputs", "repeat", "And with others?", _more_inputs),
+    Box("more_inputs", "repeat", "And with a third set of inputs?", _more_inputs),
     Box("tactics", "tactic_isolate", "Which tactic is it?", _tactics),
     Box("layerwise", "layerwise", "Which tensor is wrong first?", _layerwise),
     Box("extract", "extract", "Do these nodes fail alone?", _extract),
     Box("reduce", "reduce", "What is the smallest part that fails?", _reduce, lambda known: known.reduced),
-    Box("plain", "repeat", "Does a plain run of the reference have it?", _plain),
-    Box("precision", "precision", "Which nodes have to stay high?", _precision),
+    Box("plain", "repeat", "Does a plain run of the reference fail too?", _plain),
+    Box("precision", "precision", "Which nodes have to stay in high precision?", _precision),
     Box(
-        *("passes", "passes", "Which optimization does it need?", _passes),
+        *("passes", "passes", "Which optimization does the failure need?", _passes),
         lambda known: told_passes(known) or known.said("passes"),
     ),
-    Box("healed", "repeat", "Is the whole model healed?", _healed),
+    Box("healed", "repeat", "Does that help the whole model?", _healed),
     Box("passes_on_whole", "passes", "Which optimization does the whole model need?", _passes_on_whole),
-    Box("versions", "versions", "Which releases have it?", _versions),
+    Box("versions", "versions", "Which releases fail?", _versions),
     Box("workaround", "workaround", "What helps?", _workaround),
 )
 NAMES = tuple(box.name for box in BOXES)

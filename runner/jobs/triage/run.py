@@ -127,7 +127,7 @@ class StepFolder:
         try:
             return pipeline.run(settings, self.folder, ())
         except OtherConditionsError as error:
-            log.warning("%s begins anew: %s", self.name, error)
+            log.warning("%s starts over: %s", self.name, error)
             shutil.rmtree(self.folder, ignore_errors=True)
             self._claim(settings)
             return pipeline.run(settings, self.folder, ())
@@ -260,6 +260,8 @@ def _taken(
         with said_once(HINTS):
             while step := next_step(replace(known, spent=triage.spent(known))):
                 known = known.after(triage.taken(step, known))
+                if step.name == "stands" and known.ended[-1].status == Status.usage:  # a file that is no model, say
+                    raise UsageError(known.ended[-1].message)
                 if step.name == "stands" and known.refuses_inputs and triage.settings is settings:
                     triage, known = triage.asked(known)
                 ended[:] = [one for one in known.ended if one.result]
@@ -339,7 +341,7 @@ class _Triage:
         """Return a step that has ended, now or before, or that was left out."""
         if not step.strategy:
             if step.why:
-                log.info("%s: not asked, %s", step.name, step.why)
+                log.info("%s: not asked: %s", step.name, step.why)
             return Ended(step.name, why=step.why)
         # the file itself is looked at before anything is asked of it: step 0
         at = 0 if step.name == INSPECT else sum(bool(one.folder) for one in known.ended if one.name != INSPECT) + 1
@@ -455,14 +457,10 @@ def _status(known: Known, code: int | None) -> Status:
         return Status.planned
     if not known.anything_failed:
         return Status.nothing_to_find
-    told = known.result("reduce").status
-    if told == Status.reference_wrong:
-        return Status.reference_wrong
-    if any(known.has_answer(name) for name in ("tactics", "passes", "versions", "precision", "workaround")):
-        return Status.found
-    if any(known.has_answer(name) for name in ("reduce", "extract")):
-        return Status.suspected if told == Status.suspected else Status.found
-    return Status.could_not_judge
+    if known.answer and not known.has_answer("tactics"):  # what is said of the nodes holds whatever helps besides
+        return Status[known.result(known.answer).status]
+    said = ("tactics", "passes", "versions", "precision", "workaround")
+    return Status.found if any(known.has_answer(name) for name in said) else Status.could_not_judge
 
 
 def _reproduced(known: Known) -> Reproduced:

@@ -50,7 +50,7 @@ class Ended:
 
 # What the steps of a triage say that have ended, and of these whether and how the file as it is fails.
 
-_ANSWERS = ANSWERED | {Status.nothing_to_find, Status.no_set_suffices, Status.planned}
+_ANSWERS = ANSWERED | {Status.nothing_to_find, Status.no_set_suffices, Status.planned, Status.could_not_judge}
 SEEN = ("stands", "repeat", "rounded", "inputs", "more_inputs")
 """The steps that say whether the file as it is fails: the first two as the user asks, the others otherwise."""
 MOST_SECONDS = 10.0
@@ -183,12 +183,12 @@ class Reproduced:
             return f"with other random inputs only: {self.count(self.only_in)}"
         often = f"in each of {of} checks" if failed == of else f"in {failed} of {of} checks (flaky)"
         if self.only_in:
-            often = "only when every operator rounds as on a GPU"
+            often = "only when operators round as on a GPU"
         others, tried = self.judgements("inputs")
         if not tried:
             return often
         kind = "random inputs" if self.situation.inputs == "files" else "other random inputs"
-        return f"{often}; {kind} too" if others else f"{often}; not with {kind}"
+        return f"{often}; with {kind} too" if others else f"{often}; not with {kind}"
 
     @property
     def _signature(self) -> KnownFailure | None:
@@ -431,8 +431,8 @@ class Known(Reproduced):
         """What a workaround can begin with, in words."""
         held = (
             *(f"{listed(one)} off" for one in self.heals),
-            *(("the nodes that have to stay high",) if self.raised else ()),
+            *(("the nodes that have to stay in high precision",) if self.raised else ()),
             *self.good_releases,
-            *(("the nodes rewritten",) if self.culprits else ()),
+            *(("rewriting the nodes",) if self.culprits else ()),
         )
         return tuple(dict.fromkeys(held))

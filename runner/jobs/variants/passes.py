@@ -171,7 +171,7 @@ class _Search:
         what = counted(len(self.subject.choices), "switch")
         if verdict.outcome is Outcome.FAIL:
             return SessionResult(
-                Status.nothing_to_find, f"with all of {what} off the whole model fails as well: none of them is needed"
+                Status.nothing_to_find, f"with all of {what} off the whole model still fails: none of them is needed"
             )
         if verdict.outcome is Outcome.DIFFERENT:
             return SessionResult(Status.could_not_judge, self._fails_otherwise(session, verdict, what))

@@ -290,7 +290,7 @@ class Rewriting:
             kind = self.types[name].tensor_type if name in self.types else None
             if kind is not None and kind.elem_type and kind.HasField("shape"):
                 edit = Expose(name, kind.elem_type, len(kind.shape.dim))
-                found.append(Rewrite(f"{name} as an output besides", (edit,), "an output besides", name))
+                found.append(Rewrite(f"{name} as an additional output", (edit,), "an additional output", name))
         return found
 
     def _otherwise(self, nodes: Collection[int]) -> list[Rewrite]:

@@ -225,7 +225,7 @@ class _Trying:
             return SessionResult(
                 Status.nothing_to_find, "the whole model passes the check: there is nothing to work around"
             )
-        log.info("the whole model fails (%s): what keeps that away?", judge.studied)
+        log.info("the whole model fails (%s); workarounds are tried", judge.studied)
         remedies = self.subject.remedies
         if self.job.settings.plan:
             names = "; ".join(one.what for one in remedies)
@@ -348,8 +348,8 @@ class _Trying:
         without = judge.sure(NOTHING, Phase.CONTROL, f"the whole model, {len(samples)} fresh inputs")
         if without.outcome is Outcome.PASS and self.reliability.rates is None:
             self.warn(
-                "the model as it is passes with the fresh inputs: that a workaround does too shows only that it breaks "
-                "nothing"
+                "the model itself passes with the fresh inputs, so a workaround that passes there shows only that it "
+                "breaks nothing"
             )
         return subject, judge.journal
 
@@ -360,10 +360,10 @@ class _Trying:
 
     def _none_fresh(self) -> str:
         if not self.job.checker.wants_feeds:
-            return "the check feeds the model itself: workarounds were checked with its own inputs alone"
+            return "workarounds were tried only with the inputs that the check feeds by itself"
         return (
-            f"there are no fresh inputs (inputs={self.job.settings.inputs.name} strategy.fresh={self.strategy.fresh})"
-            ": workarounds were checked with the recorded samples alone"
+            "workarounds were tried only with the recorded samples, as there are no fresh inputs "
+            f"(inputs={self.job.settings.inputs.name} strategy.fresh={self.strategy.fresh})"
         )
 
     # ---- what is said
@@ -371,19 +371,20 @@ class _Trying:
     def _ending(self, stopped: str) -> SessionResult:
         good = [one for one in ranked(self.tried) if one.passes]
         untried, why = [one for one in self.tried if not one.tried], left_out([one.told for one in self.tried])
-        flaky, many = self.session.flakiness, counted(len(self.tried) - len(untried), "workaround")
+        flaky, many = self.session.flakiness, len(self.tried) - len(untried)
         signature = self.judge.studied.signature
         if untried and len(untried) == len(self.tried):
             if self.strategy.disabled_optimizers and all(one.remedy.kind == "pass" for one in untried):
                 raise UsageError(f"strategy.disabled_optimizers: {untried[0].why_not}")
-            said = f"none of {counted(len(untried), 'workaround')} could be tried: {why}{stopped}{flaky}"
+            said = f"no workaround could be tried ({len(untried)} known): {why}{stopped}{flaky}"
             return SessionResult(Status.could_not_judge, said, signature=signature)
         left = f"; {len(untried)} could not be tried: {why}" if untried else ""
         if not good:
-            said = f"none of {many} tried keeps the failure away{left}{stopped}{flaky}"
+            said = f"no workaround keeps the failure away ({many} tried){left}{stopped}{flaky}"
             return SessionResult(Status.nothing_to_find, said, signature=signature)
         best = good[0]
-        first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first to take"
-        said = f"{len(good)} of {many} keep{'s' * (len(good) == 1)} the failure away; {first}: {best.remedy.kind}, "
+        first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first"
+        of = counted(many, "workaround")
+        said = f"{len(good)} of {of} keep{'s' * (len(good) == 1)} the failure away; {first}: {best.remedy.kind}, "
         said += f"{best.remedy.what} ({shown(best.told)}){left}{stopped}{flaky}"
         return SessionResult(Status.found, said, signature=signature)

@@ -45,6 +45,18 @@ def locations(model: ModelProto) -> set[str]:
     return names - {OWN_FILE}
 
 
+def weights_beside(path: Path) -> list[Path]:
+    """Return the files beside the model at ``path`` that hold its weights; none where it cannot be read."""
+    try:
+        names = locations(parse(path))
+    except Exception:  # noqa: BLE001 - whatever lies there: loading says what is wrong with it
+        return []
+    plain = [name for name in sorted(names) if "\0" not in name and ".." not in Path(name).parts]
+    places = [path.parent / name for name in plain if not Path(name).is_absolute()]
+    # of a link to a model the weights may lie beside its target
+    return [place if place.exists() else path.resolve().parent / place.relative_to(path.parent) for place in places]
+
+
 class ExternalFiles:
     """The files that the tensors of one model refer to.
 

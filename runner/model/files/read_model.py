@@ -178,7 +178,21 @@ def parse_hashed(path: Path, inline_limit: int, digest: HashedAside) -> tuple[Mo
     try:
         return ModelProto.FromString(data), size, False
     except Exception as error:  # noqa: BLE001 - the class that protobuf raises differs between its versions
-        raise ModelError(f"{path} is not an ONNX model, or it is truncated ({error})") from None
+        raise ModelError(f"{path} {what_else(data) or f'is not an ONNX model, or it is truncated ({error})'}") from None
+
+
+_FIRST = 64
+_OTHERS = {
+    b"version https://git-lfs": "is a pointer of Git LFS, not the model: run `git lfs pull`",
+    b"<": "is a web page, not a model: the download failed",
+    b"PK\x03\x04": "is a zip archive, not an ONNX model: unpack or export it",
+}
+
+
+def what_else(data: bytes) -> str:
+    """Return what a file is that is no ONNX model, by its first bytes; "": nobody knows."""
+    first = data[:_FIRST].lstrip()
+    return next((what for start, what in _OTHERS.items() if first.startswith(start)), "")
 
 
 def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: HashedAside, *, but_own: bool) -> None:

@@ -325,11 +325,11 @@ def remove_stale_value_info(graph: GraphProto) -> None:
         del graph.value_info[at]
 
 
-def with_outputs(made: Cut, names: Collection[str]) -> Cut:
-    """Return a cut with these of its outputs alone. Raises CutError where it has none of them."""
+def with_outputs(made: Cut, names: Collection[str], why: str = "which is infinite on purpose") -> Cut:
+    """Return a cut with these of its outputs alone. Raises CutError where it has none of them; ``why``: they go."""
     kept = tuple(name for name in made.outputs if name in names)
     if not kept:
-        raise CutError(f"it hands out nothing but {', '.join(made.outputs)}, which is infinite on purpose")
+        raise CutError(f"it hands out nothing but {', '.join(made.outputs)}, {why}")
     set_messages(made.model.graph.output, [value for value in made.model.graph.output if value.name in names])
     return replace(made, outputs=kept)
 
@@ -547,6 +547,5 @@ def _dtype(found: TypeProto) -> int:
 
 
 def _has_identity(found: TypeProto) -> bool:
-    if found.WhichOneof("value") != "tensor_type":
-        return False
-    return _dtype(found) not in (0, *NO_IDENTITY)
+    known = found.WhichOneof("value") == "tensor_type" and _dtype(found) in TensorProto.DataType.values()
+    return known and _dtype(found) not in (0, *NO_IDENTITY)

@@ -22,6 +22,7 @@ from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import structure_of, structure_text
 from runner.report.page.data import PageBody, PageData, PageGraph
+from runner.samples.declared_inputs import type_name
 from runner.text import counted
 
 # Types of tensors as text: ``float16[1, 128, 768]``.
@@ -34,7 +35,7 @@ def dtype_text(number: int) -> str:
     kind = BY_NUMBER.get(number)
     if kind is not None:
         return "string" if number == _STRING else kind.numpy_name
-    return next((name.lower() for name, value in TensorProto.DataType.items() if value == number), f"type {number}")
+    return type_name(number)
 
 
 def tensor_text(dtype: int, dims: Iterable[object]) -> str:

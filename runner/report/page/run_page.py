@@ -56,7 +56,7 @@ from runner.report.short_answer import whose_bug
 from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.text import counted, listed, without_values
+from runner.text import counted, listed, plain, without_values
 
 # What a page says first: the verdict in a sentence, what limits it, and the facts of a run.
 
@@ -196,7 +196,7 @@ def trials_of(folder: Path, material: PageData) -> tuple[list[PageTrial], list[s
             kept = []
         if stretches + len(kept) > MOST_STRETCHES:
             kept, sets = [], sets + 1
-        log = _log(material.logs or folder, row.get("log"))
+        log = plain(_log(material.logs or folder, row.get("log")))
         if characters + len(log) > LOGS:
             log, logs = "", logs + 1
         stretches, characters = stretches + len(kept), characters + len(log)

@@ -20,7 +20,8 @@ import numpy as np
 from onnx import ModelProto, ValueInfoProto
 
 from runner.candidate import Sample
-from runner.checkers.metrics import BLOCK, Array, blocks, real
+from runner.checkers.compare_values import side_of
+from runner.checkers.metrics import BLOCK, Array, Pair, blocks, real
 from runner.files import inside, json_of
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.graph.scopes import initializers
@@ -130,20 +131,12 @@ def sample(array: Array, dtype: int) -> PageValues:
     }
     if array.dtype.kind in "OSU":
         return held
-    low, high, count = math.inf, -math.inf, 0
-    for block in blocks(flat):
-        kept = _real(block)
-        bad = ~np.isfinite(kept)
-        if bad.any():
-            missing = int(np.isnan(kept).sum())
-            held["nan"] += missing
-            held["inf"] += int(bad.sum()) - missing
-            kept = kept[~bad]
-        if kept.size:
-            low, high, count = min(low, float(kept.min())), max(high, float(kept.max())), count + kept.size
-    if not count:
+    side = side_of(flat)
+    held["nan"], held["inf"] = side["nan"], side["inf"]
+    if side["range"] is None:
         return held
-    edges, counts, mean = _histogram(flat, low, high, count)
+    low, high = side["range"]
+    edges, counts, mean = _histogram(flat, low, high, flat.size - side["nan"] - side["inf"])
     return {**held, "low": low, "high": high, "mean": mean, "edges": edges, "counts": counts}
 
 
@@ -189,12 +182,12 @@ def _differences(good: Array, wrong: Array) -> tuple[int | None, list[PageDiffer
     count = 0
     worst: list[tuple[float, int]] = []
     flat, other = good.reshape(-1), wrong.reshape(-1)
-    for start, mine, theirs in _pairs(flat, other):
+    for at, (mine, theirs) in enumerate(Pair(flat, other).stored()):
         places = np.flatnonzero(_apart(mine, theirs))
         count += len(places)
         far = _distance(mine[places], theirs[places])
         order = np.argsort(-far, kind="stable")[:MOST_DIFFERENCES]
-        worst += [(-float(far[at]), start + int(places[at])) for at in order]
+        worst += [(-float(far[one]), at * BLOCK + int(places[one])) for one in order]
         worst = sorted(worst)[:MOST_DIFFERENCES]
     found: list[PageDifference] = []
     for _, place in worst:
@@ -210,11 +203,6 @@ def _distance(good: Array, wrong: Array) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):
         found: Array = np.abs(real(good) - real(wrong))
     return np.where(np.isfinite(found), found, np.inf)
-
-
-def _pairs(good: Array, wrong: Array) -> Iterator[tuple[int, Array, Array]]:
-    for start in range(0, good.size, BLOCK):
-        yield start, good[start : start + BLOCK], wrong[start : start + BLOCK]
 
 
 def _apart(good: Array, wrong: Array) -> Array:

@@ -21,6 +21,7 @@ def why(run: Run) -> dict[str, str]:
     return {one["node"]: one["reason"] for one in run.result["precision"]["selected"]}
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("strategy", PRECISION)
 @pytest.mark.parametrize(
     ("pattern", "nodes"),
@@ -54,18 +55,19 @@ def test_a_name_with_brackets_is_that_name(tmp_path: Path) -> None:
     assert why(run)["layer[3]"] == "strategy.exclude=layer[3]"
 
 
+@pytest.mark.slow
 def test_what_stays_high_is_no_part_of_what_can_be_low(tmp_path: Path) -> None:
     run = search(tmp_path, network(), "strategy.exclude=[Tanh]")
     assert run.code == 4, run.output
     message = run.result["message"]
     assert message.startswith(
-        "all but 10 nodes, which stay in float32 unsearched, can be in float16 (emulated: tensors are"
+        "all but 10 nodes, which stay in float32 unsearched, can be in float16 (emulated: each tensor is"
     )
     assert "no other node has to be in float32" in message
     assert (run.folder / "REPORT.md").read_text().startswith("# all but 10 of 30 nodes can be in float16\n")
     (tmp_path / "plain").mkdir()
     plain = search(tmp_path / "plain", network())
-    assert plain.result["message"].startswith("everything passes in float16 (emulated: tensors are rounded")
+    assert plain.result["message"].startswith("everything passes in float16 (emulated: each tensor is rounded")
     assert "inside reductions and norms): no node has to be in float32; the model" in plain.result["message"]
 
 
@@ -82,6 +84,7 @@ def test_no_set_suffices_where_a_culprit_has_to_be_low(tmp_path: Path) -> None:
     assert run.code == 5, run.output
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -215,7 +218,7 @@ def test_a_branch_that_no_sample_takes_stays_high(tmp_path: Path, strategy: str,
     lowered = fed(tmp_path / "low", model, "strategy.untaken=low", strategy=strategy)
     assert lowered.code == 0, lowered.output
     (warning,) = about_branches(lowered)
-    assert "how they do low is not known" in warning
+    assert "whether they pass in low precision is not known" in warning
     assert {"u2", "d1"} <= set(selected(lowered))
     if strategy == "precision":  # a prefix holds what stands before it, too
         assert not {"v1", "v2", "f1", "f2"} & set(selected(lowered))
@@ -253,4 +256,4 @@ def test_what_is_to_be_low_is_though_no_sample_takes_it(tmp_path: Path) -> None:
     assert run.code == 0, run.output
     assert set(selected(run)) == {"u2", "d1"}
     (warning,) = about_branches(run)
-    assert "how they do low is not known" in warning
+    assert "whether they pass in low precision is not known" in warning

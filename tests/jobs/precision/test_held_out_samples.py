@@ -87,7 +87,7 @@ def test_a_check_of_ones_own_goes_on_being_doubted(tmp_path: Path) -> None:
     assert told(run)["samples"]["why_not_held_out"] == "checker=command has data of its own"
     assert told(run)["samples"]["passed_held_out"] is None
     assert told(run)["error"] == {}  # it measures nothing
-    assert "not held out: checker=command has data of its own" in run.result["message"]
+    assert "no sample was held out: checker=command has data of its own" in run.result["message"]
 
 
 @pytest.mark.parametrize("strategy", sample(["precision", "precision_linear"], 2))
@@ -104,8 +104,8 @@ def test_an_answer_that_fails_on_what_was_held_out_grows(tmp_path: Path, strateg
     assert samples["passed_held_out"] is True and samples["held_out_are"] == "variants of those given"
     for on in ("searched", "held_out"):
         assert error[on]["before"] > 1 > error[on]["after"], on
-    assert "grows until it passes those too" in run.output
-    assert "6 searched (all low:" in run.result["message"]
+    assert "so nodes are added until these pass too" in run.output
+    assert "6 searched samples (all low:" in run.result["message"]
     assert "(variants of those given; all low:" in run.result["message"]
     assert not (run.folder / "values").exists() and not (run.folder / "store").exists()
 
@@ -125,7 +125,7 @@ def test_those_held_out_are_spread_evenly_and_stated(tmp_path: Path) -> None:
 def test_one_sample_is_warned_of_and_variants_are_held_out(tmp_path: Path) -> None:
     run = answered(tmp_path / "one", network(3), *given(tmp_path / "in1", 1, (0,)))
     assert run.code == 0, run.output
-    assert any("one sample alone was given" in warning for warning in run.result["warnings"])
+    assert any("only one sample was given" in warning for warning in run.result["warnings"])
     samples = told(run)["samples"]
     assert (samples["searched"], samples["held_out"], samples["held_out_are"]) == (1, 4, "variants of those given")
     assert samples["passed_held_out"] is True
@@ -136,6 +136,7 @@ def test_one_sample_is_warned_of_and_variants_are_held_out(tmp_path: Path) -> No
     assert told(run)["samples"]["held_out_are"] == "given"
 
 
+@pytest.mark.slow
 def test_of_whole_numbers_there_are_no_variants(tmp_path: Path) -> None:
     text = """
     <ir_version: 9, opset_import: ["": 18]>
@@ -150,7 +151,7 @@ def test_of_whole_numbers_there_are_no_variants(tmp_path: Path) -> None:
     assert (samples["held_out"], samples["held_out_are"], samples["passed_held_out"]) == (0, None, None)
     assert samples["why_not_held_out"] == "there are no samples but those that are searched"
     assert "held_out" not in told(run)["error"]
-    assert "not held out: there are no samples but those that are searched" in run.result["message"]
+    assert "no sample was held out: there are no samples but those that are searched" in run.result["message"]
 
 
 def test_random_samples_are_drawn_anew(tmp_path: Path) -> None:
@@ -164,6 +165,7 @@ def test_random_samples_are_drawn_anew(tmp_path: Path) -> None:
     assert error["searched"]["before"] != error["held_out"]["before"]
 
 
+@pytest.mark.slow
 def test_nothing_is_held_out_where_nobody_wants_it(tmp_path: Path) -> None:
     run = answered(tmp_path, network(3, 7), *given(tmp_path / "in", 6, (2, 5)), "strategy.held_out=0")
     assert run.code == 0, run.output
@@ -173,6 +175,7 @@ def test_nothing_is_held_out_where_nobody_wants_it(tmp_path: Path) -> None:
     assert run.result["minimality"] == "1-minimal"
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("wanted", [3, 4])
 def test_one_has_to_be_left_to_search_on(tmp_path: Path, wanted: int) -> None:
     options = given(tmp_path / "in", 3, (0,))
@@ -184,12 +187,14 @@ def test_one_has_to_be_left_to_search_on(tmp_path: Path, wanted: int) -> None:
     assert (told(run)["samples"]["searched"], told(run)["samples"]["held_out"]) == (1, 2)
 
 
+@pytest.mark.slow
 def test_inputs_that_become_low_are_held_out_in_their_new_type(tmp_path: Path) -> None:
     run = answered(tmp_path, network(3, 7), *given(tmp_path / "in", 6, (2, 5)), "strategy.keep_io=false")
     assert run.code == 0, run.output
     assert told(run)["samples"]["rounds"] == 2 and told(run)["samples"]["passed_held_out"] is True
 
 
+@pytest.mark.slow
 def test_what_is_right_is_kept_apart_for_each_sample(tmp_path: Path) -> None:
     """A model that is low already: its good outputs are made anew, of the searched ones and of those held out."""
     onnx.save(network(3), str(tmp_path / "net.onnx"))
@@ -249,14 +254,15 @@ def test_what_fails_alone_and_was_left_out_is_raised_and_said(tmp_path: Path) ->
     alone = told(run)["fails_alone"]
     assert set(alone["nodes"]) == {"left", "right"} and alone["raised"] is True
     assert {"up", "down", "left", "right"} <= set(run.result["culprits"])
-    assert "would do without, but fail when they alone are low: they are raised too" in run.result["message"]
-    assert "raised all the same" in (run.folder / "REPORT.md").read_text()
+    assert "were added: the answer passes without them, but each fails when only it is low" in run.result["message"]
+    assert "raised too" in (run.folder / "REPORT.md").read_text()
     again = answered(tmp_path / "again", cancelling(), DRAWN, f"journal.reuse=[{run.folder}]")
     assert again.code == 0, again.output
     assert again.result["culprits"] == run.result["culprits"]
     assert told(again)["fails_alone"] == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", sample([TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16], 3))
 def test_variants_have_the_type_of_what_was_given(tmp_path: Path, dtype: int) -> None:
     nodes = [
@@ -304,6 +310,7 @@ def stepped(folder: Path) -> tuple[str, str]:
     return "inputs=files", f"inputs.path={folder}"
 
 
+@pytest.mark.slow
 def test_what_is_grown_holds_what_was_found_before(tmp_path: Path) -> None:
     run = answered(tmp_path, steep(), *stepped(tmp_path / "in"))
     assert run.code == 0, run.output
@@ -339,6 +346,7 @@ def test_an_interruption_while_it_grows_leaves_what_was_found_before(tmp_path: P
     assert result["culprits"] == ["up", "down", "further", "back"]
 
 
+@pytest.mark.slow
 def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_path: Path) -> None:
     """What is to be low whatever is found overflows on those held out, with everything else raised as well."""
     run = answered(tmp_path, steep(), *stepped(tmp_path / "in"), "strategy.include=[further]")
@@ -346,6 +354,8 @@ def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_
     assert (run.result["culprits"], run.result["minimality"]) == (["up", "down"], "1-minimal")
     samples = told(run)["samples"]
     assert (samples["searched"], samples["held_out"], samples["passed_held_out"]) == (4, 2, False)
-    assert any("what was held out cannot be searched on (even with" in warning for warning in run.result["warnings"])
+    assert any(
+        "the samples that were held out cannot be searched (even with" in warning for warning in run.result["warnings"]
+    )
     assert any("the answer fails on samples that were held out" in warning for warning in run.result["warnings"])
     assert "The answer fails on samples that were held out" in (run.folder / "REPORT.md").read_text()

@@ -42,6 +42,7 @@ def stored(model: onnx.ModelProto) -> dict[int, int]:
     return counts
 
 
+@pytest.mark.slow
 def test_operators_of_onnx_runtime_are_lowered_and_counted(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     weights = {name: random.normal(0, 0.3, (8, 8)).astype(np.float32) for name in ("w0", "w1")}

@@ -101,6 +101,7 @@ def test_the_error_of_each_layer_before_and_after(tmp_path: Path) -> None:
     assert not (run.folder / "layers.json").exists() and again.result["precision"]["plot"] is None
 
 
+@pytest.mark.slow
 def test_bfloat16(tmp_path: Path) -> None:
     run = search(tmp_path, network(5, kind="cancellation"), "strategy.low=bfloat16", "checker.rtol=0.05")
     assert run.code == 0, run.output
@@ -112,7 +113,7 @@ def test_nothing_has_to_be_raised(tmp_path: Path) -> None:
     run = search(tmp_path, network())
     assert run.code == 4, run.output
     assert "everything passes in float16 (emulated: " in run.result["message"]
-    assert (run.folder / "REPORT.md").read_text().startswith("# all of it can be in float16\n")
+    assert (run.folder / "REPORT.md").read_text().startswith("# all nodes can be in float16\n")
     onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)
 
 
@@ -123,7 +124,7 @@ def test_no_set_suffices(tmp_path: Path) -> None:
     assert "even with everything in float32" in run.result["message"]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("search_kind", sample(["precision_bisect", "precision_linear"], 2))
 @pytest.mark.parametrize(("direction", "edge"), [("forward", "down3"), ("reverse", "up3")])
 def test_from_one_end(tmp_path: Path, search_kind: str, direction: str, edge: str) -> None:
@@ -134,6 +135,7 @@ def test_from_one_end(tmp_path: Path, search_kind: str, direction: str, edge: st
     assert run.result["minimality"] == "window"
 
 
+@pytest.mark.slow
 def test_by_a_search_of_reductions(tmp_path: Path) -> None:
     run = search(tmp_path, network(3), "strategy.search=minimal")
     assert run.code == 0, run.output
@@ -279,6 +281,7 @@ def test_a_reduction_on_a_cpu_says_what_it_does_not_show(tmp_path: Path) -> None
     assert "target.rounding=on rounds" not in winnow(*given, "target.rounding=on", folder=tmp_path / "on").output
 
 
+@pytest.mark.slow
 def test_a_node_of_a_function_leads_back_to_it(tmp_path: Path) -> None:
     text = """<ir_version: 10, opset_import: ["":18, "my":1]>
     g (float[4,24] x) => (float[4,24] z) <float up = {60000.0}> {
@@ -310,6 +313,7 @@ def test_the_curve_of_error_against_raised_nodes(tmp_path: Path) -> None:
         assert "curve.svg" in (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.slow
 def test_nodes_that_stay_high_are_no_nodes_that_can_be_low(tmp_path: Path) -> None:
     run = search(tmp_path, network(3, 7), "strategy.exclude=[up3,down3,up7,down7]")
     assert run.code == 4, run.output
@@ -319,12 +323,14 @@ def test_nodes_that_stay_high_are_no_nodes_that_can_be_low(tmp_path: Path) -> No
     assert (run.folder / "REPORT.md").read_text().startswith("# all but 4 of ")
 
 
+@pytest.mark.slow
 def test_what_stays_low_is_not_in_high_precision(tmp_path: Path) -> None:
     run = search(tmp_path, network(3, 7), "strategy.include=[up3]")
     assert run.code == 5, run.output
     assert "even with everything in float32 but 1 node of strategy.include the check fails" in run.result["message"]
 
 
+@pytest.mark.slow
 def test_an_operator_that_onnx_defines_with_constants_of_one_type_stays_in_that(tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["": 12]> g (float[1,2,2,2] x) => (float[1,2,2,2] y)
       <float much = {3000}> { [norm] n = MeanVarianceNormalization(x) [up] u = Mul(n, much) [square] s = Mul(u, u)
@@ -336,6 +342,7 @@ def test_an_operator_that_onnx_defines_with_constants_of_one_type_stays_in_that(
     onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_when_the_model_is_handed_over(tmp_path: Path) -> None:
     """At the seam: what was found out until then is reported, as of any run that a full disk ends."""
     text = '<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[4] y) <float up = {60000.0}>'

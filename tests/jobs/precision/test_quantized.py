@@ -72,6 +72,7 @@ def test_a_quantized_model_gets_back_what_one_layer_had(tmp_path: Path, with_par
     assert sum(node.op_type == "DequantizeLinear" for node in model.graph.node) == 10
 
 
+@pytest.mark.slow
 def test_what_pairs_introduce_says_where_to_begin(tmp_path: Path) -> None:
     fp32, int8 = quantized(tmp_path, layers=24, coarse=21)
     options = ("checker=compare", "checker.rtol=0.25", "strategy.low=quantized", f"reference.model={fp32}")
@@ -126,6 +127,7 @@ def clipped(folder: Path) -> tuple[Path, Path]:
     return folder / "fp32.onnx", folder / "int8.onnx"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_parent", sample([True, False], 2))
 def test_what_a_pair_cut_off_stays_cut_off(tmp_path: Path, with_parent: bool) -> None:
     fp32, int8 = clipped(tmp_path)
@@ -149,6 +151,7 @@ def test_what_a_pair_cut_off_stays_cut_off(tmp_path: Path, with_parent: bool) ->
     np.testing.assert_allclose(found, good, atol=1e-5 if with_parent else 0.2)
 
 
+@pytest.mark.slow
 def test_a_model_that_this_one_was_not_made_of_is_doubted(tmp_path: Path) -> None:
     fp32, int8 = clipped(tmp_path)
     other = onnx.load(str(fp32))

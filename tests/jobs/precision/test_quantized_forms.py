@@ -19,6 +19,7 @@ from onnxruntime.quantization import (
 )
 
 from runner.jobs.precision.prepare_search import with_own_names
+from tests import matrix
 from tests.harness import Run, winnow
 
 WIDTH, SAMPLES = 64, 3
@@ -292,7 +293,7 @@ def asked(folder: Path, low: Path, samples: list[dict[str, np.ndarray]], *option
     return winnow("strategy=precision", *given, *check, *options, folder=folder / "run")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", matrix.sample(FORMS, 3))
 def test_the_layer_that_must_not_be_quantized(tmp_path: Path, form: str) -> None:
     make, quantize, operator, limit = FORMS[form]
     model, samples = make(tmp_path)

@@ -428,6 +428,7 @@ void *RegisterCustomOps(void *options, const Base *base) {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("cc") is None, reason="building a library of operators needs a C compiler")
 def test_a_library_of_custom_operators(tmp_path):
     (tmp_path / "odd.c").write_text(LIBRARY)

@@ -71,7 +71,7 @@ def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_p
     options = (*check, "strategy.first=end", "strategy.cause_checks=30")
     run = winnow(*pair(tmp_path, BESIDE, ["z"], ROUNDED), *options, folder=tmp_path / "run")
     assert run.code == 3, run.output
-    assert "could not be judged when checked again" in run.screen[0]
+    assert "could not be judged when it was checked again" in run.screen[0]
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_what_was_not_ruled_out_is_not_called_so() -> None:
 
     assert roles("not proven", answer("a", "pass"), answer("b", None)) == ["not the cause", "fails alone"]
     others = [answer("a", None), answer("copy", None), answer("b", "fail", is_cause=True)]
-    assert roles("proven", *others)[:2] == ["not the cause", "an instance of the pattern of the cause"]
+    assert roles("proven", *others)[:2] == ["not the cause", "the same pattern as the cause"]
 
 
 @pytest.mark.slow
@@ -160,13 +160,13 @@ def test_two_faults_where_the_outputs_are_kept(tmp_path: Path) -> None:
 
 def test_a_nan_that_the_reference_makes_as_well_is_why_a_cause_is_untested() -> None:
     """Only where the nodes make it: of one that they read nothing is said."""
-    reason = f"{REFERENCE_TOO} 'c' as well: no good value is known to put there"
+    reason = f"{REFERENCE_TOO} 'c' too, so no good value is known for it"
     made = {"status": "untested", "reason": reason, "answers": [{"good_outputs": {"reason": reason}}]}
 
     def said(**more: object) -> str:
         return sentence(from_json(Cause, {**made, **more}))
 
-    assert "fail alone, and the reference makes a NaN or Inf there as well" in said()
+    assert "The reference computes a NaN or Inf there too" in said()
     assert said().count("no good value is known") == 1, "the reason says the same"
     assert said(reason="the budget was reached").endswith(": the budget was reached.")
     assert "could not be tested" in said(answers=[{"good_outputs": None}])

@@ -30,7 +30,7 @@ FLAWED, EXACT = (f'target.config_entries={{{KEY}: "{value}"}}' for value in (1, 
 TIGHT = "checker.rtol=1e-5", "checker.atol=0"
 GIVEN = "net.onnx", FLAWED, "inputs=files", "reference=files", "checker=compare", *TIGHT
 ONE = "inputs.path=in0.npz", "reference.path=out0.npz"
-NOT_GIVEN = "the reference's own run of the model does not give the expected outputs either"
+NOT_GIVEN = "the reference's own run of the model does not compute the expected outputs either"
 
 
 def approximates() -> bool:
@@ -107,6 +107,7 @@ def test_an_output_that_is_not_in_the_files_is_not_judged(here: Path) -> None:
     assert asked(here, "inputs.path=in0.npz", "reference.path=z.npz", code=4)["status"] == "nothing_to_find"
 
 
+@pytest.mark.slow
 def test_a_reference_that_does_not_give_the_outputs_has_no_good_value(here: Path) -> None:
     """Of neither a long list of nodes is made: what is wrong is said, and whether the target alone is."""
     result = asked(here, "inputs.path=in0.npz", "reference.path=others0.npz", code=3)
@@ -127,6 +128,7 @@ def test_a_reference_that_is_nearly_as_far_off_is_no_measure(here: Path) -> None
     assert "too near to tell what is right inside" in result["message"]
 
 
+@pytest.mark.slow
 def test_an_original_tells_what_is_right_inside(here: Path) -> None:
     """With reference.model the outputs are judged by the files, and what is inside by the original."""
     child = NET.replace("d = Cos (c)", "d = Sin (c)").replace("[cos]", "[sin]")
@@ -173,6 +175,7 @@ def test_other_questions(here: Path, strategy: str, words: tuple[str, ...], code
         assert result["culprits"] == ["GeluApproximation" if strategy == "passes" else "gelu"]
 
 
+@pytest.mark.slow
 def test_a_triage(here: Path) -> None:
     result = asked(here, *ONE, strategy="triage")
     assert result["culprits"] == ["gelu"]

@@ -41,7 +41,8 @@ def test_what_only_gets_nan_from_an_answer_hides_no_other_one(tmp_path: Path) ->
     assert looked[0] and not looked[1], "the first look was of the whole model"
     assert ["first look" in (folder / "REPORT.md").read_text() for folder in (run.folder, second)] == [True, False]
     assert (
-        "the rest passes, but for what only gets NaN or Inf and was not judged: Tanh, Sigmoid" in run.result["message"]
+        "the rest of the model passes, except for nodes that only get NaN or Inf and were not judged: Tanh, Sigmoid"
+        in run.result["message"]
     )
     journals = "".join(path.read_text() for path in run.folder.glob("journal*.jsonl"))  # the file has its own
     assert counted(run.result) == journals.count('"verdict"'), "a set of which no candidate can be made costs no check"
@@ -97,7 +98,7 @@ def test_a_budget_that_ends_the_search_for_more_is_said(tmp_path: Path) -> None:
     assert "what else fails was not looked for" in run.output
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interruption_of_the_search_for_more(tmp_path: Path, number: signal.Signals, code: int) -> None:
     hanging, hang = tmp_path / "hanging", tmp_path / "hang"

@@ -56,7 +56,7 @@ def chosen(folder: Path, nodes: list[NodeProto], *more: str, tiny: np.ndarray = 
     return winnow(*models, *given, "checker.flaky=never", *more, folder=folder / "run")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [[ARGMAX], [TOPK], [WIDEN, NMS]], ids=["ArgMax", "TopK", "NonMaxSuppression"])
 def test_an_index_that_flips_within_rounding_is_said_to_be_that(tmp_path: Path, nodes: list[NodeProto]) -> None:
     run = chosen(tmp_path, nodes)

@@ -87,7 +87,7 @@ def test_a_model_that_does_not_fail(tmp_path: Path) -> None:
     assert "nothing to reduce" in run.output
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "shown"),
     [

@@ -39,7 +39,7 @@ ADDED = ("Abs", "x", "scores"), ("Unsqueeze", "rows first", "more"), ("Squeeze",
 ADDED = *ADDED, ("Add", "scores again", "masked"), *AFTER
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [WHERE, ADDED])
 def test_a_row_that_is_masked_whole_is_a_nan_of_the_softmax(given: tuple, tmp_path: Path) -> None:
     weights = {
@@ -51,9 +51,10 @@ def test_a_row_that_is_masked_whole_is_a_nan_of_the_softmax(given: tuple, tmp_pa
     read = {name for _, reads, _ in given for name in reads.split()}
     run = reduced(tmp_path, nodes(*given), {name: value for name, value in weights.items() if name in read})
     assert (run.code, run.result["culprits"], run.result["signature"]["kind"]) == (0, ["shares"], "nan"), run.output
-    assert "the original's failure was nan" not in run.output
+    assert "the original fails with nan" not in run.output
 
 
+@pytest.mark.slow
 def test_a_mask_that_reaches_an_output_is_what_is_found(tmp_path: Path) -> None:
     given = nodes(("Abs", "x", "scores"), ("Where", "mask scores least", "masked"), ("Neg", "masked", "z"))
     run = reduced(tmp_path, given, {"mask": EMPTY, "least": np.array(-INF, np.float32)})
@@ -68,7 +69,7 @@ def test_a_weight_that_is_infinite_is_at_fault_where_it_is_multiplied(tmp_path: 
     assert (run.code, run.result["culprits"]) == (0, ["b"]), run.output
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("after", "sign"), [("LayerNormalization", -1), ("LayerNormalization", 1), ("Softmax", 1)])
 def test_a_bias_that_is_infinite_is_at_fault_and_not_what_makes_a_nan_of_it(
     after: str, sign: int, tmp_path: Path
@@ -106,7 +107,7 @@ for node in model.graph.node:
 """
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("whose", ["the model's", "the runtime's"])
 def test_a_check_for_nan_is_not_led_to_a_mask(whose: str, tmp_path: Path) -> None:
     """The mask's -Inf is the first that is handed out; what makes a NaN comes after it."""

@@ -105,7 +105,7 @@ sys.exit(int(not all(np.allclose(value, good[name], atol=1e-3) for name, value i
 """
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("taken", "nested"), [(True, []), (False, ["IF.else_branch/E1"])])
 def test_a_branch_that_never_ran_is_no_answer_to_a_failure_by_values(
     tmp_path: Path, taken: bool, nested: list[str]

@@ -88,7 +88,7 @@ def noisy(read: str) -> list[onnx.NodeProto]:
     ]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [False, True], ids=["among others", "the only node of the file"])
 @pytest.mark.parametrize("first", ["auto", "end"])
 def test_noise_in_a_branch_is_not_its_fault(tmp_path: Path, first: str, alone: bool) -> None:
@@ -151,7 +151,7 @@ def related(folder: Path, kind: str) -> tuple[str, ...]:
     return (*where, "inputs=files", f"inputs.path={folder / 'x.npz'}")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "nested"),
     [("If", ["choice.then_branch/fault"]), ("function", ["block.Block/leaky"]), ("Loop", [])],
@@ -200,14 +200,15 @@ def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> N
     assert run.result["cause"]["inside"]["status"] == "untested"
 
 
+@pytest.mark.slow
 def test_what_is_inside_is_named_wherever_an_answer_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With its owner: on the last screen, in the title of a report, in the list of runs and in the table of a sweep."""
     run = winnow(*COMPARE, *related(tmp_path, "If"), folder=tmp_path / "run")
     named = "choice, inside it choice.then_branch/fault"
     assert run.screen[0].startswith("found: ") and f"{named} (" in run.screen[0], run.output
-    shown = "The same was shown of choice.then_branch/fault inside them."
+    shown = "The same was shown for choice.then_branch/fault inside them."
     report = (tmp_path / "run" / "REPORT.md").read_text()
-    assert "cause proven, also of the nodes inside" in run.output and shown in report
+    assert "cause proven, also for the nodes inside" in run.output and shown in report
     assert "`choice`, inside it `choice.then_branch/fault`" in report.splitlines()[0]
     assert list_runs([str(tmp_path)]) == 0
     assert named in capsys.readouterr().out
@@ -224,8 +225,8 @@ def test_where_an_iteration_is_named_the_owner_is_what_is_proven(tmp_path: Path)
     run = winnow("strategy=reduce", "checker.flaky=never", *given, folder=tmp_path / "run")
     assert (run.code, run.result["nested"]) == (0, ["loop.body/FAULTY"]), run.output
     assert (run.result["cause"]["status"], run.result["cause"]["inside"]["status"]) == ("proven", "untested")
-    assert "cause proven of the owner, not of the nodes inside it" in run.output
-    said = "What is named inside them fails alone, and was not shown to be the cause"
+    assert "cause proven for the outer node, not for the nodes inside it" in run.output
+    said = "The nodes inside them fail alone, but were not shown to be the cause"
     assert said in (run.folder / "REPORT.md").read_text()
 
 

@@ -84,6 +84,7 @@ def test_an_overflow_of_float32_is_proven_in_float64(tmp_path: Path) -> None:
     assert run.result["cause"]["wider"]["wider"] == "float64"
 
 
+@pytest.mark.slow
 def test_beyond_float64_nothing_is_known(tmp_path: Path) -> None:
     steps = [("Mul", "x big", "a"), ("Exp", "a", "b"), ("Div", "b b", "c"), ("Add", "c x", "z")]
     run = reduced(tmp_path, model(tmp_path, steps, {"big": np.float64(1000)}, TensorProto.DOUBLE))
@@ -124,6 +125,7 @@ def test_a_check_of_the_users_is_asked_about_the_wider_type(tmp_path: Path) -> N
     assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["b"], "proven"), run.output
 
 
+@pytest.mark.slow
 def test_no_more_models_than_allowed_are_tried(tmp_path: Path) -> None:
     run = reduced(tmp_path, model(tmp_path, LOST, HALF), EVALUATED, "strategy.cause_checks=2")
     assert run.result["cause"]["status"] == "not proven" and "used up" in run.result["cause"]["reason"], run.output
@@ -136,6 +138,7 @@ def test_an_output_that_overflows_itself_is_proven_with_an_output_that_is_wider(
     assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["z"], "proven"), run.output
 
 
+@pytest.mark.slow
 def test_the_same_pattern_that_overflows_twice_is_raised_at_both_places(tmp_path: Path) -> None:
     twice = [
         ("Mul", "x big", "b"),
@@ -159,7 +162,7 @@ def beside_a_parent(folder: Path, steps: list[Step], *check: str) -> Run:
 AGAIN_SMALL = [("Mul", "x big", "b"), ("Mul", "b near", "c"), ("Mul", "c tiny", "d"), ("Add", "d x", "z")]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("check", ["compare", "command"])
 def test_a_good_value_of_a_parent_that_does_not_fit_is_an_overflow_too(tmp_path: Path, check: str) -> None:
     own = by_command(check_script(tmp_path, FINITE), "{inputs}")
@@ -169,6 +172,7 @@ def test_a_good_value_of_a_parent_that_does_not_fit_is_an_overflow_too(tmp_path:
     assert (cause["wider"]["tensor"], cause["wider"]["beyond"], cause["wider"]["limit"]) == ("b", 8, 65504)
 
 
+@pytest.mark.slow
 def test_nodes_that_hand_on_what_their_type_cannot_hold_are_one_fault(tmp_path: Path) -> None:
     """No good value can stand between them: (a) and (b) are asked of all of them, and of none alone."""
     steps = [("Mul", "x big", "b"), ("Min", "b most", "c"), ("Max", "c least", "d"), ("Mul", "d tiny", "e")]

@@ -58,7 +58,7 @@ def test_most_seeds_have_a_case_and_each_kind_has_many() -> None:
     assert sum(not case.enough for case in made()) > 0
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("judging", JUDGINGS, ids=str)
 def test_an_answer_fails_alone_and_is_1_minimal_where_that_is_claimed(judging: Judging) -> None:
     minimal = 0
@@ -76,6 +76,7 @@ def test_an_answer_fails_alone_and_is_1_minimal_where_that_is_claimed(judging: J
     assert minimal > 0.2 * CASES
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("judging", JUDGINGS, ids=str)
 def test_a_proven_answer_makes_the_whole_model_fail_by_itself(judging: Judging) -> None:
     """The experiments again, by the target alone; of several faults the first: what is left is judged without it."""
@@ -121,7 +122,7 @@ def test_the_parts_of_a_joint_cause_heal_together_and_each_fails_by_itself() -> 
     assert seen > 0
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("judging", JUDGINGS, ids=str)
 def test_the_same_case_has_the_same_answer_after_the_same_checks(judging: Judging) -> None:
     assert [told(found) for found in solved(judging)] == [told(solve(case, judging)) for case in made()]

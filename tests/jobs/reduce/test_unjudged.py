@@ -78,7 +78,7 @@ def test_a_part_is_judged_by_the_samples_whose_values_can_judge_it(tmp_path: Pat
     assert f"the answer: {FEWER}" in run.result["warnings"]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_part_that_passes_by_some_of_the_samples_is_not_known_to_pass(tmp_path: Path, at: int) -> None:
     """It fails by the sample alone that cannot judge a part without the first node."""

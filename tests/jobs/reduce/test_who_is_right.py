@@ -76,7 +76,7 @@ def test_a_reference_that_loses_its_digits_is_what_is_wrong(tmp_path: Path) -> N
     assert (run.code, run.result["status"], run.result["whose"]) == (9, "reference_wrong", "reference"), run.output
     assert run.result["culprits"] == ["conv", "bn"] and run.result["cause"]["status"] == "proven"
     right = run.result["cause"]["right"]
-    assert right.startswith("By values in float64 (the whole model) the target is off by "), right
+    assert right.startswith("Computed in float64 (the whole model): at "), right
     assert "whose bug: the reference, not the target" in run.screen[0]
     title, *_ = report = (run.folder / "REPORT.md").read_text().splitlines()
     assert title == "# the reference is wrong, not the target: `Conv`, `BatchNormalization`"
@@ -102,7 +102,7 @@ def test_two_sides_that_lose_digits_are_both_told(tmp_path: Path) -> None:
 def test_where_the_whole_has_no_values_in_float64_the_answer_tells(tmp_path: Path) -> None:
     run = cancelling(tmp_path, nested=True)
     assert (run.code, run.result["culprits"], run.result["whose"]) == (9, ["conv", "bn"], "reference"), run.output
-    assert run.result["cause"]["right"].startswith("By values in float64 (the answer) ")
+    assert run.result["cause"]["right"].startswith("Computed in float64 (the answer): ")
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_large_weights_are_not_computed_in_float64(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "net.onnx")
     run = reduced(tmp_path, str(tmp_path / "net.onnx"), np.linspace(0.1, 3, 32))
     assert (run.code, run.result["culprits"], run.result["whose"]) == (9, ["conv", "bn"], "reference"), run.output
-    assert run.result["cause"]["right"].startswith("By values in float64 (the answer) ")
+    assert run.result["cause"]["right"].startswith("Computed in float64 (the answer): ")
 
 
 def test_a_model_that_computes_something_else_is_the_conversions(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "net.onnx")
     run = reduced(tmp_path, str(tmp_path / "net.onnx"), np.linspace(0.1, 3, 32))
     assert (run.result["culprits"], run.result["whose"]) == (["choice"], "not known"), run.output
-    assert "If choice is not computed in a wider type" in run.result["cause"]["right"]
+    assert "If choice cannot be computed in a wider type" in run.result["cause"]["right"]
 
 
 @pytest.mark.slow
@@ -171,7 +171,7 @@ def test_what_the_reference_makes_of_the_file_as_well_is_the_conversions(tmp_pat
     given = (f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'parent.onnx'}", *COMPARE)
     run = winnow(*given, folder=tmp_path / "run")
     assert (run.result["culprits"], run.result["whose"]) == (["choice"], "conversion"), run.output
-    assert run.result["cause"]["right"].startswith("The reference's runtime makes the same of the whole model as")
+    assert run.result["cause"]["right"].startswith("For the whole model the reference's runtime and the target agree")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_another_sample_than_the_check_feeds_is_asked_for(tmp_path: Path) -> Non
     too_low = "sys.exit(int((ran.run(['y'], fed)[0] < good['y'].min() - 0.01).any()))\n"
     found = run(tmp_path / "large", "{'HardSwish'}", recorded=X * 0, judge=too_low)
     assert found.code == 3, found.output
-    assert "give that input (inputs=files inputs.path=...)" in found.result["message"]
+    assert "give that input (--inputs x.npz)" in found.result["message"]
     assert found.result["checks"]["search"] == 0
 
 

@@ -100,7 +100,7 @@ def own_inputs(folder: Path, read: str, *given: str) -> tuple[str, ...]:
     return (*pair(folder, FED, ["z"], {})[:1], "checker=command", f"checker.command={argv}", "checker.flaky=never")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [(), ("{inputs}",)])
 def test_a_check_that_feeds_values_of_its_own_proves_nothing(tmp_path: Path, given: tuple[str, ...]) -> None:
     run = winnow(*own_inputs(tmp_path, RANDOM, *given), folder=tmp_path / "run")
@@ -150,7 +150,7 @@ sys.exit(close < 0.9)
 SPOILS = [("Mul", "x", "fault", 1.0), ("Abs", "fault", "a"), ("Min", "a", "weak", 10.0), ("Neg", "weak", "z")]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(("better", "said"), [("higher", "not proven"), ("lower", "untested")])
 def test_an_accuracy_that_hardly_drops_is_no_cause(tmp_path: Path, better: str, said: str) -> None:
     given = pair(tmp_path, SPOILS, ["z"], {"fault": 0.98, "weak": 1.45})

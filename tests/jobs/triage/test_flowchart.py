@@ -105,7 +105,7 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
     known = told(situation, steps)
     assert branch(known) == "extract" and known.culprits == ("a", "b")
     said = verdict(known)
-    assert said.startswith("wrong values, in each of 6 checks; other random inputs too; cause proven on the whole")
+    assert said.startswith("wrong values, in each of 6 checks; with other random inputs too; cause proven on the whole")
     assert "it needs F, G, and passes without any one of them" in said
     assert said.endswith("workaround: F off (1 of 1 recorded inputs pass)")
     assert [one.step for one in decisions(known)] == [f"steps/{name}" for name in steps]
@@ -128,13 +128,13 @@ def test_a_crash_goes_straight_to_the_reduction() -> None:
     known = told(HERE, steps)
     assert told_passes(known) == "it needs F, G, and passes without any one of them"
     (why,) = [one.why for one in decisions(known) if one.question == "Which tensor is wrong first?"]
-    assert branch(known) == "reduce" and why.startswith("it is no matter of values (infer: death FPE)")
+    assert branch(known) == "reduce" and why.startswith("the failure is not about values (infer: death FPE)")
 
 
 def test_nothing_fails() -> None:
     passing = {name: judged(0, of) for name, of in (("stands", 2), ("repeat", 4), ("inputs", 1), ("more_inputs", 1))}
     known = told(HERE, passing)
-    assert branch(known) == "passes" and "nothing fails in 8 checks; what could be tried: real inputs" in verdict(known)
+    assert branch(known) == "passes" and "nothing fails in 8 checks; to try next: real inputs" in verdict(known)
     assert (
         branch(told(replace(HERE, inputs="files"), {name: passing[name] for name in ("stands", "repeat")})) == "passes"
     )
@@ -143,7 +143,7 @@ def test_nothing_fails() -> None:
 def test_where_rounding_is_hidden_and_was_not_asked_about_it_is_what_to_try() -> None:
     ended = (stepped("stands", "repeat", "s", "w", judged(0, 2)), stepped("rounded"))
     hides = replace(HERE, hides_rounding=True)
-    assert "what could be tried: target.rounding=on (the" in verdict(Known(hides, (), ended=ended))
+    assert "to try next: target.rounding=on (the" in verdict(Known(hides, (), ended=ended))
     assert "rounding" not in verdict(Known(HERE, (), ended=ended))
 
 
@@ -156,7 +156,7 @@ def test_a_low_precision_that_the_target_hides_is_asked_about_as_a_gpu_rounds_it
     more = {"inputs": judged(1, 1), "layerwise": NONE, "reduce": CUT, "passes": NONE, "passes_on_whole": NONE}
     known = told(replace(HERE, hides_rounding=True), {**steps, **more, "workaround": HELPS})
     assert known.only_in == "rounded" and branch(known) == "reduce"
-    assert "NaN in the output, only when every operator rounds as on a GPU; other random inputs too" in verdict(known)
+    assert "NaN in the output, only when operators round as on a GPU; with other random inputs too" in verdict(known)
 
 
 def test_another_seed_fails() -> None:
@@ -187,8 +187,8 @@ def test_where_the_right_shapes_were_recorded_no_other_question_sees_them() -> N
     shape = {"stage": "compare", "kind": "shape"}
     first = {"stands": judged(2, 2, shape), "repeat": judged(2, 2, shape)}
     known = told(situation, {**first, "layerwise": found(), "reduce": CUT, "workaround": found()})
-    assert "what is right was recorded" in (known.of("passes") or known.ended[0]).why
-    assert "what is right was recorded" in (known.of("versions") or known.ended[0]).why
+    assert "the good values were recorded" in (known.of("passes") or known.ended[0]).why
+    assert "the good values were recorded" in (known.of("versions") or known.ended[0]).why
 
 
 def test_low_precision() -> None:
@@ -233,9 +233,9 @@ def test_a_nan_that_the_reference_makes_as_well_is_no_matter_of_passes_and_relea
     plain = judged(1, 1, nan)
     steps = {**first, "layerwise": found(layers=layers), "reduce": CUT, "plain": plain, "workaround": NONE}
     known = told(here, steps)
-    assert known.reference_too and "which is no bug of the runtime" in verdict(known)
+    assert known.reference_too and "not from a bug of the runtime" in verdict(known)
     assert [known.of(name).why for name in ("passes", "versions")] == [OF_THE_MODEL] * 2  # type: ignore[union-attr]
-    answer = {"good_outputs": {"reason": "the reference has a NaN or Inf in 'c' as well"}}
+    answer = {"good_outputs": {"reason": "the reference computes a NaN or Inf in 'c' too"}}
     cut = {**CUT, "cause": {"status": "untested", "answers": [answer]}}
     assert told(here, {**steps, "layerwise": NONE, "reduce": cut}).reference_too
     mask = {**CUT, "cause": {"status": "untested", "reason": answer["good_outputs"]["reason"], "answers": [{}]}}
@@ -287,7 +287,7 @@ def test_a_part_that_was_cut_out_is_not_called_the_smallest() -> None:
     stopped = {**steps, "reduce": {"status": "interrupted", "message": "interrupted"}}
     known = told(HERE, stopped)
     assert known.answer == "extract" and not known.smallest
-    assert verdict(known).endswith("a part that fails alone; a smaller one was not found")
+    assert verdict(known).endswith("this part fails alone; no smaller one was found")
     assert replace(known, ended=(stepped("reduce", result={**CUT, "minimality": "1-minimal"}),)).smallest
 
 

@@ -32,19 +32,19 @@ def asked(name: str, factory: pytest.TempPathFactory) -> Run:
             "folded",
             "found: whose bug: the conversion, in conv2 (1 of 6 nodes)",
             "# the conversion changed `conv2`",
-            "- Mend the conversion of `conv2`: ",
+            "- Fix the conversion of `conv2`: ",
         ),
         (
             "loop",
             "found: whose bug: the model itself, in loop, inside it loop.body/log (1 of 4 nodes)",
             "# NaN in the output with ONNX Runtime ",
-            "- The reference makes the NaN or Inf as well: change the model, or what it is fed",
+            "- The reference computes the NaN or Inf too, so change the model or its inputs",
         ),
         (
             "transposed",
             "found: whose bug: the conversion, in /layer2/o/mm/MatMul (1 of 8 nodes)",
             "# the conversion changed `/layer2/o/mm/MatMul`",
-            "- Mend the conversion of `/layer2/o/mm/MatMul`: onnx::MatMul_2 is transposed, beside layer2.weight",
+            "- Fix the conversion of `/layer2/o/mm/MatMul`: onnx::MatMul_2 is transposed, compared with layer2.weight",
         ),
     ],
 )
@@ -99,7 +99,7 @@ def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factor
 @pytest.mark.parametrize(
     ("name", "first", "advice"),
     [
-        ("new_opset", "found: ai.onnx 99, ", "- Take a release of the runtime that knows it"),
+        ("new_opset", "found: ai.onnx 99, ", "- Take a release of the runtime that knows this"),
         ("unknown_operator", "found: Frobnicate: the imported opset has no such operator", "- "),
     ],
 )

@@ -13,6 +13,7 @@ from runner.jobs.triage.run import combined, said_once
 from runner.jobs.triage.situation import Situation, situation_of
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
 from runner.jobs.triage.transcript import Ended, Known
+from runner.judgment import Status
 from runner.reference.load import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
 from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
@@ -119,3 +120,19 @@ def test_that_the_inputs_are_random_is_said_only_of_a_triage_whose_own_are(
         logging.getLogger("steps").warning("another")
     logging.getLogger().removeHandler(caplog.handler)
     assert caplog.messages == ["another"], "the last screen has the hint"
+
+
+@pytest.mark.parametrize(
+    ("reduced", "helps", "status"),
+    [("suspected", "found", "suspected"), ("found", "nothing_to_find", "found"), ("could_not_judge", "found", "found")],
+)
+def test_a_triage_ends_as_the_step_whose_nodes_it_names(tmp_path: Path, reduced: str, helps: str, status: str) -> None:
+    """What helps besides makes no cause of nodes that were not shown to be one."""
+    steps = {
+        "stands": {"outcomes": {"fail": 2}},
+        "reduce": {"status": reduced, "culprits": [] if reduced == "could_not_judge" else ["a"]},
+        "workaround": {"status": helps},
+    }
+    ended = tuple(Ended(name, name, f"steps/{name}", "w", summary_of(result)) for name, result in steps.items())
+    summary = combined(SETTINGS, tmp_path, Known(Situation(), (), ended=ended), 1.0, None)
+    assert (summary.status, summary.exit_code) == (status, Status[status].exit_code)

@@ -202,7 +202,7 @@ def test_answers_hold_for_the_packages_and_files_that_gave_them(tmp_path: Path, 
     held.graph.node[3].op_type = "Neg"
     onnx.save(held, str(model))
     changed = winnow(*words, resume, folder=run.folder)
-    assert "01-stands begins anew" in changed.output and "usage" not in changed.output
+    assert "01-stands starts over" in changed.output and "usage" not in changed.output
     assert changed.result["triage"]["steps"][0]["checks"] == 2, changed.output
 
 
@@ -222,7 +222,7 @@ def test_resuming_without_the_command_leaves_the_run_alone(tmp_path: Path, model
 
 def test_nothing_fails(tmp_path: Path, model: Path) -> None:
     run = triaged(tmp_path, model, body="sys.exit(0)")
-    assert run.code == 4 and "nothing fails in 6 checks; what could be tried: real inputs" in run.output
+    assert run.code == 4 and "nothing fails in 6 checks; to try next: real inputs" in run.output
 
 
 @pytest.mark.slow
@@ -269,7 +269,7 @@ def test_a_model_alone_from_an_overflow_that_the_cpu_hides_to_a_workaround(tmp_p
     assert run.model(first["files"][0]).graph.node
     assert "CPU computes float16" not in run.output and len(run.result["warnings"]) == 2, "rounding was asked about"
     assert run.screen[0] == "found: whose bug: the model itself, in mul (1 of 5 nodes)"
-    assert "NaN" in run.screen[1] and "only when every operator rounds as on a GPU" in run.screen[1]
+    assert "NaN" in run.screen[1] and "only when operators round as on a GPU" in run.screen[1]
     assert len(run.screen) <= 8
     assert "(20 of 20 fresh inputs pass" in (run.folder / "REPORT.md").read_text()
 
@@ -286,10 +286,10 @@ def test_a_nan_that_the_model_itself_makes(tmp_path: Path) -> None:
     )
     run = winnow(*WORDS, "model=net.onnx", folder=tmp_path / "run")
     told = {one["name"]: one for one in run.result["triage"]["steps"]}
-    assert run.result["culprits"] == ["Log"] and "the model itself does with these inputs" in run.output, run.output
+    assert run.result["culprits"] == ["Log"] and "it comes from the model and these inputs" in run.output, run.output
     assert told["passes"]["why"] == told["versions"]["why"] == OF_THE_MODEL
     report = (run.folder / "REPORT.md").read_text()
-    assert "- The reference makes the NaN or Inf as well" in report and "Report it with" not in report
+    assert "- The reference computes the NaN or Inf too" in report and "Report it with" not in report
 
 
 def finite_unoptimized_only(folder: Path) -> Path:
@@ -362,3 +362,21 @@ def test_what_is_not_shown_to_be_the_cause_is_suspected_by_a_triage_too(tmp_path
     run = winnow(*given, *COMPARE, "strategy=triage", folder=tmp_path / "run")
     assert run.result["cause"]["status"] == "not proven", run.output
     assert (run.code, run.result["status"]) == (8, "suspected"), run.output
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n", "run `git lfs pull`"),
+        (b"\n<!DOCTYPE html><html><body>Not Found</body></html>", "the download failed"),
+        (b"PK\x03\x04" + bytes(60), "is a zip archive"),
+        (bytes(range(256)), "is not an ONNX model, or it is truncated"),
+        (b"", "is empty"),
+    ],
+)
+def test_a_file_that_is_no_model_is_a_mistake_of_the_command_line(tmp_path: Path, content: bytes, said: str) -> None:
+    """As of a reduction, with what the file is instead."""
+    (tmp_path / "net.onnx").write_bytes(content)
+    runs = [winnow(word, f"model={tmp_path / 'net.onnx'}", folder=tmp_path / word) for word in ("reduce", "triage")]
+    for run in runs:
+        assert run.code == 2 and said in run.output and "internal_error" not in run.output, run.output

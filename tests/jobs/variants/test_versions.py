@@ -127,7 +127,7 @@ OPERATOR = "Error No Op registered for RotaryEmbedding with domain_version of 23
 FUNCTION = "Fatal error: com.microsoft:MoE(-1) is not a registered function/op"
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [IR, OPSET, OPERATOR, FUNCTION])
 @pytest.mark.parametrize("how", ["print(said); sys.exit(1)", "raise RuntimeError(said)"])
 def test_a_release_that_cannot_read_the_file_is_not_broken(tmp_path: Path, cache: Path, said: str, how: str) -> None:
@@ -187,6 +187,7 @@ def test_verdicts_of_another_environment_are_not_taken_over(tmp_path: Path, cach
     assert [run.result["checks"]["reused"] > 0 for run in runs] == [False, True, False]
 
 
+@pytest.mark.slow
 def test_two_interpreters_of_one_release(tmp_path: Path, cache: Path) -> None:
     python = next(cache.glob("toylib-1.2.1-*")) / "bin" / "python"
     shutil.copytree(python.parent.parent, tmp_path / "other", symlinks=True)
@@ -214,6 +215,7 @@ def test_which_releases_are_asked() -> None:
             chosen_versions(available, asked)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -146,8 +146,8 @@ def test_the_smallest_change_comes_first_and_all_places_of_the_pattern_before_on
     of = chain()
     found = [*rewriting(of).around([0, 1])]
     assert [one.what for one in found] == [
-        "k as an output besides, n as an output besides",
-        "k as an output besides",
+        "k as an additional output, n as an additional output",
+        "k as an additional output",
         "Max(k, k) before Abs1, Max(n, n) before Abs4",
         "Max(k, k) before Abs1",
         "insert Max(x, x) at 4 places, the first: before Neg0",
@@ -173,7 +173,7 @@ def test_what_a_nested_graph_reads_is_not_kept_apart() -> None:
         helper.make_node("If", ["large"], ["y"], name="if", then_branch=inside, else_branch=inside),
     ]
     found = [one.what for one in rewriting(model(nodes, ["y"], 17)).around([0, 4])]
-    assert "k as an output besides" in found and "Max(k, k) before most" in found
+    assert "k as an additional output" in found and "Max(k, k) before most" in found
     assert "Max(k, k) before if" not in " ".join(found)
 
 

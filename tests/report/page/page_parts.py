@@ -130,7 +130,7 @@ def layers(graph: PageGraph, start: int, worst: int | None = None) -> list[Layer
 
 def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[PageTrial]:
     """What a search by halves asks: stretches around the culprits."""
-    given: Any = {"number": 1, "phase": "pre-flight", "label": "the file as it is", "size": size, "kept": []}
+    given: Any = {"number": 1, "phase": "pre-flight", "label": "the model file", "size": size, "kept": []}
     given |= {"outcome": "fail", "seconds": 0.9, "reason": "max error 0.41 > 0.01", "log": log}
     trials, low, high = [PageTrial(**given)], 0, size
     first, last = min(culprits), max(culprits) + 1

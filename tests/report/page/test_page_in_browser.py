@@ -134,7 +134,7 @@ def test_keys_walk_through_the_list_the_drawing_and_its_blocks(triage: Page) -> 
 
 def test_a_trial_marks_what_it_kept(triage: Page) -> None:
     triage.click(".path .line >> nth=0")
-    assert "the file as it is" in triage.inner_text(".trial") and "max abs error" in triage.inner_text(".trial pre")
+    assert "the model file" in triage.inner_text(".trial") and "max abs error" in triage.inner_text(".trial pre")
     assert triage.locator("#panel-whole .box.out").count() == 0
     triage.click(".path .line >> nth=3")
     assert triage.locator("#panel-whole .box.out").count() > 0

@@ -15,8 +15,7 @@ from runner.backends.emulation.rounding import rounded
 from runner.backends.onnxruntime import contrib_schemas
 from runner.jobs.precision.layers import Pair, contrib_of, layers, schemas_of
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.prepare_model import inferred
-from runner.jobs.precision.weights import convert
+from runner.jobs.precision.prepare_model import convert, inferred
 from runner.model.graph import scopes
 
 FP32, FP16, INT32, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64

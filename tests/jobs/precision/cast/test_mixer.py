@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, parser, shape_in
 from runner.backends.emulation.rounding import rounded
 from runner.jobs.precision.layers import Pair, layers
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.weights import convert
+from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 
 FP32, FP16, BF16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16

@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, parser, shape_in
 
 from runner.jobs.precision.layers import Pair, layers, pairs_of, quantized_layers
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.weights import convert
+from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16

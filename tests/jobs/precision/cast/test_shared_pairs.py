@@ -14,7 +14,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from runner.jobs.precision.layers import Pair, layers, quantized_layers
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.weights import convert
+from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16

@@ -156,7 +156,7 @@ sys.exit(int('{LONG}Gemm' in nodes and not again))"""
     assert done.model().graph.node[0].input[0] == f"{LONG}x"
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 4])
 def test_more_workers_make_the_same_of_an_answer_in_as_many_checks(tmp_path: Path, workers: int) -> None:
     onnx.save(made(), tmp_path / "m.onnx")

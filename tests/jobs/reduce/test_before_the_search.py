@@ -1,0 +1,101 @@
+"""What a reduction says before it searches: why the model does not load, that a check gets too little time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+from tests.harness import winnow
+
+CHECK = """import sys, time
+time.sleep(0.8)
+sys.exit('Log' in open(sys.argv[1], 'rb').read().decode('latin-1'))
+"""
+COMPARES = """import numpy as np, onnxruntime as ort
+def check(model, inputs, expected):
+    session = ort.InferenceSession(model)
+    names, worst = [one.name for one in session.get_outputs()], 0.0
+    for fed, right in zip(inputs, expected):
+        for name, value in zip(names, session.run(names, fed)):
+            worst = max(worst, float(np.abs(value - right[name]).max()))
+    return worst < 0.01
+"""
+
+
+def saved(
+    path: Path, nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray] | None = None, opset: int = 17
+) -> Path:
+    """Write a model from x to y."""
+    x, y = (helper.make_tensor_value_info(name, T.FLOAT, [4, 4]) for name in "xy")
+    tensors = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in (weights or {}).items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+    imports = [helper.make_opsetid("", opset)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), str(path))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("operator", "opset", "said"),
+    [
+        ("Abs", 99, "ai.onnx 99, IR version 8: onnxruntime "),
+        ("Frobnicate", 17, "Frobnicate: the imported opset has no"),
+    ],
+)
+def test_what_the_runtime_does_not_know_is_said_as_inspect_says_it_and_nothing_is_searched(
+    tmp_path: Path, operator: str, opset: int, said: str
+) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"], name="r"), helper.make_node(operator, ["a"], ["y"], name="last")]
+    model = saved(tmp_path / "net.onnx", nodes, opset=opset)
+    run, seen = (winnow(word, f"model={model}", folder=tmp_path / word) for word in ("reduce", "inspect"))
+    assert run.code == seen.code == 0 and run.screen[0].startswith(f"found: {said}")
+    assert run.result["message"] == seen.result["message"] and run.result["strategy"] == "reduce"
+    assert sum(run.result["outcomes"].values()) == 0 and "WARNING" not in run.output
+    # a check of the user's may run the model elsewhere
+    script = tmp_path / "check.py"
+    script.write_text("import sys\nsys.exit(b'last' in open(sys.argv[1], 'rb').read())\n")
+    own = winnow("reduce", f"model={model}", "--check", f"python {script} {{model}}", folder=tmp_path / "own")
+    assert own.result["culprits"] == ["last"], own.output
+
+
+def test_a_check_that_gets_too_little_time_is_told_from_a_model_that_hangs(tmp_path: Path) -> None:
+    model = saved(tmp_path / "net.onnx", [helper.make_node("Log", ["x"], ["y"], name="log")])
+    script = tmp_path / "check.py"
+    script.write_text(CHECK)
+    given = ("reduce", f"model={model}", "--check", f"python {script} {{model}}", "--timeout")
+    run = winnow(*given, "0.2", folder=tmp_path / "run")
+    assert run.code == 3 and run.screen[0].startswith("could_not_judge: checker.timeout=0.2 is too short: "), run.output
+    assert "for example --timeout " in run.screen[0] and "{inputs}" not in run.screen[0]
+    assert winnow(*given, "60", folder=tmp_path / "again").result["culprits"] == ["log"]
+
+
+def test_a_function_that_looks_up_the_right_value_of_each_output_finds_it(tmp_path: Path) -> None:
+    """What the original has no partner of is handed out by no candidate."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.standard_normal((4, 4)) for name in ("w0", "w1", "w2")}
+
+    def layers(*, converted: bool) -> list[onnx.NodeProto]:
+        nodes = [helper.make_node("MatMul", ["x", "w0"], ["m0"], name="l0"), helper.make_node("Tanh", ["m0"], ["r0"])]
+        inner = [helper.make_node("MatMul", ["r0", "w1"], ["m1"], name="l1")]
+        if converted:
+            inner = [
+                helper.make_node("Mul", ["r0", "k"], ["up"], name="up"),
+                helper.make_node("MatMul", ["up", "w1"], ["scaled"], name="l1"),
+                helper.make_node("Div", ["scaled", "k"], ["m1"], name="down"),
+            ]
+        return [*nodes, *inner, helper.make_node("MatMul", ["m1", "w2"], ["y"], name="l2")]
+
+    original = saved(tmp_path / "original.onnx", layers(converted=False), weights)
+    changed = {**weights, "w1": weights["w1"].T.copy(), "k": np.array(3.37)}
+    model = saved(tmp_path / "net.onnx", layers(converted=True), changed)
+    (tmp_path / "acc.py").write_text(COMPARES)
+    given = (f"model={model}", "--original", str(original), "--check", str(tmp_path / "acc.py"))
+    runs = [winnow(word, *given, folder=tmp_path / word) for word in ("reduce", "triage")]
+    for run in runs:
+        assert run.result["culprits"] == ["up", "l1", "down"], run.output
+        assert not any("KeyError" in reason and "scaled" in reason for reason in run.result["unresolved"])
+    assert runs[0].code == runs[1].code == 8, "the same answer has the same exit code, whatever helps"
