@@ -5,7 +5,6 @@ shared tensors lies a region: nodes of the one model that do what nodes of the o
 region of the quantized model, that region is an element of the search: raised, it is replaced by the parent's nodes
 between the partners of the same tensors, with the parent's weights. So one rule covers Q/DQ pairs, MatMulNBits,
 DynamicQuantizeLinear with MatMulInteger, QLinearConv, quantized attention, and whatever else computes the same.
-A node whose body is quantized (If, Loop, Scan) is one element: raised, the parent's node with its body stands there.
 
 Models of QLinear operators hold integers between their nodes, where the parent holds floats. The scale and zero point
 of such a tensor stand beside it wherever it is read, so that a DequantizeLinear (`with_floats`) shows the float that it
@@ -23,7 +22,6 @@ from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
 
-from runner.backends.nested_graphs import bodies
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.precision.layers import (
     NARROW,
@@ -340,9 +338,8 @@ class Regions:
             nodes, ends, above = nodes | mine, ends | before | more, above | other
         protos = self.model.graph.node
         theirs_do = {self.parent.nodes[at].op_type for at in above}
-        # a node with a graph of its own is low for what is in there
-        own_graph = {at for at in nodes if any(True for _ in bodies(protos[at]))}
-        low = [at for at in sorted(nodes) if self._low[at] and (at in own_graph or protos[at].op_type not in theirs_do)]
+        owners = {at for at in nodes if [*scopes.subgraphs(protos[at])]}  # low for what is in their graphs
+        low = [at for at in sorted(nodes) if self._low[at] and (at in owners or protos[at].op_type not in theirs_do)]
         if not low or not above or not all(self._fits(self.parent.protos[at]) for at in above):
             return None
         main, weights = self._main(above)

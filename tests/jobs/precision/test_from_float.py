@@ -79,7 +79,7 @@ def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Pa
     assert told["alone"][0]["bytes"] == pytest.approx(3 * WIDTH**2, rel=0.15) and told["alone"][0]["raised"]
     assert all(isinstance(row["milliseconds"], float) for row in told["alone"])
     report = (run.folder / "REPORT.md").read_text()
-    assert "The 3 of 4 that buy most" in report and "error a KB" in report and "milliseconds" in report
+    assert "The 3 of 4 layers with the largest error" in report and "error a KB" in report and "milliseconds" in report
     assert not [*(run.folder / "store").glob("timed*")]
     # three KB are what one layer costs: the first
     assert told["within_budget"]["nodes"] == ["/layer.2/MatMul"] and told["within_budget"]["outcome"] == "pass"
