@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import shlex
 from collections import Counter
@@ -80,10 +81,21 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
     return [*section("Raised nodes", said), *bought, *used, *float32_section(summary)]
 
 
+def per_byte(row: Mapping[str, Any]) -> float:
+    """Return the error that a layer makes alone, of what is allowed, for each byte that keeps it high."""
+    unknown = math.inf if row["outcome"] in ("fail", "different") else 0.0
+    return float(unknown if row["error"] is None else row["error"]) / max(int(row["bytes"]), 1)
+
+
 def _bought(told: Precision) -> list[Block | None]:
     """Return the layers that make most error when they alone are low, and what it costs to keep them high."""
+    timed = any("milliseconds" in one for one in told.alone)
     rows = [
-        (listed(one["nodes"]), _share(one["error"]), f"{one['bytes']:,}", "yes" if one["raised"] else "no")
+        (
+            *(listed(one["nodes"]), _share(one["error"]), f"{one['bytes']:,}", f"{1024 * per_byte(one):.2g}"),
+            *([_milliseconds(one)] if timed else []),
+            "yes" if one["raised"] else "no",
+        )
         for one in told.alone[:_MOST_BOUGHT]
     ]
     if not rows:
@@ -93,7 +105,18 @@ def _bought(told: Precision) -> list[Block | None]:
         f"{_called(told.low)}, and the bytes of weights that {told.high} costs. All: {code('precision.alone')} in "
         "result.json."
     )
-    said: list[Block | None] = [most, table(("node", "error / tolerance alone", "bytes", "raised"), rows, names=1)]
+    titles = (
+        "node",
+        "error / tolerance alone",
+        "bytes",
+        "error a KB",
+        *(["milliseconds"] if timed else []),
+        "raised",
+    )
+    said: list[Block | None] = [most, table(titles, rows, names=1)]
+    dense = sorted(told.alone, key=per_byte, reverse=True)[:_MOST_BOUGHT]
+    if dense != [*told.alone[:_MOST_BOUGHT]]:
+        said.append(f"For each byte these buy most: {some([listed(one['nodes']) for one in dense], _MOST_BOUGHT)}.")
     if kept := told.within_budget:
         nodes, error = some(kept["nodes"], _MOST_NAMES) or "nothing", _share(kept["error"])
         said.append(f"{code(kept['model'])} keeps {nodes} ({code('strategy.budget')}): error / tolerance {error}.")
@@ -152,6 +175,10 @@ def _worth(told: Precision) -> list[Block | None]:
             f"{names}: {kept}. The search found a passing set without them, but each fails when only it is low."
         )
     return said
+
+
+def _milliseconds(row: Mapping[str, Any]) -> str:
+    return "not known" if row.get("milliseconds") is None else f"{row['milliseconds']:+.3f}"
 
 
 def _share(share: float | None) -> str:

@@ -179,6 +179,7 @@ class PrecisionSettings(StrategySettings):
     unit: Unit = Unit.node
     curve: Curve = Curve.found
     budget: str | None = None
+    milliseconds: bool = False
     quantize: QuantizeSettings = field(default_factory=QuantizeSettings)
 
 

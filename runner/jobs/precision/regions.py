@@ -338,7 +338,8 @@ class Regions:
             nodes, ends, above = nodes | mine, ends | before | more, above | other
         protos = self.model.graph.node
         theirs_do = {self.parent.nodes[at].op_type for at in above}
-        low = [at for at in sorted(nodes) if self._low[at] and protos[at].op_type not in theirs_do]
+        owners = {at for at in nodes if [*scopes.subgraphs(protos[at])]}  # low for what is in their graphs
+        low = [at for at in sorted(nodes) if self._low[at] and (at in owners or protos[at].op_type not in theirs_do)]
         if not low or not above or not all(self._fits(self.parent.protos[at]) for at in above):
             return None
         main, weights = self._main(above)

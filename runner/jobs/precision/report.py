@@ -39,7 +39,7 @@ from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded
 from runner.reference.models import recorder, recording_backend
-from runner.report.precision_section import plot_curve, plot_layers
+from runner.report.precision_section import per_byte, plot_curve, plot_layers
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
 from runner.report.summary import Summary
@@ -453,12 +453,16 @@ def _refused(rounds: Rounds) -> Iterator[str]:
 
 
 def alone_low(
-    material: PrecisionSetup, margin: Margin, alone: Mapping[int, Verdict], trial: Trial
+    material: PrecisionSetup,
+    margin: Margin,
+    alone: Mapping[int, Verdict],
+    trial: Trial,
+    times: Mapping[int, float | None],
 ) -> list[tuple[int, Row]]:
     """Return the units by the error that each makes when it alone is low, what makes most first.
 
     ``error``: in units of the tolerance; None: not finite, or the check does not tell. ``bytes``: of weights, that it
-    costs to keep it high.
+    costs to keep it high; ``milliseconds``: of a run, see `run.milliseconds`, where ``times`` has it.
     """
     subject, mixer = material.subject, material.casting.mixer
     least = _bytes(mixer.mixed(subject.raised(Trial.of([])))) if alone else 0
@@ -467,7 +471,8 @@ def alone_low(
         one, share = Trial.of([unit]), _plain(margin.share(verdict))
         cost = max(0, _bytes(mixer.mixed(subject.raised(one))) - least)  # names are bytes, too
         names, raised = list(subject.names(one)), unit in trial.elements
-        return {"nodes": names, "error": share, "outcome": verdict.outcome.value, "bytes": cost, "raised": raised}
+        told: Row = {"nodes": names, "error": share, "outcome": verdict.outcome.value, "bytes": cost, "raised": raised}
+        return {**told, "milliseconds": times[unit]} if unit in times else told
 
     def size(one: tuple[int, Row]) -> float:
         error = one[1]["error"]
@@ -477,18 +482,27 @@ def alone_low(
     return sorted(((unit, row(unit, verdict)) for unit, verdict in alone.items()), key=size, reverse=True)
 
 
-def within(rows: Iterable[tuple[int, Row]], budget: str) -> Trial:
-    """Return the units that buy most within ``strategy.budget``: nodes, or bytes. Raises UsageError for neither."""
+def within(rows: Sequence[tuple[int, Row]], budget: str) -> tuple[Trial, ...]:
+    """Return the units that buy most within ``strategy.budget``: nodes, or bytes. Raises UsageError for neither.
+
+    Of bytes these are two sets where they differ: what makes most error first, and what makes most for each byte.
+    Neither is better in all networks, so both are to be checked (benchmarks/results/budgets.md).
+    """
     count = int(budget) if budget.isdigit() else None
-    left = bytes_of("strategy.budget", budget) if count is None else count
-    assert left is not None
-    chosen = []
-    for unit, row in rows:
-        cost = row["bytes"] if count is None else len(row["nodes"])
-        if cost <= left:
-            chosen.append(unit)
-            left -= cost
-    return Trial.of(chosen)
+    most = bytes_of("strategy.budget", budget) if count is None else count
+    assert most is not None
+
+    def filled(order: Iterable[tuple[int, Row]]) -> Trial:
+        left, chosen = most, []
+        for unit, row in order:
+            cost = row["bytes"] if count is None else len(row["nodes"])
+            if cost <= left:
+                chosen.append(unit)
+                left -= cost
+        return Trial.of(chosen)
+
+    orders = [rows, sorted(rows, key=lambda one: -per_byte(one[1]))] if count is None else [rows]
+    return tuple(dict.fromkeys(filled(order) for order in orders))
 
 
 def _bytes(model: ModelProto) -> int:
@@ -503,7 +517,10 @@ def excluded(material: PrecisionSetup, raised: frozenset[int]) -> tuple[str, ...
     names = [one.path for one in nodes_of(casting) if one.is_high(raised - material.subject.following.keys())]
     found = _in_float(names, [node.name for node in inherited.parent.graph.nodes])
     known = quantized_nodes(material.strategy, material.loaded)
-    return tuple(name for name in found if not known or name in known)
+    # quantize_dynamic looks at names after it has made a MatMul and an Add of a Gemm
+    made = {node.name for node in casting.mixer.model.graph.node}
+    kept = [name for name in found if not known or name in known]
+    return (*kept, *(f"{name}_MatMul" for name in kept if f"{name}_MatMul_quant" in made))
 
 
 def _for_tools(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from runner.judgment import Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
+from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
 from runner.report.summary import Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
@@ -42,7 +44,7 @@ from runner.schema.root import Settings
 from runner.schema.strategy import Curve, FloatType, PrecisionSettings, chosen
 from runner.text import install
 from runner.verdict import Verdict
-from runner.workers.pool import Pool, limited, operate
+from runner.workers.pool import Pool, lease_of, limited, operate
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -130,7 +132,9 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
             if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)
             if ending.trial is not None and (strategy.curve is Curve.each or strategy.budget):
-                besides.alone = alone_low(material, question.margin, rounds.each_alone(), ending.trial)
+                alone = rounds.each_alone()
+                times = milliseconds(job, material, alone) if strategy.milliseconds else {}
+                besides.alone = alone_low(material, question.margin, alone, ending.trial, times)
             if besides.alone and strategy.budget:
                 besides.within = _within(rounds, handed, within(besides.alone, strategy.budget), question.margin)
             if ending.status is Status.found and made:
@@ -145,11 +149,48 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
     return summary
 
 
-def _within(rounds: Rounds, handed: HandOver, trial: Trial, margin: Margin) -> dict[str, Any]:
-    """Write the model that keeps these units high, and say what comes of it."""
+TIMED = 15
+"""Runs of each of the two models that are timed in turn."""
+
+
+def milliseconds(job: Job, material: PrecisionSetup, units: Iterable[int]) -> dict[int, float | None]:
+    """Return how much longer a run of the target takes with each unit high than with everything low; None: not known.
+
+    The difference of two medians. Both run as they are, without an emulation of low precision.
+    """
+    target, store, found = job.settings.target, material.loaded.store, dict[int, float | None]()
+    backend = target.to_json()
+    backend |= {"rounding": Rounding.off.value} if isinstance(target, OnnxRuntimeBackend) else {}
+    lease = lease_of(backend, job.pool, target.python)
+    samples = [paths(one.feeds) for one in material.subject.samples[:1]]
+
+    def written(trial: Trial, name: str) -> dict[str, Any]:
+        model = material.subject.model(material.subject.raised(trial))
+        return {"backend": backend, "model": str(store.write(model, store.folder, name))}
+
+    low = written(Trial.of([]), "timed_low")
+    for unit in units:
+        models = [low, written(Trial.of([unit]), "timed_high")]
+        args = {"models": models, "samples": samples, "runs": TIMED}
+        reply = limited(job.pool, job.settings, "latency", args, python=target.python, lease=lease)
+        found[unit] = reply.value["ms"][1] - reply.value["ms"][0] if reply.value else None
+    for path in store.folder.glob("timed_*"):
+        path.unlink()
+    return found
+
+
+def _within(rounds: Rounds, handed: HandOver, trials: Sequence[Trial], margin: Margin) -> dict[str, Any]:
+    """Write the model that keeps the best of these sets of units high, and say what comes of it."""
     assert rounds.mixing
     judge = rounds.mixing.session.judge
-    verdict = judge.sure(trial, Phase.ALONE, "within strategy.budget")
+    verdicts = [judge.sure(trial, Phase.ALONE, "within strategy.budget") for trial in trials]
+
+    def error(at: int) -> tuple[bool, float]:
+        share = margin.share(verdicts[at])
+        return verdicts[at].outcome is not Outcome.PASS, math.inf if share is None else share
+
+    best = min(range(len(trials)), key=error)
+    trial, verdict = trials[best], verdicts[best]
     model = handed.write(judge.subject, trial, WITHIN).name
     nodes, share = list(judge.subject.names(trial)), margin.share(verdict)
     return {"nodes": nodes, "error": share, "outcome": verdict.outcome.value, "model": model}

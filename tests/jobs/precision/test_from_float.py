@@ -13,6 +13,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.jobs.precision.report import within
+from strategies.trial import Trial
 from tests.harness import Run, winnow
 
 pytest.importorskip("onnxruntime.quantization")
@@ -65,7 +67,7 @@ def error(model: Path, parent: Path) -> float:
 
 def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Path) -> None:
     parent = network(tmp_path, 200)
-    run = asked(tmp_path, parent, "int8", "strategy.budget=3KB", "inputs.samples=4")
+    run = asked(tmp_path, parent, "int8", "strategy.budget=3KB", "strategy.milliseconds=true", "inputs.samples=4")
     assert run.code == 0, run.output
     told = run.result["precision"]
     assert run.result["culprits"] == told["nodes_to_exclude"] == ["/layer.2/MatMul"]
@@ -75,7 +77,10 @@ def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Pa
     assert told["alone"][0]["nodes"] == ["/layer.2/MatMul"] and len(told["alone"]) == LAYERS
     assert [row["outcome"] for row in told["alone"]] == ["fail", *["pass"] * (LAYERS - 1)]
     assert told["alone"][0]["bytes"] == pytest.approx(3 * WIDTH**2, rel=0.15) and told["alone"][0]["raised"]
-    assert "The 3 of 4 that buy most" in (run.folder / "REPORT.md").read_text()
+    assert all(isinstance(row["milliseconds"], float) for row in told["alone"])
+    report = (run.folder / "REPORT.md").read_text()
+    assert "The 3 of 4 layers with the largest error" in report and "error a KB" in report and "milliseconds" in report
+    assert not [*(run.folder / "store").glob("timed*")]
     # three KB are what one layer costs: the first
     assert told["within_budget"]["nodes"] == ["/layer.2/MatMul"] and told["within_budget"]["outcome"] == "pass"
     assert run.model("within_budget.onnx") == run.model("mixed.onnx")
@@ -85,6 +90,19 @@ def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Pa
     assert done.returncode == 0 and "1 nodes stay in float" in done.stdout, done.stderr
     assert error(run.folder / "excluded.onnx", parent) < 0.2 < error(run.folder / "quantized.onnx", parent)
     assert error(run.folder / "mixed.onnx", parent) < 0.2
+
+
+def test_a_budget_of_bytes_is_filled_in_both_orders() -> None:
+    """A large layer that makes most error leaves no room for two small ones that make more together."""
+    errors, sizes = [1.0, 0.9, 0.8, None], [1000, 500, 490, 5000]
+    outcomes = ["fail", "pass", "pass", "unresolved"]
+    rows = [
+        (unit, {"nodes": [f"n{unit}"], "error": error, "bytes": size, "outcome": outcome})
+        for unit, (error, size, outcome) in enumerate(zip(errors, sizes, outcomes, strict=True))
+    ]
+    assert within(rows, "1K") == (Trial.of([0]), Trial.of([1, 2]))
+    assert within(rows, "2K") == (Trial.of([0, 1, 2]),)
+    assert within(rows, "2") == (Trial.of([0, 1]),)
 
 
 def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:

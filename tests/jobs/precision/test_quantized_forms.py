@@ -427,3 +427,72 @@ def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert run.code == 0, run.output
     journals = "".join(path.read_text() for path in run.folder.glob("journal*.jsonl"))
     assert "same node name" not in journals + run.output
+
+
+def branch(folder: Path, quantized: bool) -> Path:
+    """Three layers, the one in the middle in a branch, with a weight that is too large for the others; dynamic int8."""
+    random, held = np.random.default_rng(0), []
+    weights = [random.normal(0, 0.3, (16, 16)).astype(np.float32) for _ in range(3)]
+    weights[1][3] *= 60
+
+    def layer(x: str, at: int, out: str) -> list[onnx.NodeProto]:
+        if not quantized:
+            held.append(numpy_helper.from_array(weights[at], f"w{at}"))
+            nodes = [("MatMul", [x, f"w{at}"], [f"m{at}"])]
+        else:
+            step = np.float32(np.abs(weights[at]).max() / 127)
+            whole = np.round(weights[at] / step).astype(np.int8)
+            held.extend([numpy_helper.from_array(whole, f"w{at}_q"), numpy_helper.from_array(step, f"w{at}_s")])
+            nodes = [
+                ("DynamicQuantizeLinear", [x], [f"q{at}", f"s{at}", f"z{at}"]),
+                ("MatMulInteger", [f"q{at}", f"w{at}_q", f"z{at}"], [f"i{at}"]),
+                ("Cast", [f"i{at}"], [f"f{at}"]),
+                ("Mul", [f"s{at}", f"w{at}_s"], [f"both{at}"]),
+                ("Mul", [f"f{at}", f"both{at}"], [f"m{at}"]),
+            ]
+        made = [helper.make_node(op, reads, makes, name=f"{makes[0]}_") for op, reads, makes in nodes]
+        for node in made:
+            node.attribute.extend([helper.make_attribute("to", TensorProto.FLOAT)] if node.op_type == "Cast" else [])
+        return [*made, helper.make_node("Tanh", [f"m{at}"], [out], name=f"{out}_")]
+
+    x, y, then, other = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 16]) for name in ("x", "y", "b", "e")
+    )
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    branches = {
+        "then_branch": helper.make_graph(layer("t0", 1, "b"), "then", [], [then]),
+        "else_branch": helper.make_graph([helper.make_node("Identity", ["t0"], ["e"])], "else", [], [other]),
+    }
+    choice = helper.make_node("If", ["flag"], ["o"], name="choice", **branches)
+    graph = helper.make_graph([*layer("x", 0, "t0"), choice, *layer("o", 2, "y")], "g", [x, flag], [y], held)
+    path = folder / ("quantized.onnx" if quantized else "float.onnx")
+    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def test_a_quantized_form_in_a_body_is_raised_with_its_owner(tmp_path: Path) -> None:
+    models = f"model={branch(tmp_path, True)}", f"reference.model={branch(tmp_path, False)}"
+    check = "checker=compare", "checker.metric=scale", "checker.rtol=0.1", "checker.atol=0", "strategy.margin=1"
+    inputs = "inputs.samples=4", "inputs.ranges.flag=[1,2]"
+    run = winnow("strategy=precision", "strategy.low=quantized", *models, *check, *inputs, folder=tmp_path / "run")
+    assert run.code == 0 and run.result["culprits"] == ["choice"], run.output
+    mixed = run.model("mixed.onnx")
+    (owner,) = (node for node in mixed.graph.node if node.op_type == "If")
+    inside = [node.op_type for one in owner.attribute if one.name == "then_branch" for node in one.g.node]
+    assert inside == ["MatMul", "Tanh"] and "MatMulInteger" in {node.op_type for node in mixed.graph.node}
+
+
+def test_the_list_for_a_gemm_works_where_the_tool_splits_it(tmp_path: Path) -> None:
+    """quantize_dynamic looks for names after it has made a MatMul and an Add of a Gemm: the Gemm's own does nothing."""
+    parent, _ = dense(tmp_path, "Gemm")
+    child = tmp_path / "child.onnx"
+    quantize_dynamic(parent, child)
+    models = f"model={child}", f"reference.model={parent}"
+    check = "checker=compare", "checker.metric=scale", "checker.rtol=0.02", "checker.atol=0", "inputs.samples=4"
+    run = winnow("strategy=precision", "strategy.low=quantized", *models, *check, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    names = run.result["precision"]["nodes_to_exclude"]
+    assert {name for name in names if name.endswith("_MatMul")} == {f"{name}_MatMul" for name in run.result["culprits"]}
+    quantize_dynamic(parent, tmp_path / "excluded.onnx", nodes_to_exclude=names)
+    kept = [node.name for node in onnx.load(tmp_path / "excluded.onnx").graph.node if node.op_type == "MatMul"]
+    assert sorted(kept) == sorted(f"{name}_MatMul" for name in run.result["culprits"])

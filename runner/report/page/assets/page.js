@@ -54,7 +54,7 @@ function drawAlone(page) {
     y: layer.error,
     mark: layer.raised ? "chosen" : layer.outcome,
     kind: kind(layer.outcome),
-    text: `${x + 1}: ${layer.node} alone low: error ${figure(layer.error)}, ${layer.outcome}; ${layer.cost} bytes keep it high${layer.raised ? ", raised" : ""}`,
+    text: `${x + 1}: ${layer.node} alone low: error ${figure(layer.error)}, ${layer.outcome}; ${layer.cost} bytes keep it high, ${figure((1024 * layer.error) / Math.max(layer.cost, 1))} a KB${layer.raised ? ", raised" : ""}`,
   }));
   const title = "Error of each layer when it alone is low, what buys most first. Arrow keys move along.";
   charted("alone", new Chart(points, { title, xLabel: "layers, what buys most first", yLabel: "error of the whole model; 1 is what is allowed", log: true, limit: 1 }));
