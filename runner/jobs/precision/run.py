@@ -6,12 +6,13 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import NodeProto
 
 from runner import backends
 from runner.candidate import Candidate, Phase, Purpose
@@ -23,6 +24,7 @@ from runner.errors import CannotJudge, UsageError
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
+from runner.jobs.precision.layers import low_nodes
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, excluded, within
@@ -57,9 +59,35 @@ _QUANTIZED = "quantized form"
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
-    made, settings = from_float(settings, folder)
+    made, settings = from_float(_asked(settings), folder)
     with Job.opened(_rounding(settings), folder, command) as job:
         return _raise(job, made)
+
+
+def _asked(settings: Settings) -> Settings:
+    """Return the settings with ``strategy.low=auto`` decided by the model file."""
+    strategy = chosen(settings.strategy, PrecisionSettings)
+    if strategy.low is not FloatType.auto:
+        return settings
+    low = FloatType.float16
+    if any(_quantized_nodes(settings)):
+        low = FloatType.quantized
+        log.info(
+            "the model is quantized, so the question is which nodes must not be (strategy.low=quantized); "
+            "strategy.low=float16 asks which nodes must not be float16"
+        )
+    return replace(settings, strategy=replace(strategy, low=low))
+
+
+def _quantized_nodes(settings: Settings) -> Iterator[NodeProto]:
+    """Yield the quantized nodes that can be raised: without an original, those with Q/DQ pairs are."""
+    try:
+        model = parse(Path(settings.model or "").expanduser())
+    except Exception:  # noqa: BLE001 - loading the model says what is wrong with it
+        return
+    for node in low_nodes(model):
+        if settings.reference.model or node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            yield node
 
 
 def _rounding(settings: Settings) -> Settings:
