@@ -25,8 +25,7 @@ from runner.schema.root import Settings
 from runner.schema.settings import PathUse, context_of, path_values
 from runner.text import listed
 from runner.workers.pool import Pool
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 
 def context(

@@ -15,11 +15,10 @@ from typing import Any
 from onnx import NodeProto, TensorProto, helper
 
 from runner.engine.verdict_cache import versions
-from runner.errors import UsageError
 from runner.jobs.model_description import Concern, header_of, unknown_operators
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
-from runner.judgment import Status, Whose
+from runner.judgment import Status, UsageError, Whose
 from runner.model.files.parse_without_weights import parse
 from runner.model.passes.infer_shapes import BARE
 from runner.reference.load import STEPS

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.errors import UsageError, WinnowError
+from runner.judgment import UsageError, WinnowError
 from runner.schema.root import LeaseMode, Settings
 from runner.workers.guardian import Guardian
 from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait

@@ -10,28 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from runner.candidate import Candidate, Phase
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import Reliability
 from runner.engine.repeated_checks import HANDED_OVER, Rates, Tally
-from runner.errors import CannotJudge, NotTried
 from runner.jobs.run import Pipeline
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
+from runner.judgment import CannotJudge, NotTried
 from runner.schema.checker import Flaky
 from runner.schema.root import ArtifactSettings, Keep, LeaseMode
-from runner.verdict import Signature, Verdict
+from runner.verdict import Candidate, Phase, Signature, Verdict
 from runner.workers.gpus import Gpus
 from runner.workers.leases import Leases
 from runner.workers.pool import Pool
 from strategies.minimal import linear, reduce
-from strategies.outcome import Answer, Outcome
 from strategies.repeat import repeat
-from strategies.search import Ask, Claim, Done
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import Answer, Ask, Claim, Closure, Done, Outcome, Space, Trial
 
 FAIL = Verdict(Outcome.FAIL, Signature("check", "exit 1"), seconds=1.0)
 PASS = Verdict(Outcome.PASS, seconds=1.0)

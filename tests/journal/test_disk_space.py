@@ -18,12 +18,11 @@ import pytest
 
 from runner import disk_space
 from runner.disk_space import LEAST, RESERVE, NoRoom, Room
-from runner.errors import UsageError
 from runner.journal.journal import Journal
+from runner.judgment import UsageError
 from runner.verdict import Signature, Verdict
 from runner.workers.leases import LockFolder
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 from tests.engine.test_session import FAIL, PASS, session
 from tests.harness import ROOT, by_command, check_script, command
 

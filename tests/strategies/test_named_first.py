@@ -7,9 +7,7 @@ from random import Random
 import pytest
 
 from strategies.minimal import reduce
-from strategies.search import Claim
-from strategies.search_space import Closure
-from strategies.trial import Trial
+from strategies.search import Claim, Closure, Trial
 from tests.strategies.transcript import chain, drive, transcript
 
 

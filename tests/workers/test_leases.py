@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.workers.leases import LockFolder
 from tests.workers.house import LOCKS, ONE, TWO, free, leases
 

@@ -15,12 +15,10 @@ import numpy as np
 from onnx import NodeProto
 
 from runner import backends
-from runner.candidate import Candidate, Phase, Purpose
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
-from runner.errors import CannotJudge, UsageError
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
@@ -31,7 +29,7 @@ from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, 
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
-from runner.judgment import Status
+from runner.judgment import CannotJudge, Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
@@ -45,10 +43,9 @@ from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import Curve, FloatType, PrecisionSettings, chosen
 from runner.text import install
-from runner.verdict import Verdict
+from runner.verdict import Candidate, Phase, Purpose, Verdict
 from runner.workers.pool import Pool, lease_of, limited, operate
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 log = logging.getLogger(__name__)
 

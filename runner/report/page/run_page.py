@@ -16,7 +16,6 @@ from typing import Any, Literal
 from onnx import ModelProto
 
 from runner import DISTRIBUTION
-from runner.candidate import Sample
 from runner.files import inside, is_plain, read_plain
 from runner.journal.kept_files import rows
 from runner.journal.replay import REPLAY_NAME
@@ -57,6 +56,7 @@ from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.text import counted, listed, plain, without_values
+from runner.verdict import Sample
 
 # What a page says first: the verdict in a sentence, what limits it, and the facts of a run.
 

@@ -23,7 +23,7 @@ from onnx import helper, numpy_helper
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Tools
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import LeaseMode

@@ -91,7 +91,13 @@ def test_what_pairs_introduce_says_where_to_begin(tmp_path: Path) -> None:
 
 def test_a_quantized_model_is_asked_about_by_itself(tmp_path: Path) -> None:
     fp32, int8 = quantized(tmp_path)
-    parent = ("checker=compare", "checker.metric=scale", "checker.rtol=0.1", "strategy.margin=1", f"reference.model={fp32}")
+    parent = (
+        "checker=compare",
+        "checker.metric=scale",
+        "checker.rtol=0.1",
+        "strategy.margin=1",
+        f"reference.model={fp32}",
+    )
     run = winnow("strategy=precision", f"model={int8}", *parent, folder=tmp_path / "run")
     assert run.code == 0 and run.result["culprits"] == ["product3"], run.output
     assert run.result["precision"]["low"] == "quantized" and "(strategy.low=quantized)" in run.output

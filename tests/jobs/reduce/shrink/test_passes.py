@@ -25,8 +25,7 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize
 from runner.verdict import UNFIT, Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 from tests.api.programs import lacks
 from tests.candidate_audit import AUDITED, KEEP_ALL, audited
 from tests.harness import by_command, check_script, winnow
