@@ -37,7 +37,7 @@ from runner.cli import finished_jobs
 from runner.cli.app import run
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
-from runner.journal.replay import escaped
+from runner.journal.replay_yaml import escaped
 from runner.judgment import UsageError
 from runner.schema.root import ArtifactSettings
 from runner.sweeps.sweep import Sweep
@@ -670,7 +670,7 @@ def genuine_replay(root: Path) -> dict[str, Any]:
     from hydra import compose, initialize_config_dir  # noqa: PLC0415
 
     from runner.cli.compose import register, to_settings  # noqa: PLC0415
-    from runner.journal.replay import configuration, write_replay  # noqa: PLC0415
+    from runner.journal.replay_yaml import configuration, write_replay  # noqa: PLC0415
     from runner.schema.installed_choices import CONF  # noqa: PLC0415
 
     register()

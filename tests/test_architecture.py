@@ -27,7 +27,7 @@ FLOORS = (
     ("runner.engine", "runner.reference"),
     (
         *("runner.jobs", "runner.jobs.reduce", "runner.jobs.precision", "runner.jobs.tactics", "runner.jobs.repeat"),
-        *("runner.jobs.variants", "runner.jobs.extract", "runner.jobs.inspect", "runner.jobs.model_description"),
+        *("runner.jobs.variants", "runner.jobs.extract", "runner.jobs.inspect", "runner.jobs.model_concerns"),
         *("runner.jobs.triage", "runner.jobs.layerwise", "runner.jobs.workaround"),
     ),
     ("runner.cli", "runner.sweeps", "runner.api", "runner.pytest_plugin", "runner.__main__"),

@@ -15,7 +15,7 @@ from runner.checkers.interactive import Undo
 from runner.engine.check_trials import CheckLimits, Judge, ParallelChecks
 from runner.engine.reliability import Reliability, Ruling, refused_removals
 from runner.verdict import Phase, Purpose, Verdict
-from runner.workers.leases import OutOfTime
+from runner.workers.gpu_leases import OutOfTime
 from strategies.minimal import REFINING
 from strategies.search import Answer, Ask, Claim, Done, Outcome, Search, Trial
 

@@ -31,7 +31,7 @@ from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.text import counted
 from runner.verdict import Phase, Purpose, Verdict
-from runner.workers.leases import OutOfTime
+from runner.workers.gpu_leases import OutOfTime
 from strategies.search import Answer, Done, Outcome, Search, Space, Step, Trial
 
 log = logging.getLogger(__name__)

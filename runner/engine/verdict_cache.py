@@ -17,7 +17,7 @@ from runner.checkers.command_template import Template
 from runner.engine.subject import Subject, values_digest
 from runner.files import json_of
 from runner.journal.journal import JOURNAL_NAME, Journal, Records, context_digest, read_context
-from runner.journal.replay import TYPED, drift
+from runner.journal.replay_yaml import TYPED, drift
 from runner.judgment import Status
 from runner.reference.load import Loaded
 from runner.schema.backend import BackendSettings

@@ -28,7 +28,7 @@ from typing import Any
 
 from runner.disk_space import FULL, Room
 from runner.files import sync_folder
-from runner.journal.replay import drift
+from runner.journal.replay_yaml import drift
 from runner.judgment import OtherConditionsError, UsageError
 from runner.text import hide_environment
 from runner.verdict import CAUGHT, Verdict

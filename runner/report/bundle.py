@@ -26,7 +26,7 @@ from onnx import ModelProto
 
 from runner.checkers.command_template import Template
 from runner.files import MOST_BYTES, is_plain, read_plain, written_whole
-from runner.journal.replay import GROUPS, REPLAY_NAME, configuration, replay_text, write_replay
+from runner.journal.replay_yaml import GROUPS, REPLAY_NAME, configuration, replay_text, write_replay
 from runner.model.files.onnx_text import ModelText
 from runner.model.graph.scopes import names_of
 from runner.model.values.dtypes import BY_NUMBER

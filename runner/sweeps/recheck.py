@@ -29,7 +29,7 @@ from runner.cli.run_again import replayed, typed_changes
 from runner.cli.run_folders import FolderTakenError, standing_in
 from runner.files import inside, is_plain, read_plain, sha256_of
 from runner.jobs.job import Job, load_whole
-from runner.journal.replay import REPLAY_NAME
+from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import Status, UsageError, WinnowError
 from runner.model.files.parse_without_weights import parse
 from runner.model.values import recorded

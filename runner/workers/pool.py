@@ -13,8 +13,8 @@ from typing import Any
 
 from runner.judgment import UsageError, WinnowError
 from runner.schema.root import LeaseMode, Settings
+from runner.workers.gpu_leases import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.guardian import Guardian
-from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.process_tree import Kills, now
 from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, WorkerStartError, shortage
 from runner.workers.worker import PREPARE_SECONDS, Worker, find_python

@@ -24,7 +24,7 @@ from runner.schema.checker import CommandChecker, Flaky
 from runner.verdict import Candidate
 from runner.workers import Guardian
 from runner.workers.fork_server import ForkedCheck, ForkServer
-from runner.workers.leases import Stopped
+from runner.workers.gpu_leases import Stopped
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.workers.test_command import guardian as own_guardian

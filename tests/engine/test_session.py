@@ -22,8 +22,8 @@ from runner.judgment import CannotJudge, NotTried
 from runner.schema.checker import Flaky
 from runner.schema.root import ArtifactSettings, Keep, LeaseMode
 from runner.verdict import Candidate, Phase, Signature, Verdict
+from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases
 from runner.workers.pool import Pool
 from strategies.minimal import linear, reduce
 from strategies.repeat import repeat

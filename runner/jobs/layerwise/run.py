@@ -38,7 +38,7 @@ from runner.schema.root import Settings
 from runner.schema.strategy import LayerwiseSettings, chosen
 from runner.text import counted, listed
 from runner.verdict import Candidate, Invalid, Phase, Variant, Verdict, rows_of
-from runner.workers.leases import OutOfTime
+from runner.workers.gpu_leases import OutOfTime
 from strategies.search import Outcome, Space, Trial
 
 # What marking tensors does to a model's own outputs: nothing, it changes them, or it hides or makes a failure.

@@ -25,7 +25,7 @@ from runner.judgment import SHOWN, CauseStatus
 from runner.model.graph.graph_index import needed
 from runner.text import counted
 from runner.verdict import Candidate, Invalid, Phase, Purpose, rows_of
-from runner.workers.leases import OutOfTime
+from runner.workers.gpu_leases import OutOfTime
 from strategies.minimal import claim, sweep
 from strategies.search import Answer, Ask, Claim, Closure, Done, Outcome, Search, Space, Step, Trial
 

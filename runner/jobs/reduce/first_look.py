@@ -26,7 +26,7 @@ from runner.model.graph.graph_index import Graph, needed
 from runner.model.graph.scopes import all_nodes
 from runner.text import counted, listed
 from runner.verdict import INSIDE, SAID, Candidate, Invalid, Phase, Sample, Verdict
-from runner.workers.leases import OutOfTime
+from runner.workers.gpu_leases import OutOfTime
 from strategies.search import Trial
 
 # Subject `inside`: the whole model, taken apart where values are known, so that each part is judged by itself.

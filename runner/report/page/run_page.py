@@ -18,7 +18,7 @@ from onnx import ModelProto
 from runner import DISTRIBUTION
 from runner.files import inside, is_plain, read_plain
 from runner.journal.kept_files import rows
-from runner.journal.replay import REPLAY_NAME
+from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index

@@ -28,8 +28,8 @@ from runner.model.values.recorded import TensorFile
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import LeaseMode
 from runner.workers import Guardian, Pool
+from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases
 from tests.fake_tensorrt import RELEASES, Installed, install
 
 PRETENDED = Gpus(("GPU-pretended",))
