@@ -22,7 +22,6 @@ from runner.judgment import Status, UsageError, Whose
 from runner.model.files.parse_without_weights import parse
 from runner.model.passes.infer_shapes import BARE
 from runner.reference.load import STEPS
-from runner.report.bundle import write_bundle
 from runner.report.diagnosis_sections import screen
 from runner.report.result_parts import Concern as ToldConcern
 from runner.report.result_parts import Inspection
@@ -105,6 +104,8 @@ ENGINES = (".engine", ".plan", ".trt")
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Look into the file and leave the result folder behind. Raises UsageError for one that cannot be read."""
+    from runner.report.bundle import write_bundle  # noqa: PLC0415 - after the search of a reduction
+
     with processes(settings, folder) as running:
         asks = chosen(settings.strategy, InspectSettings).run
         summary = _told(settings, folder, running.pool, asks=asks)

@@ -81,10 +81,12 @@ def told(cause: ShownCause) -> str:
         return _MADE_BY_BOTH
     wider = cause.wider
     if wider and cause.status == "proven":
+        nodes = f"{counted(len(wider.raised), 'node')} from there on in {wider.wider}"
+        heals = nodes if len(wider.raised) else "good values at the outputs of these nodes"
         return (
             f"Cause: proven. {wider.type} overflow in {wider.tensor}: {wider.said}. The values are the model's own, "
-            f"no bug of the runtime. With {counted(len(wider.raised), 'node')} from there on in {wider.wider} the "
-            "whole model passes; with good values at the inputs of these nodes it still fails as badly."
+            f"no bug of the runtime. With {heals} the whole model passes; with good values at their inputs it still "
+            "fails."
         )
     if not wider and beyond_range(cause):
         return _NO_GOOD_VALUE

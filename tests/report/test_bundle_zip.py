@@ -219,7 +219,7 @@ def test_python_files_that_a_check_imports_go_along(tmp_path: Path) -> None:
         assert set(handed_on(checker, tmp_path).values()) == wanted
         assert set(texts_of(checker, tmp_path)) == {"tools/check.py"}
     held = contents(tmp_path, [], by_command, tmp_path)
-    assert "tools/lazily.py" in held.readme(["repro.py"]) and "was not looked for" in held.readme(["repro.py"])
+    assert "tools/lazily.py" in held.readme(["repro.py"]) and "are not included" in held.readme(["repro.py"])
 
 
 def test_options_that_sound_like_a_secret_are_seen() -> None:

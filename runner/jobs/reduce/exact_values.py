@@ -153,6 +153,8 @@ TIMES = 10
 """The side whose error is so many times smaller is right."""
 CHEAP = 256 << 20
 """Bytes of weights that the whole model may have where that is evaluated too: in float64 they take twice as much."""
+ROUNDING = 0.01
+"""By how much of the largest value two evaluations in float16 may differ by the order in which they round."""
 _FLOAT64 = (LOW | {TensorProto.FLOAT}, TensorProto.DOUBLE)
 
 
@@ -184,6 +186,8 @@ class WhoIsRight:
             asked = [("the whole model", None)]
         if cause.status in SHOWN:  # of an answer that is not the cause its values say nothing
             asked += [("the answer", cause.answers[cause.main].answer)]
+        if cause.status in SHOWN and (found := self._overflow(base, cause.answers[cause.main].answer)):
+            return replace(cause, whose=Whose.MODEL, wider=found)
         why = ""
         for of, trial in asked:
             try:
@@ -199,6 +203,30 @@ class WhoIsRight:
                     said = f"For {of} the reference's runtime and the target agree, and the original differs"
                     return replace(cause, whose=Whose.CONVERSION, right=said)
         return replace(cause, right=why)
+
+    def _overflow(self, base: Subgraph, trial: Trial) -> InWiderType | None:
+        """Return the overflow by which an answer is wrong, though what reads the Inf makes finite values of it.
+
+        It is the model's own where an evaluator that computes each node in the model's own type makes what the target
+        makes. None: no value is beyond its type, or that is not known.
+        """
+        types = WiderTypes(base.graph, base.types_of_all)
+        names = [name for index in trial for name in base.graph.nodes[index].outputs if types.dtype(name) in LOW]
+        try:
+            model, samples = _made(base, trial if names else None)
+            exact = self.exact.values(model, base.types_of_all, samples, (LOW, TensorProto.FLOAT)) if names else ()
+            held = {name: tuple(one[name] for one in exact) for name in names if all(name in one for one in exact)}
+            over = (_found(name, types.dtype(name), values) for name, values in held.items() if values)
+            found = next((one for one in over if one.beyond), None)
+            if found is None:
+                return None
+            evaluator = next(one for one in self.exact.sides if isinstance(one.settings, OnnxReferenceBackend))
+            mine, own = (self.exact.plain(model, samples, side) for side in (self.exact.target, evaluator))
+            return found if max(map(_largest, mine, own)) <= ROUNDING else None
+        except (NotKnown, CutError):
+            return None
+        finally:
+            self.exact.clear()
 
     def _is_another(self, model: ModelProto, samples: tuple[Sample, ...]) -> bool:
         """Whether the target and the reference's runtime make the same of a model, and its original something else.

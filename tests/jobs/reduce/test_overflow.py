@@ -68,6 +68,17 @@ def test_an_overflow_of_float16_is_proven_in_float32(target: str, tmp_path: Path
     assert "no bug of the runtime" in (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.parametrize("target", [ROUNDED, EVALUATED])
+def test_an_overflow_that_a_division_absorbs_is_the_models_own(target: str, tmp_path: Path) -> None:
+    """Nothing is NaN or Inf at the end: what is divided by the Inf is 0."""
+    steps = [("Mul", "x k", "a"), ("Mul", "a a", "square"), ("Div", "a square", "n"), ("Mul", "n k", "z")]
+    run = reduced(tmp_path, model(tmp_path, steps, {"k": np.float16(1000)}), target, "reference.rounding=off")
+    assert (run.code, run.result["cause"]["status"], run.result["whose"]) == (0, "proven", "model"), run.output
+    assert "square" in run.result["culprits"] and run.result["cause"]["wider"]["tensor"] == "square"
+    report = (run.folder / "REPORT.md").read_text()
+    assert "no bug of the runtime. With good values at the outputs" in report and "Report it with" not in report
+
+
 @pytest.mark.slow
 def test_an_overflow_of_a_cast_is_what_it_reads(tmp_path: Path) -> None:
     cast = [("Cast", "x", "wide"), ("Mul", "wide big", "b"), ("Cast", "b", "c"), ("Mul", "c tiny", "d")]
