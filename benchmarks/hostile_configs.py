@@ -35,16 +35,15 @@ from runner import run_folder as marker
 from runner.checkers.command import Placement
 from runner.cli import finished_jobs
 from runner.cli.app import run
-from runner.errors import UsageError
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
-from runner.journal.replay import escaped
+from runner.journal.replay_yaml import escaped
+from runner.judgment import UsageError
 from runner.schema.root import ArtifactSettings
 from runner.sweeps.sweep import Sweep
 from runner.sweeps.table import markdown, rows
 from runner.verdict import Raised, Signature, Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 CANARY = "CANARY"
 MODULE = "canary_module"
@@ -671,7 +670,7 @@ def genuine_replay(root: Path) -> dict[str, Any]:
     from hydra import compose, initialize_config_dir  # noqa: PLC0415
 
     from runner.cli.compose import register, to_settings  # noqa: PLC0415
-    from runner.journal.replay import configuration, write_replay  # noqa: PLC0415
+    from runner.journal.replay_yaml import configuration, write_replay  # noqa: PLC0415
     from runner.schema.installed_choices import CONF  # noqa: PLC0415
 
     register()

@@ -34,7 +34,7 @@ from onnx import ModelProto, OptionalProto, SequenceProto, TensorProto, TypeProt
 
 from benchmarks.malformed import Watched, unclear
 from benchmarks.malformed_models import SECRET
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.model.graph.graph_index import Graph
 from runner.samples.declared_inputs import declared
 from runner.samples.files import from_files

@@ -28,7 +28,6 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
-from runner.candidate import Candidate
 from runner.checkers.auto_tolerance import EPSILON
 from runner.checkers.compare_values import compare
 from runner.jobs.reduce.subgraph import Subgraph
@@ -42,10 +41,10 @@ from runner.model.values.value_types import leaf_dtype, structure_of
 from runner.reference.recording import Recorder
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
 from runner.schema.checker import CompareChecker, Metric
+from runner.verdict import Candidate
 from runner.workers.pool import Pool
 from strategies.minimal import reduce
-from strategies.outcome import Answer
-from strategies.search import Search
+from strategies.search import Answer, Search
 
 T = TensorProto
 FLOATS = (T.FLOAT, T.DOUBLE)

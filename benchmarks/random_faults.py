@@ -57,10 +57,7 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.strategy import ReduceSettings
 from runner.verdict import Signature
 from strategies.minimal import claim, sweep
-from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Done, Options, Search, Step
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Answer, Claim, Done, Options, Outcome, Search, Space, Step, Trial
 
 LOUD, QUIET = 2.0, 0.5
 """The error at the model's outputs, in tolerances: of the fault alone at least, of the noise alone at most."""

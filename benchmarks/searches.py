@@ -29,10 +29,7 @@ from statistics import mean, median
 
 from benchmarks import measured_with, result_folder
 from strategies.minimal import linear, reduce
-from strategies.outcome import Answer
-from strategies.search import Search, Step
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Answer, Search, Space, Step, Trial
 
 Condition = Callable[[frozenset[int]], bool]
 

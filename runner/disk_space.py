@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner import machine
-from runner.errors import UsageError, WinnowError
 from runner.files import read_plain
-from runner.judgment import Status
+from runner.judgment import Status, UsageError, WinnowError
 from runner.schema.root import CutSettings, RecordMode
 from runner.verdict import Verdict
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 RESERVE = 64 << 20
 """Bytes that have to be free where the run writes: more than the output of a check takes while it runs."""

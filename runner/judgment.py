@@ -2,7 +2,7 @@
 
 A check says whether a candidate fails, and may measure how badly. Here stands when that counts as *as bad* as the whole
 model's failure, which way a measure points, what can be shown of an answer, whose fault a failure can be, and how a run
-can end. Nothing here runs, reads or writes anything.
+can end, with the errors that end one. Nothing here runs, reads or writes anything.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from strategies.outcome import Outcome
+from runner.text import one_line
+from strategies.search import Outcome
 
 MEASURE = "measure"
 """The key of a verdict's metrics that says how bad a failure is, whatever the unit."""
@@ -229,3 +230,61 @@ ENDED_WELL = frozenset(
     for one in (*ANSWERED, Status.nothing_to_find, Status.no_set_suffices, Status.not_applicable, Status.planned)
 )
 """The exit codes of runs that have an answer."""
+
+
+# Errors: of a run, with a message and an exit code; and of a model file that cannot be used.
+
+
+class WinnowError(Exception):
+    """A run cannot go on; the message says what, where, the valid options and the next command."""
+
+    status: ClassVar[Status] = Status.internal_error
+    exit_code: ClassVar[int] = status.exit_code
+
+    def __init_subclass__(cls) -> None:
+        cls.exit_code = cls.status.exit_code
+
+
+class UsageError(WinnowError):
+    """The configuration or an input file is wrong (exit 2)."""
+
+    status = Status.usage
+
+
+class OtherConditionsError(UsageError):
+    """The verdicts in a run's folder were found under other conditions."""
+
+
+class CannotJudge(WinnowError):  # noqa: N818 - the name is the message
+    """The check cannot tell good from bad (exit 3)."""
+
+    status = Status.could_not_judge
+
+
+class NotTried(CannotJudge):
+    """The machine did not let a check be made (no memory was left, a GPU that fails by itself): another day it may."""
+
+
+class NotApplicable(WinnowError):  # noqa: N818 - the name is the message
+    """The question makes no sense here (exit 6)."""
+
+    status = Status.not_applicable
+
+
+# The error of a model file that cannot be used, as one printable line.
+
+
+class ModelError(Exception):
+    """The model file, or a file that it refers to, cannot be used.
+
+    The message is one printable line for the user, whatever names are in it; of a long one the middle is left out.
+    """
+
+    stage = "load"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message))
+
+
+class NoRoomForWeights(ModelError):  # noqa: N818 - the name is the message
+    """The disk cannot hold the run's copy of the weights."""

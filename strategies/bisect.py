@@ -15,10 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from strategies.outcome import Answer
-from strategies.search import Ask, Claim, Done, First, Procedure, Step, Task
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import Answer, Ask, Claim, Closure, Done, First, Procedure, Space, Step, Task, Trial
 
 NEAR = (1, 4, 16)
 """Window sizes that are tried first when looking for the second end."""

@@ -17,9 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from strategies.outcome import Answer
-from strategies.search import Ask, Step
-from strategies.search_space import Space
+from strategies.search import Answer, Ask, Space, Step
 
 SHARES = (0.5, 0.45, 0.55, 0.25, 0.75, 0.1, 0.9)
 """How likely the next YES should be, by the number of questions before it that nobody could answer."""

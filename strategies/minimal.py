@@ -15,10 +15,21 @@ from itertools import islice
 
 from strategies.bisect import Window, find_end, first_end, window_trial
 from strategies.group_testing import by_distance
-from strategies.outcome import Answer
-from strategies.search import Ask, Claim, Done, First, Look, Procedure, Step, Task, limited
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import (
+    Answer,
+    Ask,
+    Claim,
+    Closure,
+    Done,
+    First,
+    Look,
+    Procedure,
+    Space,
+    Step,
+    Task,
+    Trial,
+    limited,
+)
 
 # One element at a time: the proof of 1-minimality.
 #

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from strategies.outcome import Answer
-from strategies.search import Ask, Claim, Done, Look, Procedure, Step, Task
-from strategies.trial import Trial
+from strategies.search import Answer, Ask, Claim, Done, Look, Procedure, Step, Task, Trial
 
 PHASE = "nearest"
 Label = Callable[[int], str]

@@ -18,10 +18,21 @@ from functools import partial
 from strategies.bisect import bisect
 from strategies.group_testing import by_rank
 from strategies.minimal import claim, shrink, sweep
-from strategies.outcome import Answer
-from strategies.search import Ask, Claim, Done, Look, Prior, Procedure, Step, Task, limited
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import (
+    Answer,
+    Ask,
+    Claim,
+    Closure,
+    Done,
+    Look,
+    Prior,
+    Procedure,
+    Space,
+    Step,
+    Task,
+    Trial,
+    limited,
+)
 
 WIDE = 32
 """More elements than this are left out a kind at a time first."""

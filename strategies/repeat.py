@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from strategies.outcome import Answer
-from strategies.search import Ask, Claim, Done, Procedure, Step, Task
-from strategies.trial import Trial
+from strategies.search import Answer, Ask, Claim, Done, Procedure, Step, Task, Trial
 
 _MOST_SILENT = 20
 

@@ -1,6 +1,4 @@
-"""A search, step by step, and the procedures that are chosen by name.
-
-A search: a deterministic line of questions that any number of workers can help to answer.
+"""What a search is made of: outcomes and answers, trials and their space, steps, and procedures chosen by name.
 
 An algorithm is written as plain continuation-passing functions: a step is either a question (`Ask`) that holds what
 comes after each answer, or the end (`Done`). Steps are immutable, so the driver can look ahead along *both* answers
@@ -9,17 +7,265 @@ of a question: that is all there is to speculation, and it is the reason why par
 
 from __future__ import annotations
 
+import hashlib
 import heapq
+import sys
+from bisect import bisect_left
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import count
+from functools import cached_property, lru_cache
+from itertools import chain, count, groupby
 from typing import TypeAlias
 
-from strategies.outcome import Answer
-from strategies.search_space import Space
-from strategies.trial import Trial
+# Outcomes of a check, and the answers that a search gets for them.
+
+
+class Outcome(str, Enum):
+    """The four things that a check can find.
+
+    ``DIFFERENT`` is a failure, but not the one under study; ``UNRESOLVED`` is no answer at all
+    (an invalid candidate, a non-finite feed, a broken check).
+    """
+
+    PASS = "pass"  # noqa: S105 - not a password
+    FAIL = "fail"
+    DIFFERENT = "different"
+    UNRESOLVED = "unresolved"
+
+
+class Answer(str, Enum):
+    """What a search is told: does the trial have the property that is looked for?"""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+def answer_of(outcome: Outcome, wanted: Outcome = Outcome.FAIL) -> Answer:
+    """Translate an outcome for a search that looks for ``wanted`` (FAIL to reduce, PASS to raise precision).
+
+    A DIFFERENT failure answers "no" and not "unknown": the failure under study did not show.
+    """
+    if outcome is Outcome.UNRESOLVED:
+        return Answer.UNKNOWN
+    return Answer.YES if outcome is wanted else Answer.NO
+
+
+# A trial: which elements are chosen. Equal sets are equal trials.
+
+HELD = 2
+"""Sets that are kept beside their text, of those used last: one of 60,000 elements takes 4 MB."""
+
+
+class Trial:
+    """A set of element ids (positions in the subject's ordered list of elements); it does not change.
+
+    A search remembers every set that was tried, and each may hold thousands of elements. So one that was written down
+    (``ranges``) is kept as that text only, and read back where its elements are asked for.
+    """
+
+    __slots__ = ("_elements", "_hash", "_key", "_ranges", "_size")
+
+    def __init__(self, elements: frozenset[int]) -> None:
+        self._elements: frozenset[int] | None = elements
+        self._hash = hash(elements)
+        self._size = len(elements)
+        self._ranges: str | None = None
+        self._key: str | None = None
+
+    @staticmethod
+    def of(elements: Iterable[int]) -> Trial:
+        """Return the trial of these elements."""
+        return Trial(frozenset(elements))
+
+    @property
+    def elements(self) -> frozenset[int]:
+        """The set."""
+        held = self._elements  # another thread may be writing it down
+        return _read(self._ranges or "") if held is None else held
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[int]:
+        if self._ranges is None:
+            return iter(sorted(self.elements))
+        return chain.from_iterable(range(first, last + 1) for first, last in _runs(self._ranges))
+
+    def __contains__(self, element: object) -> bool:
+        return element in self.elements
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trial):
+            return NotImplemented
+        if self is other or self._hash != other._hash:
+            return self is other
+        if self._ranges is not None and other._ranges is not None:
+            return self._ranges == other._ranges
+        return self.elements == other.elements
+
+    def __repr__(self) -> str:
+        return f"Trial({self.ranges})"
+
+    @property
+    def ranges(self) -> str:
+        """The set as text, runs folded: ``0-3,7,9-12``. The same set always gives the same text."""
+        if self._ranges is None:
+            self._ranges = _written(self.elements)
+            self._elements = None
+        return self._ranges
+
+    @property
+    def bits(self) -> int:
+        """The set as a number with a bit for each element: how much two of many sets differ is told at once."""
+        return sum((1 << last + 1) - (1 << first) for first, last in _runs(self.ranges))
+
+    @property
+    def key(self) -> str:
+        """A short stable digest of the set, fit for file names and the journal."""
+        if self._key is None:
+            self._key = hashlib.sha256(self.ranges.encode()).hexdigest()[:24]
+        return self._key
+
+    @staticmethod
+    def parse(ranges: str) -> Trial:
+        """Read the text that ``ranges`` wrote."""
+        return Trial(_read(ranges))
+
+
+def size_of(ranges: str) -> int:
+    """Return how many elements the text that ``ranges`` wrote stands for; the set itself is not made."""
+    return sum(last + 1 - first for first, last in _runs(ranges))
+
+
+def _written(elements: frozenset[int]) -> str:
+    runs = []
+    for _, run in groupby(enumerate(sorted(elements)), key=lambda pair: pair[1] - pair[0]):
+        ids = [element for _, element in run]
+        runs.append(str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}")
+    return ",".join(runs)
+
+
+@lru_cache(maxsize=HELD)
+def _read(ranges: str) -> frozenset[int]:
+    elements: set[int] = set()
+    for first, last in _runs(ranges):
+        elements.update(range(first, last + 1))
+    return frozenset(elements)
+
+
+def _runs(ranges: str) -> Iterator[tuple[int, int]]:
+    for part in ranges.split(",") if ranges else []:
+        first, _, last = part.partition("-")
+        yield int(first), int(last or first)
+
+
+class Closure(str, Enum):
+    """Which sets may be tried."""
+
+    FREE = "free"
+    """Any set."""
+    ANCESTORS = "ancestors"
+    """A set holds whatever its elements depend on (the inputs of a model stay)."""
+    DESCENDANTS = "descendants"
+    """A set holds whatever depends on its elements (the outputs of a model stay)."""
+    PLACE = "place"
+    """Any set, and what depends on it is there in any case: where a failure begins only the latest start tells."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """An ordered list of elements with structure.
+
+    ``order``: element ids, a topological order of ``parents``. ``parents[i]``: the elements that element ``i``
+    depends on (empty: no structure known).
+    """
+
+    order: tuple[int, ...]
+    parents: tuple[tuple[int, ...], ...] = ()
+    closure: Closure = Closure.FREE
+
+    @cached_property
+    def position(self) -> dict[int, int]:
+        """Where each element stands in the order."""
+        return {element: place for place, element in enumerate(self.order)}
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """The elements that depend on each element."""
+        found: list[list[int]] = [[] for _ in self.parents]
+        for child, parents in enumerate(self.parents):
+            for parent in parents:
+                found[parent].append(child)
+        return tuple(tuple(children) for children in found)
+
+    @property
+    def any_set(self) -> bool:
+        """Whether any set may be tried."""
+        return self.closure in (Closure.FREE, Closure.PLACE) or not self.parents
+
+    @property
+    def whole(self) -> Trial:
+        """All elements."""
+        return Trial.of(self.order)
+
+    def close(self, elements: Iterable[int]) -> Trial:
+        """The smallest allowed trial that holds ``elements``."""
+        if self.any_set:
+            return Trial.of(elements)
+        edges = self.parents if self.closure is Closure.ANCESTORS else self.children
+        seen = set(elements)
+        stack = list(seen)
+        while stack:
+            for element in edges[stack.pop()]:
+                if element not in seen:
+                    seen.add(element)
+                    stack.append(element)
+        return Trial.of(seen)
+
+    def removable(self, trial: Trial) -> tuple[int, ...]:
+        """The elements whose single removal leaves an allowed trial, last in the order first."""
+        inside = trial.elements
+        elements = sorted(inside, key=self.position.__getitem__, reverse=True)
+        if self.any_set:
+            return tuple(elements)
+        edges = self.children if self.closure is Closure.ANCESTORS else self.parents
+        return tuple(e for e in elements if not any(other in inside for other in edges[e]))
+
+    def by_distance(self, origins: Collection[int], within: Collection[int]) -> tuple[int, ...]:
+        """``within`` without ``origins``, nearest to them first along edges inside ``within``.
+
+        A step up costs two steps down: what runtimes fuse is matched from a root downwards, so the culprits of one
+        failure tend to lie below the first of them. Elements that cannot be reached come last. Of those that are as
+        far, what stands closer to one of ``origins`` in the order comes first.
+        """
+        inside = set(within) | set(origins)
+        distance = dict.fromkeys(origins, 0)
+        heap = [(0, self.position[element], element) for element in origins]
+        heapq.heapify(heap)
+        while heap and self.parents:
+            so_far, _, element = heapq.heappop(heap)
+            if so_far > distance[element]:
+                continue
+            steps = ((self.children[element], 1), (self.parents[element], 2))
+            for other, cost in ((other, cost) for others, cost in steps for other in others):
+                if other in inside and so_far + cost < distance.get(other, sys.maxsize):
+                    distance[other] = so_far + cost
+                    heapq.heappush(heap, (so_far + cost, self.position[other], other))
+        places = sorted(self.position[element] for element in origins)
+
+        def gap(place: int) -> int:
+            after = bisect_left(places, place)
+            return min((abs(place - other) for other in places[max(after - 1, 0) : after + 1]), default=0)
+
+        rest = sorted(inside - set(origins), key=self.position.__getitem__)
+        return tuple(sorted(rest, key=lambda e: (distance.get(e, sys.maxsize), gap(self.position[e]))))
+
 
 LOOK_AHEAD = 64
 """How many questions ahead the driver looks for each trial that it is asked for."""

@@ -20,7 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from runner.workers import worker
-from runner.workers.leases import CHAIN
+from runner.workers.gpu_leases import CHAIN
 
 _OURS = ("runner", "strategies", "conf", "tests")
 _kept: list[object] = []

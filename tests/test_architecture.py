@@ -27,7 +27,7 @@ FLOORS = (
     ("runner.engine", "runner.reference"),
     (
         *("runner.jobs", "runner.jobs.reduce", "runner.jobs.precision", "runner.jobs.tactics", "runner.jobs.repeat"),
-        *("runner.jobs.variants", "runner.jobs.extract", "runner.jobs.inspect", "runner.jobs.model_description"),
+        *("runner.jobs.variants", "runner.jobs.extract", "runner.jobs.inspect", "runner.jobs.model_concerns"),
         *("runner.jobs.triage", "runner.jobs.layerwise", "runner.jobs.workaround"),
     ),
     ("runner.cli", "runner.sweeps", "runner.api", "runner.pytest_plugin", "runner.__main__"),
@@ -53,14 +53,12 @@ SHORT = {
     "runner.cli.bounded_yaml": "reads files of anybody, for whatever reads YAML",
     "runner.cli.paths": "paths without Hydra, as programs read them",
     "runner.cli.supported_system": "imported before anything that another system lacks",
-    "runner.errors": "the errors that end a run, which everything imports",
     "runner.jobs.processes": "opened before the rest of a job is imported",
     "runner.jobs.repeat": "one kind of run",
     "runner.model.values.wire": "runs under Python 3.8",
     "runner.model.values.value_types": "runs under Python 3.8",
     "runner.report.observer": "chooses between log lines and the panel, which imports rich",
     "runner.schema.inputs": "one group of settings, where a new kind of inputs is declared",
-    "strategies.outcome": "what every search answers with",
     "strategies.registry": "finds the searches: imports all others of its folder",
     "strategies.repeat": "one search",
 }

@@ -21,7 +21,7 @@ from runner.judgment import (
     milder,
 )
 from runner.verdict import Signature
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 SIZES = st.floats(-1e6, 1e6)
 HARMS = st.floats(2**-10, 1e6)

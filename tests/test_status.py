@@ -7,8 +7,7 @@ import json
 import pytest
 
 from runner.disk_space import NoRoom
-from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
-from runner.judgment import ANSWERED, ENDED_WELL, Status
+from runner.judgment import ANSWERED, ENDED_WELL, CannotJudge, NotApplicable, Status, UsageError, WinnowError
 
 
 def test_the_exit_codes_are_those_that_are_documented() -> None:

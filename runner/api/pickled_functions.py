@@ -30,7 +30,7 @@ from typing import Any
 import cloudpickle
 
 from runner.checkers.command_template import digests
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.report.check_files import BY_VALUE, DATA_OPENED
 
 PATHS = "paths.json"

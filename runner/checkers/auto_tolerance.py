@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
-from runner.candidate import Sample
 from runner.checkers.metrics import Array, blocks, real
 from runner.checkers.tolerances import OTHERS, Rules, rules_of
 from runner.model.values import recorded
@@ -29,6 +28,7 @@ from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_bytes import BITS
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Metric, Tolerance
+from runner.verdict import Sample
 
 # below this many times the noise an error cannot be told from it
 CLEAR = 10.0

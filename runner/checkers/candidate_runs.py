@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from runner.backends.take_model_apart import made_end
-from runner.candidate import Candidate, Sample, Variant
 from runner.checkers.auto_tolerance import nudged
 from runner.checkers.checker import Tools
 from runner.checkers.command_template import digest
 from runner.checkers.failure_text import normalize
-from runner.errors import NotTried, UsageError
+from runner.judgment import NotTried, UsageError
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile, paths
 from runner.model.values.tensor_bytes import beyond, clipped
@@ -29,7 +28,7 @@ from runner.schema.backend import BackendSettings
 from runner.schema.checker import BuildsChecker, CheckerSettings
 from runner.schema.installed_choices import added
 from runner.schema.settings import PathUse, context_of, path_values
-from runner.verdict import Signature
+from runner.verdict import Candidate, Sample, Signature, Variant
 from runner.workers.pool import lease_of
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage, without_folder
 

@@ -16,7 +16,7 @@ from runner.schema.root import Settings
 from runner.verdict import Verdict
 
 if TYPE_CHECKING:
-    from runner.candidate import Candidate
+    from runner.verdict import Candidate
     from runner.workers.guardian import Guardian
     from runner.workers.pool import Pool
 

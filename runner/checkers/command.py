@@ -17,16 +17,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.candidate import Candidate, Phase, Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command_template import VALUES, Template, Watched, variable
 from runner.checkers.exit_and_output import BY_LINE, NOT_IN_NPZ, SHELL_KILLED, ExitRules
 from runner.checkers.failure_text import Measure
 from runner.checkers.preload import Preloaded
 from runner.disk_space import FULL
-from runner.errors import CannotJudge, ModelError, UsageError
 from runner.files import json_of, read_plain, stamp
-from runner.judgment import MEASURE, Scale, measured
+from runner.judgment import MEASURE, CannotJudge, ModelError, Scale, UsageError, measured
 from runner.model.files.parse_without_weights import LARGE_FILE, ExternalFiles, is_own, parse
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
@@ -34,12 +32,12 @@ from runner.model.values.recorded import write_npz, write_test_data_set
 from runner.schema.checker import CommandChecker, Flaky, InteractiveChecker, ShowOutput
 from runner.schema.settings import context_of
 from runner.text import digest_of_environment, hide_environment, plain
-from runner.verdict import CHECK_OUTPUT, Verdict
+from runner.verdict import CHECK_OUTPUT, Candidate, Phase, Sample, Verdict
 from runner.workers.fork_server import Starters
 from runner.workers.process_tree import Kills, Telling
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from runner.workers.run_command import CommandEnd, run_command
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 if TYPE_CHECKING:
     from runner.model.values.recorded import TensorFile

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from runner.candidate import Candidate
-from runner.errors import CannotJudge, UsageError
 from runner.files import read_plain, sha256_of, stamp
+from runner.judgment import CannotJudge, UsageError
 from runner.model.files.parse_without_weights import WEIGHTS, weights_beside
 from runner.model.files.read_model import STRUCTURE
 from runner.text import hide_environment
-from strategies.outcome import Outcome
+from runner.verdict import Candidate
+from strategies.search import Outcome
 
 # The modules that a check imports: what is neither the interpreter's nor an installed package's.
 #

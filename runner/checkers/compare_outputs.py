@@ -8,21 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from runner.candidate import Phase
 from runner.checkers import auto_tolerance, metrics
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
 from runner.checkers.compare_values import CONSTANT, blank, compare, said, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
 from runner.checkers.task_metrics import Tasks, agreement
 from runner.checkers.tolerances import Rules
-from runner.errors import UsageError
-from runner.judgment import MEASURE
+from runner.judgment import MEASURE, UsageError
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.text import listed
-from runner.verdict import FLIPPED, INSIDE, TABLE, Signature, Verdict
-from strategies.outcome import Outcome
+from runner.verdict import FLIPPED, INSIDE, TABLE, Phase, Signature, Verdict
+from strategies.search import Outcome
 
 # A row of numbers for each tensor that a target handed out: how far it is from what it should be.
 

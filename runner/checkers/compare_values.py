@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from runner.candidate import Sample
 from runner.checkers import auto_tolerance, metrics
 from runner.checkers.failure_text import finite
 from runner.checkers.metrics import BLOCK, Angle, Array, Difference, Pair, blocks, quantile, real
@@ -21,8 +20,8 @@ from runner.model.values.tensor_bytes import STRING
 from runner.model.values.value_types import leaf_dtype, structure_text
 from runner.schema.checker import CompareChecker, Tolerance
 from runner.text import listed
-from runner.verdict import NOT_FINITE, Signature, Verdict
-from strategies.outcome import Outcome
+from runner.verdict import NOT_FINITE, Sample, Signature, Verdict
+from strategies.search import Outcome
 
 
 class _UnlikeError(Exception):

@@ -10,14 +10,14 @@ from itertools import combinations
 
 from runner.checkers.failure_text import Measure, UserPattern, last_line, normalize
 from runner.disk_space import FULL_DISK
-from runner.errors import NotTried, UsageError
+from runner.judgment import NotTried, UsageError
 from runner.schema.checker import CommandChecker
 from runner.text import plain
 from runner.verdict import CAUGHT, CHECK, FEEDS, LISTED, MODEL, NO_IMPORT, NOT_RUN, Raised, Signature, Verdict
 from runner.workers.process_tree import death_of
 from runner.workers.reply import OUT_OF_MEMORY, refused_memory, shortage
 from runner.workers.run_command import CommandEnd
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 # What a check's output says of the exceptions that ended it: Python's and pytest's tracebacks, runtimes' messages.
 #

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import Better, PythonChecker
 from runner.text import plain
 from runner.verdict import LONGEST
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 if TYPE_CHECKING:
     import regex

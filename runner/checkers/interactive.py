@@ -7,13 +7,12 @@ import sys
 import threading
 import time
 
-from runner.candidate import Candidate
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command import placing
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import InteractiveChecker
-from runner.verdict import Signature, Verdict
-from strategies.outcome import Outcome
+from runner.verdict import Candidate, Signature, Verdict
+from strategies.search import Outcome
 
 log = logging.getLogger(__name__)
 

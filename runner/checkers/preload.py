@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import AUTO
 from runner.workers.fork_server import ForkServer
 from runner.workers.guardian import Guardian

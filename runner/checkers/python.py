@@ -9,21 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command_template import Watched, imported, search_path
 from runner.checkers.exit_and_output import BY_LINE, uncaught
 from runner.checkers.failure_text import VALUE, Measure, Threshold, last_line, normalize
-from runner.errors import NotTried, UsageError
 from runner.files import read_plain
-from runner.judgment import MEASURE
+from runner.judgment import MEASURE, NotTried, UsageError
 from runner.model.values.recorded import paths
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
-from runner.verdict import NO_IMPORT, SAYS_SO, Signature, Verdict
+from runner.verdict import NO_IMPORT, SAYS_SO, Candidate, Sample, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, refused_memory, shortage
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 #: what `runner.api` names its files
 _OF_A_PROGRAM = re.compile(r"(^|/)given/check-[0-9a-f]{16}\.py$")

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Candidate, Phase
 from runner.checkers.candidate_runs import BackendRun, BackendRunner, CandidateRuns, built, digests_of
 from runner.checkers.checker import Tools
 from runner.checkers.compare_outputs import Comparison, looked_inside
@@ -25,13 +24,13 @@ from runner.checkers.compare_values import WORDS, Bad, failed_by, non_finite
 from runner.checkers.failure_text import LARGEST
 from runner.checkers.task_metrics import read_labels
 from runner.checkers.tolerances import rules_of
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Flaky, Golden, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
 from runner.text import one_line
-from runner.verdict import SAID, Signature, Verdict
-from strategies.outcome import Outcome
+from runner.verdict import SAID, Candidate, Phase, Signature, Verdict
+from strategies.search import Outcome
 
 log = logging.getLogger(__name__)
 

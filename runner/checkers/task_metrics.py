@@ -15,7 +15,7 @@ import numpy as np
 
 from runner.checkers.failure_text import finite
 from runner.checkers.metrics import BLOCK, Array, Difference, Pair, real
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.samples.files import members, read_member
 from runner.schema.checker import CompareChecker, Metric
 

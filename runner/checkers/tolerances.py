@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from runner.checkers.task_metrics import TASKS
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Metric, Tolerance
 
 OTHERS = ""

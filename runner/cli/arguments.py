@@ -20,8 +20,8 @@ from pathlib import Path
 from runner.cli import path_overrides
 from runner.cli.path_overrides import is_glob, means_itself, parse, quote
 from runner.cli.paths import exists, use_of
-from runner.errors import UsageError
 from runner.files import read_plain
+from runner.judgment import UsageError
 from runner.schema.installed_choices import SCHEMAS, implied_choice, option_files
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse

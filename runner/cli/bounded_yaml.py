@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from runner.errors import UsageError
+from runner.judgment import UsageError
 
 _LARGEST_FILE = 1 << 20
 _DEEPEST = 50

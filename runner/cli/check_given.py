@@ -11,7 +11,7 @@ from pathlib import Path
 from runner.checkers.tolerances import rules_of
 from runner.cli.overwrite_guard import check_paths, check_weights_name, spare_inputs
 from runner.disk_space import bytes_of
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.installed_choices import SCHEMAS, SEARCHES, added
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits

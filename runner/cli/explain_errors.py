@@ -13,8 +13,7 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.disk_space import FULL
-from runner.errors import WinnowError
-from runner.judgment import Status
+from runner.judgment import Status, WinnowError
 from runner.schema.installed_choices import SCHEMAS, added
 from runner.schema.root import GONE, Settings
 from runner.schema.settings import type_words

@@ -16,9 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.compose import to_settings
 from runner.cli.paths import rooted, use_of
-from runner.errors import UsageError
 from runner.files import json_of, write_text
-from runner.judgment import ENDED_WELL
+from runner.judgment import ENDED_WELL, UsageError
 from runner.reference.input_digests import digests, unchanged
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.schema.settings import PathUse

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from runner.cli.paths import exists
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.documentation import GROUPS, Key, Option, keys, options, sections
 from runner.schema.installed_choices import usual_choices
 from runner.text import close, program_name

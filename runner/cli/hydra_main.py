@@ -28,7 +28,7 @@ from runner.cli.arguments import COMPLETION, HYDRA_SWITCHES, HYDRA_VALUES
 from runner.cli.bounded_yaml import invalid
 from runner.cli.compose import place, refuse_borrowed, searching
 from runner.cli.path_overrides import parse, quote
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF
 from runner.text import close, program_name
 

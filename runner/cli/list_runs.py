@@ -24,9 +24,8 @@ from runner.cli.bounded_yaml import read_yaml
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import at_work
 from runner.cli.terminal import Row, printable, put, say, table, width, write
-from runner.errors import UsageError
 from runner.files import json_of, read_plain
-from runner.judgment import ENDED_WELL, Status
+from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.cause_section import in_a_word, reservation
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.report.typed_json import from_json

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.cli.bounded_yaml import read_yaml
-from runner.errors import UsageError
 from runner.files import inside
-from runner.journal.replay import REPLAY_NAME
-from runner.judgment import ANSWERED, BUDGET_REACHED, Status, Whose
+from runner.journal.replay_yaml import REPLAY_NAME
+from runner.judgment import ANSWERED, BUDGET_REACHED, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json

@@ -10,7 +10,7 @@ from glob import glob
 from pathlib import Path
 
 from runner.checkers.command_template import Template
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.reference.input_digests import files_of_command, files_read, weights_beside
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP

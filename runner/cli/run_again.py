@@ -39,8 +39,7 @@ from runner.cli.path_overrides import content_from_file, parse, quote
 from runner.cli.paths import is_by_name, rooted, use_of
 from runner.cli.run_folders import at_work
 from runner.cli.signals import held
-from runner.errors import UsageError
-from runner.judgment import ENDED_WELL, Status
+from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.summary import Summary, read_result
 from runner.schema.root import Settings
 from runner.text import program_name

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner import run_folder
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.run_folder import Marker
 
 #: what names the folder: of a run, of a sweep's job

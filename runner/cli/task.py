@@ -24,9 +24,8 @@ from runner.cli.run_folders import FolderTakenError, holding, standing_in
 from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, put, say
 from runner.disk_space import FULL, Room
-from runner.errors import UsageError, WinnowError
-from runner.journal.replay import TYPED, typed_groups
-from runner.judgment import ENDED_WELL, TERMINATED, Status
+from runner.journal.replay_yaml import TYPED, typed_groups
+from runner.judgment import ENDED_WELL, TERMINATED, Status, UsageError, WinnowError
 from runner.reference.input_digests import digests
 from runner.report.summary import RESULT_NAME, MistakeError, Summary, read_result
 from runner.schema.root import Settings

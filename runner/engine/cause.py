@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from runner.judgment import CauseStatus, Experiment, Scale, Status, Whose
 from runner.report.cause_section import NOT_THE_CAUSE
 from runner.text import counted
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 
 @dataclass(frozen=True)

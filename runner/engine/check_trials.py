@@ -22,7 +22,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from runner.candidate import Candidate, Invalid, Phase, Purpose
 from runner.checkers.checker import Checker
 from runner.checkers.command_template import Seal
 from runner.checkers.interactive import Undo
@@ -30,15 +29,25 @@ from runner.disk_space import Room
 from runner.engine.repeated_checks import Tally
 from runner.engine.subject import Subject, kept, nodes_of
 from runner.engine.verdict_cache import Journals
-from runner.errors import NotTried
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts, failure_of
+from runner.judgment import NotTried
 from runner.report.progress import Checked
 from runner.schema.checker import SameFailure
-from runner.verdict import REFUSED, UNFIT, Raised, Signature, Verdict, in_numbers, relative
-from strategies.outcome import Outcome
-from strategies.search import Ask, Done
-from strategies.trial import Trial
+from runner.verdict import (
+    REFUSED,
+    UNFIT,
+    Candidate,
+    Invalid,
+    Phase,
+    Purpose,
+    Raised,
+    Signature,
+    Verdict,
+    in_numbers,
+    relative,
+)
+from strategies.search import Ask, Done, Outcome, Trial
 
 log = logging.getLogger(__name__)
 

@@ -12,21 +12,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from runner.candidate import Invalid, Phase, Purpose
 from runner.checkers.command_template import Tampered
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.engine.repeated_checks import HANDED_OVER, Count
 from runner.engine.search_run import SearchRun
 from runner.engine.subject import Subject, cutting
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.run_folder import MIN_GOOD, MIXED, REDUCED, WORKAROUND
 from runner.schema.checker import Flaky
 from runner.schema.root import ResultSettings
-from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome
-from strategies.trial import Trial
+from runner.verdict import Invalid, Phase, Purpose, Verdict
+from strategies.search import Answer, Outcome, Trial
 
 # What is handed over: models that stand alone, in the run folder and where the user wants them besides.
 

@@ -22,16 +22,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.candidate import Phase, Purpose
 from runner.engine.check_trials import CheckLimits, Expected, Judge
 from runner.engine.repeated_checks import HANDED_OVER, Count, Rates, power
 from runner.engine.session_question import NOTHING, Question, study
-from runner.errors import CannotJudge
+from runner.judgment import CannotJudge
 from runner.schema.checker import Flaky
 from runner.text import counted
-from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome
-from strategies.trial import Trial
+from runner.verdict import Phase, Purpose, Verdict
+from strategies.search import Answer, Outcome, Trial
 
 # Second verdicts: how many checks are repeated as long as none contradicts itself, and what their agreement shows.
 #

@@ -17,11 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.candidate import Phase, Purpose
 from runner.checkers.failure_text import normalize
 from runner.text import one_line
-from runner.verdict import MISFIT, OWN_EXCEPTION, Verdict
-from strategies.outcome import Answer, Outcome
+from runner.verdict import MISFIT, OWN_EXCEPTION, Phase, Purpose, Verdict
+from strategies.search import Answer, Outcome
 
 CONFIDENCE = 1.28
 """Standard deviations by which measured rates are drawn together (a one-sided 90 %): they come from few repeats."""

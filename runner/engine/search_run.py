@@ -11,16 +11,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from runner.candidate import Phase, Purpose
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import CheckLimits, Judge, ParallelChecks
 from runner.engine.reliability import Reliability, Ruling, refused_removals
-from runner.verdict import Verdict
-from runner.workers.leases import OutOfTime
+from runner.verdict import Phase, Purpose, Verdict
+from runner.workers.gpu_leases import OutOfTime
 from strategies.minimal import REFINING
-from strategies.outcome import Answer, Outcome
-from strategies.search import Ask, Claim, Done, Search
-from strategies.trial import Trial
+from strategies.search import Answer, Ask, Claim, Done, Outcome, Search, Trial
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from pathlib import Path
 
-from runner.candidate import Phase, Purpose
 from runner.checkers.checker import inner
 from runner.engine.cause import Inside
 from runner.engine.check_trials import CheckLimits, Judge
@@ -27,17 +26,13 @@ from runner.engine.reliability import (
 from runner.engine.repeated_checks import kept_for_the_check
 from runner.engine.search_run import SearchRun
 from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult
-from runner.errors import CannotJudge
-from runner.judgment import ERROR, TOLERANCES, Scale, Status, measured
+from runner.judgment import ERROR, TOLERANCES, CannotJudge, Scale, Status, measured
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.text import counted
-from runner.verdict import Verdict
-from runner.workers.leases import OutOfTime
-from strategies.outcome import Answer, Outcome
-from strategies.search import Done, Search, Step
-from strategies.search_space import Space
-from strategies.trial import Trial
+from runner.verdict import Phase, Purpose, Verdict
+from runner.workers.gpu_leases import OutOfTime
+from strategies.search import Answer, Done, Outcome, Search, Space, Step, Trial
 
 log = logging.getLogger(__name__)
 

@@ -15,14 +15,11 @@ from typing import Literal, NoReturn
 from runner.engine.cause import Cause, Inside
 from runner.engine.check_trials import Judge
 from runner.engine.subject import Kept, Subject, kept, nodes_of
-from runner.errors import CannotJudge
-from runner.judgment import BUDGET_REACHED, Status, Whose
+from runner.judgment import BUDGET_REACHED, CannotJudge, Status, Whose
 from runner.run_folder import REDUCED
 from runner.text import counted
 from runner.verdict import Signature, Verdict
-from strategies.outcome import Answer, Outcome, answer_of
-from strategies.search import Done
-from strategies.trial import Trial
+from strategies.search import Answer, Done, Outcome, Trial, answer_of
 
 # The ending of a session.
 

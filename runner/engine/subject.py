@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-from runner.candidate import Candidate, Invalid, Sample
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.graph_index import Graph, needed
 from runner.model.values.recorded import TensorFile
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from runner.verdict import Candidate, Invalid, Sample
+from strategies.search import Closure, Space, Trial
 
 
 class Subject(Protocol):

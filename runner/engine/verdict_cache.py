@@ -17,7 +17,7 @@ from runner.checkers.command_template import Template
 from runner.engine.subject import Subject, values_digest
 from runner.files import json_of
 from runner.journal.journal import JOURNAL_NAME, Journal, Records, context_digest, read_context
-from runner.journal.replay import TYPED, drift
+from runner.journal.replay_yaml import TYPED, drift
 from runner.judgment import Status
 from runner.reference.load import Loaded
 from runner.schema.backend import BackendSettings
@@ -25,8 +25,7 @@ from runner.schema.root import Settings
 from runner.schema.settings import PathUse, context_of, path_values
 from runner.text import listed
 from runner.workers.pool import Pool
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 
 def context(

@@ -8,18 +8,16 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from runner.candidate import Phase
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.session_question import CurrentAnswer, SessionResult, study
 from runner.engine.subject import nodes_of
-from runner.errors import NotApplicable, UsageError
 from runner.jobs.job import Job, load_recorded
 from runner.jobs.reduce.preflight import FILE_STAGE, UserFile, ignore_harmless_nonfinite
 from runner.jobs.reduce.run import answered, files_of
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.summary import described
-from runner.judgment import Status
+from runner.judgment import NotApplicable, Status, UsageError
 from runner.model.graph.cut import CutError, depends_on
 from runner.model.graph.graph_index import Graph, needed
 from runner.reference.load import Loaded
@@ -28,8 +26,8 @@ from runner.run_folder import REDUCED
 from runner.schema.root import Settings
 from runner.schema.strategy import ExtractSettings, chosen
 from runner.text import counted
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from runner.verdict import Phase
+from strategies.search import Outcome, Trial
 
 # Which nodes a user means: by name, by pattern, or between tensors.
 

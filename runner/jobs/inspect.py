@@ -15,11 +15,10 @@ from typing import Any
 from onnx import NodeProto, TensorProto, helper
 
 from runner.engine.verdict_cache import versions
-from runner.errors import UsageError
-from runner.jobs.model_description import Concern, header_of, unknown_operators
+from runner.jobs.model_concerns import Concern, header_of, unknown_operators
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
-from runner.judgment import Status, Whose
+from runner.judgment import Status, UsageError, Whose
 from runner.model.files.parse_without_weights import parse
 from runner.model.passes.infer_shapes import BARE
 from runner.reference.load import STEPS
@@ -34,7 +33,7 @@ from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import InspectSettings, chosen
 from runner.text import counted, listed, one_line
-from runner.workers.leases import NoGpuError
+from runner.workers.gpu_leases import NoGpuError
 from runner.workers.pool import Pool, lease_of, operate
 
 # What of a model the installed runtime does not know: its opsets, its IR version, its operators.

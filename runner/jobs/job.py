@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from runner import run_folder
-from runner.candidate import Sample
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Checker, Tools, inner
 from runner.checkers.checker import build as build_checker
@@ -27,7 +26,6 @@ from runner.engine.reliability import Reliability
 from runner.engine.session_question import SessionResult
 from runner.engine.subject import Subject
 from runner.engine.verdict_cache import Journals, drifted, versions
-from runner.errors import UsageError, WinnowError
 from runner.jobs.processes import processes
 from runner.jobs.summary import (
     _MOST_SAID,
@@ -50,7 +48,7 @@ from runner.jobs.summary import (
 from runner.journal import artifact_folder
 from runner.journal.journal import JOURNAL_NAME, read_context
 from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of, rows
-from runner.judgment import ANSWERED, Status
+from runner.judgment import ANSWERED, Status, UsageError, WinnowError
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded, clean_up, load
 from runner.reference.models import outputs_of
@@ -63,10 +61,9 @@ from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 from runner.schema.strategy import PrecisionSettings, RepeatSettings, TacticRepeatSettings
 from runner.text import listed
-from runner.verdict import Signature, relative
+from runner.verdict import Sample, Signature, relative
 from runner.workers.pool import Pool, lease_of
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 if TYPE_CHECKING:
     from runner.report.bundle import ReducedModel

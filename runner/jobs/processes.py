@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.schema.root import Settings
+from runner.workers.gpu_leases import Leases
 from runner.workers.guardian import Guardian
-from runner.workers.leases import Leases
 from runner.workers.pool import Pool, lease_of
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.candidate import Candidate, Sample
 from runner.engine.check_trials import Judge
 from runner.engine.session import Session
 from runner.files import sha256_of
@@ -16,11 +15,9 @@ from runner.reference.load import own_file_only
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.schema.strategy import RepeatSettings, chosen
-from runner.verdict import Signature
-from strategies.outcome import Outcome
+from runner.verdict import Candidate, Sample, Signature
 from strategies.repeat import repeat
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Outcome, Space, Trial
 
 # Subject `command`: the same thing again; a trial is the number of an iteration.
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.candidate import Phase, Purpose
 from runner.engine.cause import Cause, how_it_fails
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver, nearest
@@ -27,11 +26,8 @@ from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD
 from runner.schema.installed_choices import imported
 from runner.schema.root import Settings
-from runner.verdict import message_drift
-from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Done
-from strategies.search_space import Closure
-from strategies.trial import Trial
+from runner.verdict import Phase, Purpose, message_drift
+from strategies.search import Answer, Claim, Closure, Done, Outcome, Trial
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from runner import machine
-from runner.candidate import Purpose
 from runner.checkers.compare_values import CONSTANT, said
 from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
@@ -33,9 +32,8 @@ from runner.schema.strategy import (
     WorkaroundSettings,
 )
 from runner.text import counted, one_line
-from runner.verdict import NOT_FINITE, Signature, rows_of
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from runner.verdict import NOT_FINITE, Purpose, Signature, rows_of
+from strategies.search import Outcome, Trial
 
 # How many checks a run makes besides its search, as its settings say: on the average run with one culprit.
 

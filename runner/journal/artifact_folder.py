@@ -15,10 +15,10 @@ from contextlib import suppress
 from glob import glob
 from pathlib import Path
 
-from runner.candidate import Candidate
 from runner.model.files.parse_without_weights import weights_beside
 from runner.run_folder import MIN_GOOD, MIXED, REDUCED, WORKAROUND, own
-from strategies.outcome import Outcome
+from runner.verdict import Candidate
+from strategies.search import Outcome
 
 _LOG = logging.getLogger(__name__)
 _FOLDERS = {

@@ -27,12 +27,12 @@ from types import MappingProxyType
 from typing import Any
 
 from runner.disk_space import FULL, Room
-from runner.errors import OtherConditionsError, UsageError
 from runner.files import sync_folder
-from runner.journal.replay import drift
+from runner.journal.replay_yaml import drift
+from runner.judgment import OtherConditionsError, UsageError
 from runner.text import hide_environment
 from runner.verdict import CAUGHT, Verdict
-from strategies.trial import Trial, size_of
+from strategies.search import Trial, size_of
 
 # What the lines of a journal say: records of verdicts, and the context in its first line.
 #

@@ -21,16 +21,15 @@ from typing import Any
 
 import onnx
 
-from runner.candidate import Candidate, Phase
-from runner.errors import UsageError
 from runner.files import inside, read_plain
 from runner.journal.artifact_folder import ArtifactFolder, UserFiles, keep_file, reserve, safe, size_of
+from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WEIGHTS, write_whole
 from runner.run_folder import MIN_GOOD
 from runner.schema.root import ArtifactSettings, Keep
-from runner.verdict import Signature, Verdict
-from strategies.outcome import Outcome
+from runner.verdict import Candidate, Phase, Signature, Verdict
+from strategies.search import Outcome
 
 # The index of a run's artifacts, ``index.jsonl``: one row a check, what it said and where its model and files lie.
 

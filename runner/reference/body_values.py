@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from runner.candidate import Sample
-from runner.errors import WinnowError
+from runner.judgment import WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.edits import copy_of, set_messages
@@ -43,6 +42,7 @@ from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import tensor_type
 from runner.reference.recording import Recorded, Recorder, recorded_types
+from runner.verdict import Sample
 
 MOST_ITERATIONS = 64
 """Up to which iteration a Loop is run to find out what one of its later iterations gets."""

@@ -9,8 +9,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from runner.checkers.command_template import Template
-from runner.errors import UsageError
 from runner.files import sha256_of, stamp
+from runner.judgment import UsageError
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 

@@ -20,7 +20,7 @@ import numpy as np
 import yaml
 from onnx import ModelProto, ValueInfoProto
 
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded

@@ -14,14 +14,12 @@ import numpy as np
 import onnx
 
 from runner.backends.run_model import SEED
-from runner.candidate import Sample
 from runner.checkers.compare_values import compare
 from runner.checkers.metrics import Difference
 from runner.checkers.tolerances import check_outputs, rules_of
 from runner.disk_space import recording_limits
-from runner.errors import NotApplicable, UsageError, WinnowError
 from runner.journal.kept_files import confirm_source, leave_affordable, leave_kept
-from runner.judgment import gives_expected
+from runner.judgment import NotApplicable, UsageError, WinnowError, gives_expected
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import read_types
@@ -39,6 +37,7 @@ from runner.schema.checker import CommandChecker
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference
 from runner.text import counted, listed, program_name
+from runner.verdict import Sample
 from runner.workers.pool import Pool, limited, operate
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from runner.candidate import Sample
 from runner.checkers.compare_values import compare
 from runner.checkers.tolerances import Rules, rules_of
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.nested.hoist import HoistError, hoist, kind_of
@@ -36,6 +35,7 @@ from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
 from runner.text import listed
+from runner.verdict import Sample
 from runner.workers.pool import Pool
 
 # Why a weight is wrong: what a conversion made of it, told from its partner in the original by the values alone.

@@ -26,7 +26,7 @@ from onnx import TypeProto
 
 from runner import machine
 from runner.disk_space import Room
-from runner.errors import NotTried, UsageError
+from runner.judgment import NotTried, UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError, cut
 from runner.model.graph.graph_index import Graph

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from onnx import ModelProto
 
-from runner.candidate import Sample
 from runner.checkers.command_template import Template
 from runner.files import MOST_BYTES, is_plain, read_plain, written_whole
-from runner.journal.replay import GROUPS, REPLAY_NAME, configuration, replay_text, write_replay
+from runner.journal.replay_yaml import GROUPS, REPLAY_NAME, configuration, replay_text, write_replay
 from runner.model.files.onnx_text import ModelText
 from runner.model.graph.scopes import names_of
 from runner.model.values.dtypes import BY_NUMBER
@@ -47,6 +46,7 @@ from runner.schema.root import Settings
 from runner.schema.settings import PathUse, map_paths
 from runner.schema.strategy import PrecisionSettings
 from runner.text import SCRIPTS, hide_environment
+from runner.verdict import Sample
 from runner.workers.pool import Pool
 from runner.workers.worker import PREPARE_SECONDS
 

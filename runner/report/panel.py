@@ -22,12 +22,11 @@ from rich.live import Live
 from rich.segment import ControlType
 from rich.text import Text
 
-from runner.candidate import Phase, in_words
 from runner.report import progress
 from runner.report.progress import Checked, LogObserver, Outline, clock_time, time_left
 from runner.text import counted, listed, one_line
-from runner.verdict import CHECK_OUTPUT
-from strategies.outcome import Outcome
+from runner.verdict import CHECK_OUTPUT, Phase, in_words
+from strategies.search import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

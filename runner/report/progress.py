@@ -13,11 +13,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from statistics import median
 
-from runner.candidate import Phase
 from runner.text import counted, one_line
-from runner.verdict import Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from runner.verdict import Phase, Verdict
+from strategies.search import Outcome, Trial
 
 # A check that has ended, as whoever watches a run is told of it.
 

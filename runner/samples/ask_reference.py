@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from runner.errors import NotApplicable, UsageError
 from runner.files import write_text
+from runner.judgment import NotApplicable, UsageError
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer, limits_of

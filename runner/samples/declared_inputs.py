@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
 
-from runner.errors import NotApplicable, UsageError
+from runner.judgment import NotApplicable, UsageError
 from runner.model.graph.graph_index import Graph
 from runner.model.values.dtypes import is_integer, limits_of
 from runner.model.values.recorded import NUMPY

@@ -26,8 +26,8 @@ from onnx import MapProto, OptionalProto, SequenceProto, TensorProto
 
 from runner import machine
 from runner.disk_space import FULL
-from runner.errors import UsageError
 from runner.files import is_plain
+from runner.judgment import UsageError
 from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import TensorFile
 from runner.samples.declared_inputs import Declared, fitted, listing, rounded, type_name

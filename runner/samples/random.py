@@ -14,7 +14,7 @@ import numpy as np
 from onnx import MapProto, OptionalProto, SequenceProto, TensorProto, numpy_helper
 
 from runner import machine
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer, limits_of
 from runner.model.values.recorded import TensorFile

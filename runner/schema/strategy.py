@@ -96,6 +96,7 @@ class FloatType(str, Enum):
     float16 = "float16"
     bfloat16 = "bfloat16"
     quantized = "quantized"
+    auto = "auto"
     int8 = "int8"
     int4 = "int4"
     fp8 = "fp8"
@@ -163,7 +164,7 @@ class PrecisionSettings(StrategySettings):
     search: str = "precision"
     subject: str = "precision"
     high: FloatType = FloatType.float32
-    low: FloatType = FloatType.float16
+    low: FloatType = FloatType.auto
     direction: Direction = Direction.forward
     keep_io: bool = True
     goal: Goal = Goal.smallest

@@ -12,10 +12,9 @@ from pathlib import Path
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from runner.errors import UsageError
 from runner.files import write_text
 from runner.jobs.variants.switches import session_switches
-from runner.judgment import Status
+from runner.judgment import Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
 from runner.report.result_parts import Evidence, KnownBug, KnownFailure, Releases

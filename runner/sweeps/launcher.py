@@ -36,7 +36,7 @@ from runner.cli.path_overrides import quote
 from runner.cli.signals import ENDING, Arrived, Terminated
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.machine import cpus
 from runner.sweeps.log import End, Ledger
 from runner.sweeps.plan import compose, folder_of

@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.next_command import resume_command
 from runner.cli.run_folders import KEYS, check_resumed, claim
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.sweeps.log import NAME as LEDGER
 from runner.text import program_words
 

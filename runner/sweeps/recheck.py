@@ -22,17 +22,15 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto
 
 from runner import run_folder
-from runner.candidate import Candidate, Sample
 from runner.checkers.checker import inner
 from runner.checkers.runtime import RuntimeCheck
 from runner.cli.check_given import check_given
 from runner.cli.run_again import replayed, typed_changes
 from runner.cli.run_folders import FolderTakenError, standing_in
-from runner.errors import UsageError, WinnowError
 from runner.files import inside, is_plain, read_plain, sha256_of
 from runner.jobs.job import Job, load_whole
-from runner.journal.replay import REPLAY_NAME
-from runner.judgment import Status
+from runner.journal.replay_yaml import REPLAY_NAME
+from runner.judgment import Status, UsageError, WinnowError
 from runner.model.files.parse_without_weights import parse
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
@@ -54,10 +52,8 @@ from runner.schema.root import (
 from runner.schema.settings import PathUse, map_paths
 from runner.schema.strategy import RecheckSettings, chosen
 from runner.text import counted, listed, one_line
-from runner.verdict import MODEL, Raised, Signature, Verdict, relative
-from strategies.outcome import Outcome
-from strategies.search_space import Space
-from strategies.trial import Trial
+from runner.verdict import MODEL, Candidate, Raised, Sample, Signature, Verdict, relative
+from strategies.search import Outcome, Space, Trial
 
 # A kept result: the folder that a run left behind, wherever it lies by now.
 #

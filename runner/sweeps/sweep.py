@@ -21,9 +21,8 @@ from runner.cli.launcher_memory import LauncherMemory
 from runner.cli.run_folders import KEYS, claim_sweep, lock, making, unmake
 from runner.cli.signals import Phase
 from runner.cli.terminal import say
-from runner.errors import UsageError
 from runner.files import write_text
-from runner.judgment import FAILED_JOBS, Status
+from runner.judgment import FAILED_JOBS, Status, UsageError
 from runner.sweeps import plan
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from runner.cli import finished_jobs, terminal
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
-from runner.errors import UsageError, WinnowError
 from runner.files import inside, write_text
-from runner.judgment import ANSWERED, ENDED_WELL, Status
+from runner.judgment import ANSWERED, ENDED_WELL, Status, UsageError, WinnowError
 from runner.report.cause_section import reservation
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
 from runner.report.document import cut

@@ -21,9 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.errors import CannotJudge, UsageError
+from runner.judgment import CannotJudge, UsageError
+from runner.workers.gpu_leases import CHAIN, Lease, Stopped
 from runner.workers.guardian import MARK, Guardian
-from runner.workers.leases import CHAIN, Lease, Stopped
 from runner.workers.process_tree import ProcessTree, death_of
 from runner.workers.worker import PREPARE_SECONDS
 

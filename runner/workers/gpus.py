@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.text import install
 
 #: the variable that says to CUDA what it may use

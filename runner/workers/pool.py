@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.errors import UsageError, WinnowError
+from runner.judgment import UsageError, WinnowError
 from runner.schema.root import LeaseMode, Settings
+from runner.workers.gpu_leases import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.guardian import Guardian
-from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.process_tree import Kills, now
 from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, WorkerStartError, shortage
 from runner.workers.worker import PREPARE_SECONDS, Worker, find_python

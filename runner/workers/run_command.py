@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.workers.fork_server import ForkedCheck, ForkServer
+from runner.workers.gpu_leases import Lease
 from runner.workers.guardian import MARK, Guardian, kill_group
-from runner.workers.leases import Lease
 from runner.workers.process_tree import BoundedLog, ProcessTree, Telling, TimeLimit, death_of, now
 from runner.workers.reply import KILLED
 

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from runner.workers.gpu_leases import Kind, Lease
 from runner.workers.guardian import MARK, Guardian, kill_group
-from runner.workers.leases import Kind, Lease
 from runner.workers.process_tree import BoundedLog, ProcessTree, TimeLimit, death_of, has_ended, now
 from runner.workers.reply import (
     KILLED,

@@ -45,7 +45,7 @@ OPERATIONS = {
     "user_check": ("runner.backends.user_functions:user_check", "check"),
     "user_inputs": ("runner.backends.user_functions:user_inputs", "inputs"),
     "ingest": ("runner.model.files.read_model:ingest", "ingest"),
-    "describe_model": ("runner.jobs.model_description:describe_model", "inspect"),
+    "describe_model": ("runner.jobs.model_concerns:describe_model", "inspect"),
     "engine_layers": ("runner.backends.trt.engine:engine_layers", "setup"),
     "sanitize": ("runner.model.passes.sanitize:sanitize", "sanitize"),
     "prepare_cast": ("runner.jobs.precision.prepare_model:prepare", "cast"),

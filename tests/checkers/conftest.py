@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
+from runner.verdict import Candidate, Sample
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
-from strategies.trial import Trial
+from strategies.search import Trial
 from tests.checkers.models import tensors
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.candidate import Sample
 from runner.checkers.auto_tolerance import coarse
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, FiniteChecker
+from runner.verdict import Sample
 from tests.checkers.models import tensors
 
 RANDOM = np.random.default_rng(0)

@@ -14,15 +14,14 @@ import pytest
 from onnx import helper
 
 from runner import machine
-from runner.candidate import Phase
 from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
 from runner.checkers.command_template import Template
-from runner.errors import CannotJudge, NotTried, UsageError
+from runner.judgment import CannotJudge, NotTried, UsageError
 from runner.model.values import tensor_bytes
 from runner.schema.checker import Better, CommandChecker, ShowOutput
-from runner.verdict import CHECK_OUTPUT, Verdict
-from strategies.outcome import Outcome
+from runner.verdict import CHECK_OUTPUT, Phase, Verdict
+from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.checkers.models import model
 

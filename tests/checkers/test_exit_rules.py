@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from runner.checkers.exit_and_output import ExitRules
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import Raised, Signature
 from runner.workers.run_command import CommandEnd
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 PASS, FAIL, DIFFERENT, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.DIFFERENT, Outcome.UNRESOLVED
 

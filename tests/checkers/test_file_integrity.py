@@ -10,13 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runner.candidate import Candidate
 from runner.checkers.command_template import DIGESTED, Seal, Tampered
 from runner.model.files.candidate_store import copy_for_check
 from runner.model.files.read_model import STRUCTURE
 from runner.model.values import tensor_bytes
 from runner.reference.load import clean_up
-from strategies.trial import Trial
+from runner.verdict import Candidate
+from strategies.search import Trial
 from tests.harness import ROOT, by_command, check_script, winnow
 
 MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"

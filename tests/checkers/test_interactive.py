@@ -10,9 +10,9 @@ import pytest
 
 from runner.checkers.checker import Tools
 from runner.checkers.interactive import InteractiveCheck, Undo
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import InteractiveChecker
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 
 

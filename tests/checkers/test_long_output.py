@@ -14,13 +14,13 @@ from runner.checkers.command import CommandCheck
 from runner.checkers.exit_and_output import ExitRules
 from runner.checkers.failure_text import UserPattern
 from runner.disk_space import NoRoom, Room
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import Better, CommandChecker
 from runner.verdict import Verdict
 from runner.workers import process_tree
 from runner.workers.process_tree import HEAD_BYTES, BoundedLog
 from runner.workers.run_command import CommandEnd
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 
 NOISE = "a line of noise that says nothing, 0123456789\n" * (3 << 20 >> 5)

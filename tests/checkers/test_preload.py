@@ -19,7 +19,7 @@ from onnx import helper
 
 from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
-from runner.errors import CannotJudge, UsageError
+from runner.judgment import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from tests.checkers.conftest import MakeCandidate
 from tests.harness import winnow

@@ -16,16 +16,16 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.candidate import Candidate
 from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
 from runner.checkers.preload import BEARS_A_FORK, leading_imports
-from runner.errors import CannotJudge, UsageError
+from runner.judgment import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
+from runner.verdict import Candidate
 from runner.workers import Guardian
 from runner.workers.fork_server import ForkedCheck, ForkServer
-from runner.workers.leases import Stopped
-from strategies.outcome import Outcome
+from runner.workers.gpu_leases import Stopped
+from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.workers.test_command import guardian as own_guardian
 from tests.workers.test_fork_server import SAME, Forked

@@ -6,10 +6,10 @@ import pytest
 from runner import machine
 from runner.checkers.checker import Tools
 from runner.checkers.python import PythonCheck
-from runner.errors import NotTried, UsageError
+from runner.judgment import NotTried, UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import Raised
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 
 X = {"x": np.array([1, 2], np.float32)}

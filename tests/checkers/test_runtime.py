@@ -12,7 +12,7 @@ from runner import machine
 from runner.checkers.candidate_runs import NOT_READY, BackendRunner
 from runner.checkers.checker import Checker, Tools, build
 from runner.checkers.runtime import RuntimeCheck
-from runner.errors import NotTried, UsageError
+from runner.judgment import NotTried, UsageError
 from runner.schema.backend import (
     BackendSettings,
     OnnxReferenceBackend,
@@ -38,7 +38,7 @@ from runner.schema.root import Settings
 from runner.schema.strategy import ReduceSettings, RepeatSettings, StrategySettings
 from runner.verdict import Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.checkers.models import model
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 from runner.checkers import task_metrics
 from runner.checkers.task_metrics import TASKS
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import CompareChecker, Metric
 from tests.harness import Run, winnow
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.compare_values import blank
 from runner.checkers.tolerances import check_outputs, rules_of
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import AutoChecker, CompareChecker, Golden, Metric, NonFinite, Tolerance
-from strategies.outcome import Outcome
+from runner.verdict import Candidate, Sample
+from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.checkers.models import model, tensors
 from tests.checkers.test_runtime import make

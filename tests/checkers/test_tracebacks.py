@@ -5,7 +5,7 @@ import pytest
 from runner.checkers.exit_and_output import uncaught
 from runner.schema.checker import SameFailure
 from runner.verdict import LISTED, SAYS_SO, Raised, Signature, Verdict, relative
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 PYBIND = "onnxruntime.capi.onnxruntime_pybind11_state"
 

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from runner.cli.arguments import rewrite
 from runner.cli.path_overrides import means_itself, parse, quote
-from runner.errors import UsageError
+from runner.judgment import UsageError
 
 TEXTS = st.one_of(st.text(alphabet="ab1\\${}'\"()[],=:~. \n%", max_size=12), st.text(max_size=10))
 NAMES = TEXTS.filter(lambda name: name.strip(". ") and "/" not in name and "\0" not in name).map(

@@ -13,7 +13,7 @@ from runner.cli import logs
 from runner.cli.check_given import check_given
 from runner.cli.compose import read_user_file, with_defaults
 from runner.cli.paths import expand_home, use_of
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker, CommandChecker, PythonChecker
 from runner.schema.inputs import FilesInputs

@@ -8,7 +8,7 @@ import pytest
 
 from runner.cli.arguments import rewrite
 from runner.cli.path_overrides import parameters_from_file
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from tests.cli.test_argv import seen
 from tests.cli.test_loader import composed
 from tests.harness import winnow

@@ -12,7 +12,7 @@ import yaml
 from runner.cli.compose import read_user_file
 from runner.cli.path_overrides import from_file, parameters_from_file
 from runner.cli.paths import PATH_KEYS, rooted
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse

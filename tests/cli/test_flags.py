@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from runner.cli.arguments import FLAGS, rewrite, with_keys
 from runner.cli.help import help_text, overview
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.installed_choices import compose, implied_choice
 from tests.harness import ROOT, winnow
 

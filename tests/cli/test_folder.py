@@ -23,7 +23,7 @@ from runner.cli.run_folders import (
     making,
     standing_in,
 )
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.run_folder import Marker
 from tests.harness import ROOT, winnow
 

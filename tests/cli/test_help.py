@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.help import WIDTH, help_text, overview, topics
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.documentation import keys, options
 from tests.harness import ROOT
 

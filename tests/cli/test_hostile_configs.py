@@ -15,7 +15,7 @@ from benchmarks.hostile_configs import MODULE, Hostile, attempt, configurations,
 from runner.cli.arguments import rewrite
 from runner.cli.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.paths import PATH_KEYS
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.settings import PathUse
 from tests.harness import ROOT
 

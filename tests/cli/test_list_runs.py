@@ -12,7 +12,7 @@ import pytest
 from runner import run_folder
 from runner.cli.list_runs import lines_of, list_runs
 from runner.cli.run_folders import lock
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.report.summary import Checks, Seconds, Summary, write_result
 from runner.run_folder import Marker
 

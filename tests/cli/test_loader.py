@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.compose import FILES, NAME, register, searching, store_user_file
 from runner.cli.hydra_main import options
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.installed_choices import CONF
 from tests.harness import ROOT
 

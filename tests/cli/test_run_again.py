@@ -19,7 +19,7 @@ import yaml
 
 from runner import run_folder
 from runner.cli.run_again import meant
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.run_folder import Marker
 from tests.chain_models import chain
 from tests.fork_server import run_forked

@@ -16,8 +16,8 @@ import pytest
 
 from runner import api, files
 from runner.cli import logs, signals
-from runner.errors import UsageError
 from runner.journal import journal
+from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.root import LogSettings
 from tests.chain_models import chain

@@ -18,7 +18,7 @@ from runner.cli.compose import register, to_settings
 from runner.cli.explain_errors import unknown_key
 from runner.cli.overwrite_guard import spare_inputs
 from runner.cli.paths import rooted
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.installed_choices import CONF
 from runner.schema.root import BudgetSettings, ResultSettings, Settings

@@ -8,7 +8,7 @@ import pytest
 
 from runner.cli.arguments import completed, rewrite, strategies
 from runner.cli.arguments import meant_words as meant
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.schema.settings import setting, settings
 from runner.schema.strategy import StrategySettings
 from tests.cli.test_argv import seen

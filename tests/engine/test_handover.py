@@ -11,13 +11,13 @@ import pytest
 from onnx import numpy_helper
 
 from runner.engine.min_good import HandOver
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole
 from runner.model.graph.graph_index import Graph
 from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.root import ResultSettings
-from strategies.trial import Trial
+from strategies.search import Trial
 from tests.model.models import model_of, tensor
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from runner.engine import check_trials
 from runner.engine.check_trials import CheckLimits, ParallelChecks
-from strategies.search import Ask, Claim, Done
-from strategies.trial import Trial
+from strategies.search import Ask, Claim, Done, Trial
 
 
 def test_what_no_thread_had_begun_is_not_waited_for() -> None:

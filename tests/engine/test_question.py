@@ -13,8 +13,7 @@ from runner.jobs.tactics.run import question_about
 from runner.judgment import Experiment
 from runner.schema.checker import Flaky
 from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome
-from strategies.trial import Trial
+from strategies.search import Answer, Outcome, Trial
 
 WHOLE = Trial.of(range(3))
 REDUCING, RAISING = Question(), PrecisionQuestion.of("float16", "float32", Margin())

@@ -12,20 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from runner.candidate import Candidate, Phase, Purpose
 from runner.engine.check_trials import Budget
 from runner.engine.reliability import Reliability, doubtful
 from runner.engine.repeated_checks import HANDED_OVER, Count, Rates, Tally
 from runner.engine.search_run import SEARCHING
 from runner.engine.session import Stage
-from runner.errors import CannotJudge
 from runner.journal.journal import Journal
+from runner.judgment import CannotJudge
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
+from runner.verdict import Candidate, Phase, Purpose
 from strategies.minimal import reduce
-from strategies.outcome import Answer
-from strategies.search import Claim, Done, Search
-from strategies.trial import Trial
+from strategies.search import Answer, Claim, Done, Search, Trial
 from tests.engine.test_session import FAIL, PASS, Numbers, needs, session
 
 

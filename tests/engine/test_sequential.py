@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from runner.engine.repeated_checks import Count, Rates
-from strategies.outcome import Answer
+from strategies.search import Answer
 
 
 def decided(rates: Rates, rate: float, error: float, random: Random) -> tuple[Answer, int]:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from onnx import helper
 
-from runner.candidate import Candidate, Phase
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.min_good import HandOver, nearest
@@ -24,24 +23,20 @@ from runner.engine.repeated_checks import HANDED_OVER, Rates, Tally
 from runner.engine.session import harms, scale_of
 from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import Kept
-from runner.errors import CannotJudge, NotTried
 from runner.jobs.run import Pipeline
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
-from runner.judgment import ERROR, TOLERANCES, Scale
+from runner.judgment import ERROR, TOLERANCES, CannotJudge, NotTried, Scale
 from runner.model.graph.graph_index import Graph
 from runner.schema.checker import Flaky
 from runner.schema.root import ArtifactSettings, Keep, LeaseMode
-from runner.verdict import UNFIT, Signature, Verdict
+from runner.verdict import UNFIT, Candidate, Phase, Signature, Verdict
+from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases
 from runner.workers.pool import Pool
 from strategies.minimal import linear, reduce
-from strategies.outcome import Answer, Outcome
 from strategies.repeat import repeat
-from strategies.search import Ask, Claim, Done
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import Answer, Ask, Claim, Closure, Done, Outcome, Space, Trial
 from tests.model.models import model_of
 
 FAIL = Verdict(Outcome.FAIL, Signature("check", "exit 1"), seconds=1.0)

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from runner.engine.verdict_cache import Journals
-from runner.errors import UsageError
 from runner.journal.journal import Journal
+from runner.judgment import UsageError
 from runner.verdict import Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 CONTEXT = {"model": "abc", "check": "def"}
 PASS = Verdict(Outcome.PASS, seconds=0.5)

@@ -43,7 +43,7 @@ def test_no_more_checks_at_once_than_leases(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runner.workers.leases.installed", Machine)  # names of GPUs are taken as they are
+    monkeypatch.setattr("runner.workers.gpu_leases.installed", Machine)  # names of GPUs are taken as they are
     reference = as_reference(OnnxRuntimeBackend)()
     if isinstance(target, TensorRtBackend):
         target = replace(target, python=str(install(tmp_path, "rtx").python))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from runner.engine.verdict_cache import context, drifted
-from runner.journal.replay import TYPED, typed_groups
+from runner.journal.replay_yaml import TYPED, typed_groups
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import FiniteChecker
 from runner.schema.root import Settings

@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runner.errors import UsageError
 from runner.jobs.extract import between, named
+from runner.judgment import UsageError
 from runner.model.graph.graph_index import Graph
 from tests.harness import Run, winnow
 

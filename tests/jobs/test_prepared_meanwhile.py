@@ -18,8 +18,7 @@ from runner.model.values import recorded as values
 from runner.reference.recording import Recorded
 from runner.report.progress import Checked
 from runner.verdict import Signature, Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 from tests.chain_models import chain
 from tests.jobs.test_processes import settings_of
 

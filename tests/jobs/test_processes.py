@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
 from runner.jobs.job import Job
 from runner.jobs.processes import processes, started
+from runner.judgment import UsageError
 from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings

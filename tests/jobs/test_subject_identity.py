@@ -20,8 +20,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.reference.recording import Recorded
 from runner.schema.root import CutPolicy, OutputPolicy
-from strategies.search_space import Closure
-from strategies.trial import Trial
+from strategies.search import Closure, Trial
 from tests.model.models import model_of
 
 

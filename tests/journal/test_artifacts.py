@@ -14,13 +14,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runner.candidate import Candidate
-from runner.errors import UsageError
 from runner.journal.kept_files import Artifacts, model_of, rows
+from runner.judgment import UsageError
 from runner.schema.root import ArtifactSettings, Keep
-from runner.verdict import Signature, Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from runner.verdict import Candidate, Signature, Verdict
+from strategies.search import Outcome, Trial
 from tests.model.models import model_of as built
 
 FOLDERS = {"good", "bad", "different", "unresolved"}

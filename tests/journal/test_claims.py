@@ -11,8 +11,8 @@ import sys, time
 from pathlib import Path
 from runner.journal.journal import Journal
 from runner.verdict import Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome
+from strategies.search import Trial
 folder = Path(sys.argv[1])
 journal = Journal(folder / "journal.jsonl", {"model": "a"}, writer=sys.argv[2], shared=True)
 for number in range(8):

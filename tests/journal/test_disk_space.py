@@ -18,12 +18,11 @@ import pytest
 
 from runner import disk_space
 from runner.disk_space import LEAST, RESERVE, NoRoom, Room
-from runner.errors import UsageError
 from runner.journal.journal import Journal
+from runner.judgment import UsageError
 from runner.verdict import Signature, Verdict
-from runner.workers.leases import LockFolder
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from runner.workers.gpu_leases import LockFolder
+from strategies.search import Outcome, Trial
 from tests.engine.test_session import FAIL, PASS, session
 from tests.harness import ROOT, by_command, check_script, command
 
@@ -125,7 +124,7 @@ def test_a_folder_of_leases_without_locks(tmp_path: Path, monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr("runner.workers.leases.fcntl.flock", refuse)
+    monkeypatch.setattr("runner.workers.gpu_leases.fcntl.flock", refuse)
     for take in (LockFolder.lock, LockFolder.share):
         with pytest.raises(UsageError, match=r"workers\.lease_folder=.*no locks.*workers\.lease=none"):
             take(LockFolder(tmp_path), "GPU-x")

@@ -18,12 +18,11 @@ from typing import Any
 import pytest
 
 from runner.engine.check_trials import Judge
-from runner.errors import UsageError
 from runner.journal.journal import FORMAT, Journal, context_digest
+from runner.judgment import UsageError
 from runner.verdict import Signature, Verdict
-from strategies import trial as trial_module
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies import search as trial_module
+from strategies.search import Outcome, Trial
 
 CONTEXT = {"model": "abc", "check": "def"}
 PASS = Verdict(Outcome.PASS, seconds=0.5)
@@ -36,9 +35,9 @@ import sys
 from pathlib import Path
 from runner.journal.journal import Journal
 from runner.verdict import Verdict
-from strategies import trial as trial_module
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies import search as trial_module
+from strategies.search import Outcome
+from strategies.search import Trial
 path, name, start, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 journal = Journal(path, {"model": "abc", "check": "def"}, writer=name)
 for number in range(start, start + count):

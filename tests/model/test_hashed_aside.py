@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import ModelError
+from runner.judgment import ModelError
 from runner.model.files.read_model import HashedAside
 
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.errors import ModelError
+from runner.judgment import ModelError
 from runner.model.files.candidate_store import Store
 from runner.model.files.read_model import ingest
 from runner.model.graph import scopes

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 
-from runner.candidate import Sample
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole
 from runner.model.graph.graph_index import Graph
@@ -17,6 +16,7 @@ from runner.model.values import recorded as values
 from runner.reference.body_values import Level, RecorderOf, level_of
 from runner.reference.recording import Recorder
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
+from runner.verdict import Sample
 from runner.workers.pool import Pool
 from tests.model.nested import graph_of
 

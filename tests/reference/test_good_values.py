@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.reference.align import aligned

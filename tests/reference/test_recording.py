@@ -11,11 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.backends import tensor_files
 from runner.backends.errors import StageError
-from runner.candidate import Candidate, Invalid
 from runner.checkers.compare_values import compare
 from runner.disk_space import NoRoom
-from runner.errors import UsageError
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values
@@ -24,9 +23,10 @@ from runner.reference.recording import Recorded, Recorder, recorded_types
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.checker import CompareChecker
 from runner.schema.root import CutPolicy
+from runner.verdict import Candidate, Invalid
 from runner.workers.pool import Pool
 from runner.workers.reply import Failure, Reply
-from strategies.trial import Trial
+from strategies.search import Trial
 from tests.journal.test_disk_space import disk_with
 
 ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()

@@ -11,7 +11,7 @@ from runner.report.result_parts import Layers
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json
 from runner.verdict import TABLE, Verdict, rows_of
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 from tests.report.rendered import report
 
 ROW: dict[str, Any] = {

@@ -14,8 +14,7 @@ from runner.report.panel import Panel
 from runner.report.progress import Checked, LogObserver, Outline
 from runner.schema.root import LogSettings
 from runner.verdict import Signature, Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 OUTLINE = Outline(100, follow=lambda searched: 3)
 

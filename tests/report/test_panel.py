@@ -15,7 +15,7 @@ from rich.logging import RichHandler
 from runner.report.panel import MOST_SAID, Panel
 from runner.report.progress import Outline
 from runner.verdict import CHECK_OUTPUT
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 from tests.report.terminal_captures import Tmux, run_line, settled
 from tests.report.test_observer import OUTLINE, checked, terminal
 
@@ -206,7 +206,7 @@ import sys, time
 from pathlib import Path
 from rich.console import Console
 from runner.report.panel import Panel
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 from tests.report.test_observer import OUTLINE, checked
 console = Console(force_terminal=True)
 panel = Panel("reduce " + "n" * 60, "nodes", OUTLINE, console)

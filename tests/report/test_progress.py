@@ -10,7 +10,7 @@ from runner.report.progress import Outline, Progress, checks_left, clock_time
 from runner.schema.checker import FiniteChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings, ReduceSettings, RepeatSettings, TacticRepeatSettings
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 from tests.report.test_observer import checked
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from runner.journal.replay import drift, escaped, write_replay
+from runner.journal.replay_yaml import drift, escaped, write_replay
 from runner.schema.root import Keep
 
 RECORDED = {"model": "ab" * 32, "check": {"check.py": "cd" * 32}, "versions": {"onnxruntime": "1.30", "onnx": "1.20"}}

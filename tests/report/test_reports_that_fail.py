@@ -12,7 +12,6 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper
 
-from runner.candidate import Sample
 from runner.model.graph.graph_index import Graph
 from runner.report import bundle
 from runner.report.bundle import ReducedModel, write_bundle
@@ -22,6 +21,7 @@ from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import RunsChecker
 from runner.schema.root import Settings
+from runner.verdict import Sample
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_breadth import model_of, node, value
 from tests.report.page.pages import page_in

@@ -19,7 +19,7 @@ from runner.report.result_parts import (
     Workaround,
 )
 from runner.report.summary import Checks, Seconds, Summary, read_result, result_json, summary_of, write_result
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 
 def full() -> Summary:

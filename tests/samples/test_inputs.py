@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
-from runner.errors import NotApplicable, UsageError
+from runner.judgment import NotApplicable, UsageError
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.samples import samples

@@ -6,9 +6,7 @@ import pytest
 
 from strategies.bisect import bisect
 from strategies.minimal import reduce
-from strategies.outcome import Answer
-from strategies.search import Search
-from strategies.search_space import Space
+from strategies.search import Answer, Search, Space
 
 
 @pytest.mark.parametrize("search", [bisect, reduce])

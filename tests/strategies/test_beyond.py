@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.minimal import linear, reduce
-from strategies.search import Claim
-from strategies.trial import Trial
+from strategies.search import Claim, Trial
 from tests.strategies.test_properties import graphs
 from tests.strategies.transcript import chain, drive, transcript
 

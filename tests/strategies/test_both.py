@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strategies.minimal import reduce
-from strategies.outcome import Answer
 from strategies.repeat import both
-from strategies.search import Claim, Search
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Answer, Claim, Search, Space, Trial
 from tests.strategies.transcript import transcript
 
 

@@ -11,10 +11,7 @@ import pytest
 from strategies import minimal
 from strategies.bisect import bisect
 from strategies.minimal import reduce
-from strategies.outcome import Answer
-from strategies.search import Search
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Answer, Search, Space, Trial
 
 
 def chain(count: int) -> Space:

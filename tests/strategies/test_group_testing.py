@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 from strategies.group_testing import CLUSTERED, RANKED, SCATTERED, Belief, by_rank
 from strategies.minimal import reduce
-from strategies.search import Claim, Done
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Claim, Done, Space, Trial
 from tests.strategies.test_properties import cases
 from tests.strategies.transcript import chain, transcript
 

@@ -8,9 +8,7 @@ import pytest
 
 from strategies.minimal import reduce
 from strategies.registry import SEARCHES
-from strategies.search import Claim, Options
-from strategies.search_space import Closure
-from strategies.trial import Trial
+from strategies.search import Claim, Closure, Options, Trial
 from tests.strategies.transcript import chain, drive, transcript
 
 

@@ -6,10 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.nearest_release import each, nearest
-from strategies.outcome import Answer
-from strategies.search import Search, Step
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Answer, Search, Space, Step, Trial
 
 
 def asked(history: str, start: int, step: Step) -> dict[int, str]:

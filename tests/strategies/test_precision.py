@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.precision import cheapest, precision, prefix, scan
-from strategies.search import Claim, Prior, Search
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Claim, Prior, Search, Space, Trial
 from tests.strategies.transcript import drive, transcript
 
 

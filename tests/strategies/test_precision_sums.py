@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.outcome import Answer
 from strategies.precision import grow, precision
-from strategies.search import Claim, Done, Prior, Search, Step
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Answer, Claim, Done, Prior, Search, Space, Step, Trial
 from tests.strategies.transcript import Condition, drive, transcript
 
 

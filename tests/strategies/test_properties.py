@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from strategies.bisect import bisect
 from strategies.minimal import linear, reduce
-from strategies.search import Claim, First
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import Claim, Closure, First, Space, Trial
 from tests.strategies.transcript import drive, transcript
 
 

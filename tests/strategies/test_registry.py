@@ -8,8 +8,7 @@ import pytest
 
 import strategies
 from strategies.registry import SEARCHES, _declared, for_tasks
-from strategies.search import Claim, Options, Task
-from strategies.search_space import Space
+from strategies.search import Claim, Options, Space, Task
 from tests.strategies.transcript import drive
 
 

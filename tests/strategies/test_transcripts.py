@@ -6,11 +6,8 @@ import pytest
 
 from strategies.bisect import bisect
 from strategies.minimal import linear, reduce
-from strategies.outcome import Answer, Outcome, answer_of
 from strategies.repeat import repeat
-from strategies.search import Claim, First, Search
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import Answer, Claim, Closure, First, Outcome, Search, Space, Trial, answer_of
 from tests.strategies.transcript import chain, transcript
 
 

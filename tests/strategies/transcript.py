@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from strategies.outcome import Answer
-from strategies.search import Done, Search, Step
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import Answer, Closure, Done, Search, Space, Step, Trial
 
 Condition = Callable[[frozenset[int]], "bool | None"]
 

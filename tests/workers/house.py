@@ -11,8 +11,8 @@ import psutil
 
 from runner.schema.root import LeaseMode
 from runner.workers import Guardian, Pool
+from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases
 
 ONE, TWO = "GPU-one", "GPU-two"
 LOCKS = "locks"

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.errors import CannotJudge, UsageError
+from runner.judgment import CannotJudge, UsageError
 from runner.schema.root import LeaseMode
 from runner.workers import CommandEnd, Guardian, run_command
 from runner.workers.fork_server import ForkServer

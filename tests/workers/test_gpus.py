@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.text import install
 from runner.workers.gpus import Device, Instance, Machine, installed, usable, visible
 

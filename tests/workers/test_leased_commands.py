@@ -67,7 +67,7 @@ from pathlib import Path
 from runner.schema.root import LeaseMode
 from runner.workers import Pool
 from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases
+from runner.workers.gpu_leases import Leases
 folder = Path(sys.argv[1])
 made = Leases(lambda: Gpus((sys.argv[2],)), 1, folder / "locks", LeaseMode.auto, folder)
 with Pool(folder / "inner", None, made) as pool:

@@ -16,7 +16,7 @@ import pytest
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.root import LeaseMode
 from runner.workers import Pool
-from runner.workers.leases import OutOfTime, Stopped
+from runner.workers.gpu_leases import OutOfTime, Stopped
 from tests.workers.house import ENVIRONMENT, LOCKS, ONE, TWO, House, Make, free, leases, soon
 from tests.workers.test_pool import gone
 
@@ -140,7 +140,7 @@ def test_two_gpus_work_at_once(house: Make, tmp_path: Path) -> None:
 def test_waiting_is_in_no_timeout_and_says_who_holds_it(
     house: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("runner.workers.leases._FIRST_WORD", 0.1)
+    monkeypatch.setattr("runner.workers.gpu_leases._FIRST_WORD", 0.1)
     held = leases(tmp_path, ONE).take("gpu")
     assert held
     timer = threading.Timer(1.5, held.close)

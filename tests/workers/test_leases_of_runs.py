@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.workers.leases import LockFolder
+from runner.workers.gpu_leases import LockFolder
 from tests.harness import PRETENDED_GPUS, ROOT, command, winnow, without_nvml
 from tests.workers.house import soon
 from tests.workers.test_pool import gone

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from runner.schema.root import LeaseMode
+from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases
 from tests.harness import PRETENDED_GPUS, without_nvml
 
 FATES = ["passes"] * 110 + ["twice"] * 20 + ["crashes"] * 20 + ["hangs"] * 10 + ["raises"] * 10
@@ -71,7 +71,7 @@ import os, sys
 from pathlib import Path
 from runner.schema.root import WorkerSettings
 from runner.workers import Guardian, Pool
-from runner.workers.leases import Leases
+from runner.workers.gpu_leases import Leases
 folder, checks, fate, gpus = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
 function = {"twice": "passes", "job killed": "hangs", "all killed": "stuck"}.get(fate, fate)
 timeout = 0.3 if fate == "hangs" else 120.0

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import onnx
 
-from runner.candidate import Candidate
 from runner.checkers.checker import Tools
 from runner.schema.root import Settings
-from runner.verdict import Signature, Verdict
-from strategies.outcome import Outcome
+from runner.verdict import Candidate, Signature, Verdict
+from strategies.search import Outcome
 from winnow_example.settings import HasOperator
 
 

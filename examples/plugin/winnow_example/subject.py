@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.candidate import Candidate, Sample
 from runner.engine.session import Session
 from runner.jobs.job import Job
 from runner.reference.load import load
 from runner.report.summary import Summary
 from runner.schema.root import Settings
-from strategies.outcome import Outcome
-from strategies.search import Ask, Claim, Done, Step
-from strategies.search_space import Space
-from strategies.trial import Trial
+from runner.verdict import Candidate, Sample
+from strategies.search import Ask, Claim, Done, Outcome, Space, Step, Trial
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence
 
 from runner.backends.errors import StageError
-from runner.backends.trt import build_options, failure_kinds, timing_caches
+from runner.backends.trt import build_options, error_messages, timing_caches
 from runner.backends.trt.gpu_memory import extents
 from runner.backends.trt.library import Library, Messages, has_gpu, load, logger
 from runner.backends.trt.timing_caches import TacticControl
@@ -113,7 +113,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     said.errors.clear()
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise failure_kinds.building(said.errors, said.printed(), names, gpu=has_gpu())
+        raise error_messages.building(said.errors, said.printed(), names, gpu=has_gpu())
     seconds = {"parse": parsed - start, "build": time.perf_counter() - parsed}
     timing_caches.save(caching, args, config)
     return Built(library, plan, outputs, fused(said.layers), seconds, tactics.finish() if tactics else None)
@@ -121,14 +121,14 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
 
 def _not_parsed(parser: Any, said: Messages, network: Any) -> StageError:
     if not parser.num_errors:
-        return failure_kinds.parsing(
+        return error_messages.parsing(
             "Unexplained", "", "\n".join(said.errors) or "the parser did not say why", _names(network)
         )
     first = parser.get_error(0)
     code = first.code()
     described = str(first.desc())
     operator = str(first.node_operator()) if hasattr(first, "node_operator") else ""
-    return failure_kinds.parsing(
+    return error_messages.parsing(
         str(getattr(code, "name", code)), operator, described, _names(network), _node_name(first)
     )
 

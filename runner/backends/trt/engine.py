@@ -19,7 +19,7 @@ import numpy as np
 
 from runner.backends.errors import StageError
 from runner.backends.tensor_files import Structure, Tensor, Value
-from runner.backends.trt import build, failure_kinds, gpu_memory
+from runner.backends.trt import build, error_messages, gpu_memory
 from runner.backends.trt.gpu_memory import Memory, done, ready, runtime
 from runner.backends.trt.library import Library, has_gpu, logger
 from runner.backends.trt.library import load as load_library
@@ -86,7 +86,7 @@ class TensorRt:
         engine = reader.deserialize_cuda_engine(built.plan)
         if engine is None:
             said = logger(library).messages
-            raise failure_kinds.unreadable(said.errors, said.printed())
+            raise error_messages.unreadable(said.errors, said.printed())
         context = engine.create_execution_context()
         if context is None:
             raise _failed(library, "the engine gives no context")
@@ -194,7 +194,7 @@ class TensorRt:
 
 def _failed(library: Library, what: str, names: Iterable[str] = ()) -> StageError:
     said = logger(library).messages
-    return failure_kinds.executing(what, said.errors, said.printed(), names)
+    return error_messages.executing(what, said.errors, said.printed(), names)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
@@ -231,7 +231,7 @@ def engine_layers(args: Dict[str, Any]) -> Dict[str, Any]:
         said = logger(library).messages
         if not has_gpu() and "cudaError" in " ".join(said.errors):
             raise StageError("setup", "NoGpu", f"{library} reads engines on a GPU only, and there is none here")
-        raise failure_kinds.unreadable(said.errors, said.printed())
+        raise error_messages.unreadable(said.errors, said.printed())
     names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
     fed = {name for name in names if engine.get_tensor_mode(name) == library.api.TensorIOMode.INPUT}
     memory = [getattr(engine, name, 0) for name in ("device_memory_size_v2", "device_memory_size")]

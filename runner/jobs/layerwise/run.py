@@ -17,17 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from runner import machine
-from runner.candidate import Candidate, Invalid, Phase, Variant
 from runner.disk_space import MEMORY
 from runner.engine.check_trials import Judge
 from runner.engine.session_question import NOTHING, SessionResult, study
-from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
 from runner.jobs.layerwise import findings
 from runner.jobs.layerwise.findings import Findings, overflows
 from runner.jobs.reduce.first_look import MOST_TENSORS, beside, known, mark
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.judgment import Status, measured
+from runner.judgment import CannotJudge, Status, UsageError, measured
 from runner.model.graph.graph_index import Graph
 from runner.reference.load import Loaded, load, unlike_expected
 from runner.reference.recording import weight_bytes
@@ -39,11 +37,9 @@ from runner.schema.checker import AutoChecker, CompareChecker, FiniteChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import LayerwiseSettings, chosen
 from runner.text import counted, listed
-from runner.verdict import Verdict, rows_of
-from runner.workers.leases import OutOfTime
-from strategies.outcome import Outcome
-from strategies.search_space import Space
-from strategies.trial import Trial
+from runner.verdict import Candidate, Invalid, Phase, Variant, Verdict, rows_of
+from runner.workers.gpu_leases import OutOfTime
+from strategies.search import Outcome, Space, Trial
 
 # What marking tensors does to a model's own outputs: nothing, it changes them, or it hides or makes a failure.
 

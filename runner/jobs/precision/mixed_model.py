@@ -14,30 +14,25 @@ from typing import Any
 
 from onnx import ModelProto
 
-from runner.candidate import Phase
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import ANSWER, UNSURE, ContradictionError
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult, nothing_shown
-from runner.errors import CannotJudge
 from runner.jobs.precision.layers import node_label
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.ranking import arithmetic
 from runner.jobs.precision.setup import PrecisionModel
-from runner.judgment import Status, measured
+from runner.judgment import CannotJudge, Status, measured
 from runner.model.graph.cut import CutError
 from runner.model.graph.scopes import graphs_below, initializers
 from runner.report import result_parts
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.text import counted, listed
-from runner.verdict import REFUSED, Verdict
+from runner.verdict import REFUSED, Phase, Verdict
 from runner.workers.pool import limited
 from strategies.minimal import reduce
-from strategies.outcome import Answer, Outcome
-from strategies.search import Done, Search
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Answer, Done, Outcome, Search, Space, Trial
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, DelegatingChecker, Tools
 from runner.jobs.job import Job
 from runner.jobs.precision.layers import is_plumbing, levels, node_label
@@ -31,9 +30,9 @@ from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.root import Settings
 from runner.text import counted, listed
-from runner.verdict import Signature, Verdict
+from runner.verdict import Candidate, Sample, Signature, Verdict
 from runner.workers.pool import limited
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 
 # A check that also looks inside: what passes, with an infinity in it after which values are wrong, fails.
 #

@@ -16,10 +16,8 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, NodeProto, TypeProto
 
-from runner.candidate import Candidate, Invalid, Sample
 from runner.checkers.auto_tolerance import coarse
 from runner.engine.subject import values_digest
-from runner.errors import UsageError
 from runner.jobs.precision.layers import Layer, levels, node_label, pairs_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
@@ -27,6 +25,7 @@ from runner.jobs.precision.ranking import SENTINEL, Measurements, costs_of, meas
 from runner.jobs.precision.regions import examine
 from runner.jobs.precision.setup import Ends, PrecisionModel, cast
 from runner.jobs.precision.validation_samples import Division, Samples, Values
+from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
@@ -37,11 +36,10 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Direction, FloatType, Goal, PrecisionSettings, Unit, Untaken
 from runner.text import counted, listed
+from runner.verdict import Candidate, Invalid, Sample
 from runner.workers.pool import Pool
 from strategies.precision import cheapest, grow
-from strategies.search import Options, Prior, Step
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Options, Prior, Space, Step, Trial
 
 # Layers that a precision search leaves alone: those that stay high, those that stay low, and why.
 

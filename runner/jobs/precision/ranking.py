@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-from runner.errors import UsageError
 from runner.jobs.precision.layers import Layer, is_quantization, pairs_of
 from runner.jobs.precision.prepare_model import FloatNode, float_nodes
 from runner.jobs.precision.regions import Region, RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
 from runner.jobs.precision.validation_samples import Samples, Values
+from runner.judgment import UsageError
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of

@@ -22,7 +22,6 @@ from pathlib import Path
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
 
-from runner.errors import NotApplicable, UsageError
 from runner.jobs.precision.layers import (
     NARROW,
     QUANTIZING,
@@ -34,6 +33,7 @@ from runner.jobs.precision.layers import (
     others_than_pairs,
 )
 from runner.jobs.precision.mixer import Mixer, without_graph
+from runner.judgment import NotApplicable, UsageError
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph, Node

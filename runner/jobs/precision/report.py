@@ -18,7 +18,6 @@ from onnx import ModelProto, TensorProto
 from runner.checkers.failure_text import VALUE
 from runner.disk_space import bytes_of
 from runner.engine.session_question import SessionResult
-from runner.errors import WinnowError
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
@@ -30,7 +29,7 @@ from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
 from runner.journal.journal import Entry
-from runner.judgment import Status
+from runner.judgment import Status, WinnowError
 from runner.model.graph.graph_index import Graph, initializers_of
 from runner.model.graph.scopes import graphs_below, initializers
 from runner.model.values import recorded as values
@@ -48,8 +47,7 @@ from runner.schema.backend import BackendSettings
 from runner.schema.strategy import PrecisionSettings
 from runner.text import counted
 from runner.verdict import REFUSED, Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 # Why a node is raised, in words: what was measured of it, and what is known of what it reads and makes.
 

@@ -6,30 +6,30 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import NodeProto
 
 from runner import backends
-from runner.candidate import Candidate, Phase, Purpose
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
-from runner.errors import CannotJudge, UsageError
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
+from runner.jobs.precision.layers import low_nodes
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, excluded, within
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
-from runner.judgment import Status
+from runner.judgment import CannotJudge, Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
@@ -43,10 +43,9 @@ from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import Curve, FloatType, PrecisionSettings, chosen
 from runner.text import install
-from runner.verdict import Verdict
+from runner.verdict import Candidate, Phase, Purpose, Verdict
 from runner.workers.pool import Pool, lease_of, limited, operate
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +56,35 @@ _QUANTIZED = "quantized form"
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
-    made, settings = from_float(settings, folder)
+    made, settings = from_float(_asked(settings), folder)
     with Job.opened(_rounding(settings), folder, command) as job:
         return _raise(job, made)
+
+
+def _asked(settings: Settings) -> Settings:
+    """Return the settings with ``strategy.low=auto`` decided by the model file."""
+    strategy = chosen(settings.strategy, PrecisionSettings)
+    if strategy.low is not FloatType.auto:
+        return settings
+    low = FloatType.float16
+    if any(_quantized_nodes(settings)):
+        low = FloatType.quantized
+        log.info(
+            "the model is quantized, so the question is which nodes must not be (strategy.low=quantized); "
+            "strategy.low=float16 asks which nodes must not be float16"
+        )
+    return replace(settings, strategy=replace(strategy, low=low))
+
+
+def _quantized_nodes(settings: Settings) -> Iterator[NodeProto]:
+    """Yield the quantized nodes that can be raised: without an original, those with Q/DQ pairs are."""
+    try:
+        model = parse(Path(settings.model or "").expanduser())
+    except Exception:  # noqa: BLE001 - loading the model says what is wrong with it
+        return
+    for node in low_nodes(model):
+        if settings.reference.model or node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            yield node
 
 
 def _rounding(settings: Settings) -> Settings:

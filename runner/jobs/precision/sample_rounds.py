@@ -10,23 +10,19 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from runner.candidate import Phase, Sample
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import IndistinctError
 from runner.engine.session_question import NOTHING, SessionResult
-from runner.errors import CannotJudge
 from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer
 from runner.jobs.precision.prepare_search import Precision
 from runner.jobs.precision.validation_samples import GIVEN, Division, Samples, Values
 from runner.journal.journal import Entry
-from runner.judgment import Status
+from runner.judgment import CannotJudge, Status
 from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.text import counted
-from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome
-from strategies.search import Done
-from strategies.trial import Trial
+from runner.verdict import Phase, Sample, Verdict
+from strategies.search import Answer, Done, Outcome, Trial
 
 # How far an answer of a precision search is to be trusted: the samples that it passes on, and by which margin.
 

@@ -11,8 +11,6 @@ from typing import Any
 import onnx
 from onnx import ModelProto, TensorProto, TypeProto, numpy_helper
 
-from runner.candidate import Sample
-from runner.errors import NotApplicable, UsageError
 from runner.jobs.precision.layers import (
     Contrib,
     Layer,
@@ -28,6 +26,7 @@ from runner.jobs.precision.layers import (
 from runner.jobs.precision.mixer import Mixer, Weights
 from runner.jobs.precision.prepare_model import convert as convert_values
 from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
+from runner.judgment import NotApplicable, UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WeightsWriter
 from runner.model.graph import scopes
@@ -45,6 +44,7 @@ from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.text import listed
+from runner.verdict import Sample
 from runner.workers.pool import Pool, limited, operate
 
 # Weights that raised layers get back: from the parent where one is given, else from what is stored.

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto
 
-from runner.candidate import Sample
-from runner.errors import UsageError
 from runner.jobs.precision.setup import PrecisionModel, samples_of
+from runner.judgment import UsageError
 from runner.model.graph.edits import copy_of
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
@@ -21,6 +20,7 @@ from runner.reference.models import outputs_of
 from runner.reference.parent import inherit
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
+from runner.verdict import Sample
 from runner.workers.pool import Pool
 
 # Variants of input samples: their floats perturbed by up to 1 %, so that other rounding errors occur.

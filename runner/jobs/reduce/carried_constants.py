@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from runner.candidate import Candidate, Invalid, Phase, Purpose
 from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
 from runner.engine.session import HandedOver, Session, Stage
@@ -25,13 +24,10 @@ from runner.jobs.run import Pipeline
 from runner.judgment import SHOWN, CauseStatus
 from runner.model.graph.graph_index import needed
 from runner.text import counted
-from runner.verdict import rows_of
-from runner.workers.leases import OutOfTime
+from runner.verdict import Candidate, Invalid, Phase, Purpose, rows_of
+from runner.workers.gpu_leases import OutOfTime
 from strategies.minimal import claim, sweep
-from strategies.outcome import Answer, Outcome
-from strategies.search import Ask, Claim, Done, Search, Step
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import Answer, Ask, Claim, Closure, Done, Outcome, Search, Space, Step, Trial
 
 MOST_BYTES = 1 << 28
 """Bytes of values, of all samples together, that one look at constants takes; the smallest come first."""

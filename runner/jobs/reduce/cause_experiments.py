@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto, helper
 
-from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.checkers.checker import inner
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
@@ -28,11 +27,8 @@ from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer
 from runner.model.values.recorded import read, write
 from runner.text import counted
-from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Done, Step
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample, Verdict
+from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step, Trial
 
 REACHED = "the budget was reached"
 USED_UP = "the checks for it were used up; to allow more: strategy.cause_checks=100"

@@ -15,22 +15,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from runner.candidate import Phase
 from runner.checkers.checker import Checker
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import ContradictionError
 from runner.engine.session_question import NOTHING, Question
-from runner.errors import CannotJudge, UsageError
 from runner.jobs.reduce.subgraph import InPlace, Subgraph
+from runner.judgment import CannotJudge, UsageError
 from runner.model.graph.cut import Form
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, ReduceSettings, chosen
-from runner.verdict import CAUGHT, Raised, Verdict
-from strategies.outcome import Outcome
-from strategies.search_space import Closure
+from runner.verdict import CAUGHT, Phase, Raised, Verdict
+from strategies.search import Closure, Outcome
 
 # Which of the model's inputs and outputs a reduction keeps whatever is tried, as its settings say.
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto, helper
 
-from runner.candidate import Candidate, Invalid, Sample
 from runner.checkers.auto_tolerance import EPSILON
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
@@ -26,11 +25,10 @@ from runner.engine.check_trials import Judge
 from runner.engine.session import Session
 from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import Cutting, cutting
-from runner.errors import WinnowError
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause_experiments import REACHED, USED_UP, Experiments, SessionModel
 from runner.jobs.reduce.subgraph import SameNodes, Subgraph
-from runner.judgment import SHARE, SHOWN, CauseStatus, Experiment, Whose
+from runner.judgment import SHARE, SHOWN, CauseStatus, Experiment, Whose, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited
@@ -42,9 +40,8 @@ from runner.model.values.tensor_bytes import beyond, range_of
 from runner.reference.models import recording_backend
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
 from runner.text import counted, one_line
-from runner.verdict import FLIPPED
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from runner.verdict import FLIPPED, Candidate, Invalid, Sample
+from strategies.search import Outcome, Trial
 
 Array = np.ndarray[Any, Any]
 PATIENCE = 30.0

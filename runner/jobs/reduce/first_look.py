@@ -14,7 +14,6 @@ from pathlib import Path
 
 from onnx import ModelProto, helper
 
-from runner.candidate import Candidate, Invalid, Phase, Sample
 from runner.checkers.checker import Checker, inner
 from runner.checkers.failure_text import last_line
 from runner.checkers.runtime import RuntimeCheck
@@ -26,9 +25,9 @@ from runner.judgment import CauseStatus, least_as_bad, measured
 from runner.model.graph.graph_index import Graph, needed
 from runner.model.graph.scopes import all_nodes
 from runner.text import counted, listed
-from runner.verdict import INSIDE, SAID, Verdict
-from runner.workers.leases import OutOfTime
-from strategies.trial import Trial
+from runner.verdict import INSIDE, SAID, Candidate, Invalid, Phase, Sample, Verdict
+from runner.workers.gpu_leases import OutOfTime
+from strategies.search import Trial
 
 # Subject `inside`: the whole model, taken apart where values are known, so that each part is judged by itself.
 #

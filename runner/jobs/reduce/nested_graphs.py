@@ -20,19 +20,17 @@ from typing import ParamSpec, TypeVar
 
 import onnx
 
-from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.disk_space import FULL, NoRoom
 from runner.engine.cause import Inside
 from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, Stage
 from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import Kept, Subject, cut_candidate, cutting
-from runner.errors import WinnowError
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.prove_cause import Causes, Prover
 from runner.jobs.reduce.subgraph import Subgraph, same_in_all, samples_of
 from runner.journal.journal import context_digest
-from runner.judgment import SHOWN, CauseStatus
+from runner.judgment import SHOWN, CauseStatus, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut, CutError, Form, control, cut
 from runner.model.graph.graph_index import Graph, is_sparse_constant
@@ -57,11 +55,9 @@ from runner.reference.body_values import (
 )
 from runner.reference.recording import Recorded, recorded_types
 from runner.text import listed
+from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample
 from strategies.bisect import bisect
-from strategies.outcome import Answer
-from strategies.search import Ask, Claim, Done, Search, Step
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import Answer, Ask, Claim, Closure, Done, Search, Space, Step, Trial
 
 # Subject `inside`: the elements are the nodes of one body of one owner, and a trial is the nodes kept there.
 #

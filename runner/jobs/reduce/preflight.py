@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.candidate import Candidate, Phase
 from runner.checkers.checker import Checker, inner
 from runner.checkers.compare_values import CONSTANT, said
 from runner.checkers.runtime import RuntimeCheck
@@ -25,11 +24,10 @@ from runner.engine.check_trials import Expected, Judge
 from runner.engine.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
 from runner.engine.session_question import NOTHING, refuse, study
 from runner.engine.subject import Kept
-from runner.errors import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph
-from runner.judgment import measured
+from runner.judgment import CannotJudge, measured
 from runner.model.graph.cut import CutError, Form, with_outputs
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes
@@ -40,10 +38,8 @@ from runner.report.diagnosis_sections import NON_FINITE
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
-from runner.verdict import CAUGHT, Raised, Verdict, same_failure
-from strategies.outcome import Outcome
-from strategies.search_space import Closure
-from strategies.trial import Trial
+from runner.verdict import CAUGHT, Candidate, Phase, Raised, Verdict, same_failure
+from strategies.search import Closure, Outcome, Trial
 
 if TYPE_CHECKING:
     from runner.engine.session import Session

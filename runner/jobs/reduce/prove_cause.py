@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from runner.candidate import Purpose
 from runner.checkers.exit_and_output import OTHER_SHAPE
 from runner.engine.cause import AnswerExperiments, Cause
 from runner.engine.search_run import SearchRun
@@ -33,11 +32,8 @@ from runner.model.graph.cut import depends_on
 from runner.model.graph.find_pattern import instances
 from runner.schema.checker import SameFailure
 from runner.text import listed
-from runner.verdict import CHECK, Signature
-from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Done, Step
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from runner.verdict import CHECK, Purpose, Signature
+from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step, Trial
 
 # Where the failure of the whole model arises: the last place from which on it is still to be seen.
 #

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import onnx
 
-from runner.candidate import Candidate, Invalid, Phase, Purpose, Sample
 from runner.checkers.candidate_runs import BackendRunner
 from runner.engine.check_trials import CheckLimits, Expected, Judge
 from runner.engine.search_run import SEARCHING
@@ -35,11 +34,9 @@ from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph
 from runner.schema.root import OutputPolicy
 from runner.text import listed
+from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample
 from strategies.minimal import claim, sweep
-from strategies.outcome import Answer, Outcome
-from strategies.search import Ask, Claim, Done, Search, Step
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from strategies.search import Answer, Ask, Claim, Closure, Done, Outcome, Search, Space, Step, Trial
 
 # Simpler values, shapes, attributes, types and names.
 

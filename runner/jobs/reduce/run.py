@@ -15,7 +15,6 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING
 
-from runner.candidate import fewer
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
 from runner.engine.cause import Cause
@@ -46,10 +45,8 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
 from runner.text import counted, listed
-from runner.verdict import Signature
-from strategies.search import Claim, First, Options, Step
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from runner.verdict import Signature, fewer
+from strategies.search import Claim, Closure, First, Options, Space, Step, Trial
 
 if TYPE_CHECKING:
     from runner.report.bundle import ReducedModel

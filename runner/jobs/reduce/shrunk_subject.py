@@ -16,11 +16,10 @@ from typing import Protocol
 
 from onnx import ModelProto, TypeProto
 
-from runner.candidate import Candidate, Invalid, Phase, Sample
 from runner.checkers.candidate_runs import BackendRunner
 from runner.engine.subject import Cutting, Kept, cut_candidate
-from runner.errors import NotTried
 from runner.journal.journal import context_digest
+from runner.judgment import NotTried
 from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
@@ -28,10 +27,8 @@ from runner.model.graph.edits import copy_of
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import has_no_rank
 from runner.reference.recording import recorded_types
-from strategies.outcome import Answer
-from strategies.search import Ask, Claim, Done, Look, Search, Step, limited
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from runner.verdict import Candidate, Invalid, Phase, Sample
+from strategies.search import Answer, Ask, Claim, Closure, Done, Look, Search, Space, Step, Trial, limited
 
 # Levels: how far each part of an answer is simplified, as a space of trials, and the search for the lowest ones.
 #

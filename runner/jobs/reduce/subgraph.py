@@ -18,7 +18,6 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-from runner.candidate import Candidate, Invalid, Sample
 from runner.engine.subject import Kept, cut_candidate
 from runner.model.files.candidate_store import Store, copy_for_check
 from runner.model.graph.cut import (
@@ -44,8 +43,8 @@ from runner.reference.good_values import Taint
 from runner.reference.recording import Recorded, for_one_check
 from runner.report.cause_section import REFERENCE_TOO
 from runner.schema.root import CutPolicy, OutputPolicy
-from strategies.search_space import Closure, Space
-from strategies.trial import Trial
+from runner.verdict import Candidate, Invalid, Sample
+from strategies.search import Closure, Space, Trial
 
 # The values that go into a control, and those that should come out of it.
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Candidate, Sample
 from runner.checkers.candidate_runs import BackendRun, BackendRunner
 from runner.engine.check_trials import CheckLimits, Judge
 from runner.engine.min_good import HandOver
@@ -20,7 +19,6 @@ from runner.engine.reliability import Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import Question, SessionResult
 from runner.engine.subject import Subject
-from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
 from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import pass_rate
@@ -39,7 +37,7 @@ from runner.jobs.tactics.subject import (
     suspects,
     write,
 )
-from runner.judgment import Status
+from runner.judgment import CannotJudge, NotApplicable, Status, UsageError, WinnowError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.bundle import write_bundle
 from runner.report.result_parts import Statistics, TacticSuspect
@@ -49,9 +47,9 @@ from runner.schema.installed_choices import SCHEMAS, SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, TacticSettings, chosen
 from runner.text import counted, program_name
+from runner.verdict import Candidate, Sample
 from strategies.repeat import both, repeat
-from strategies.search import Options
-from strategies.trial import Trial
+from strategies.search import Options, Trial
 
 # Comparing recorded tactics: neither a model nor TensorRT is needed.
 

@@ -21,17 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from runner.backends.trt.tactics_log import KEY, parse_file, plain_hash
-from runner.candidate import Candidate, Sample
 from runner.checkers.candidate_runs import BackendRun
 from runner.checkers.checker import Checker, DelegatingChecker
-from runner.errors import UsageError
 from runner.files import write_text
 from runner.jobs.repeat import Command
+from runner.judgment import UsageError
 from runner.report.result_parts import TacticSuspect
-from runner.verdict import Verdict
-from strategies.outcome import Outcome
-from strategies.search_space import Space
-from strategies.trial import Trial
+from runner.verdict import Candidate, Sample, Verdict
+from strategies.search import Outcome, Space, Trial
 
 # Recorded tactics of builds, and those that only bad builds chose.
 #

@@ -23,7 +23,6 @@ from typing import Any
 from runner import run_folder
 from runner.checkers.checker import Tools
 from runner.disk_space import FULL, Room
-from runner.errors import OtherConditionsError, UsageError, WinnowError
 from runner.files import inside, json_of, write_text
 from runner.jobs import run as pipeline
 from runner.jobs.job import run_of
@@ -32,7 +31,7 @@ from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, branch, decisions
 from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known
-from runner.judgment import ENDED_WELL, Status, Whose
+from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.reference.input_digests import digests, unchanged

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.errors import UsageError
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under, read_versions
+from runner.judgment import UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.reference.load import hides_rounding
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend

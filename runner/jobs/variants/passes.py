@@ -13,18 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.candidate import Candidate, Phase, Variant
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import Subject
-from runner.errors import UsageError
 from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.variants.switches import Switch, WholeModel, builder_switches, changes, overrides, session_switches
-from runner.judgment import Status
+from runner.judgment import Status, UsageError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.result_parts import NeededPasses
 from runner.report.summary import Summary
@@ -35,11 +33,8 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import PassesSettings, chosen
 from runner.text import counted, listed, one_line
-from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Options, Step
-from strategies.search_space import Space
-from strategies.trial import Trial
+from runner.verdict import Candidate, Phase, Variant, Verdict
+from strategies.search import Answer, Claim, Options, Outcome, Space, Step, Trial
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from runner.disk_space import FULL
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.workers.worker import environment_for
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from runner.candidate import Candidate, Sample, Variant
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, TensorRtBackend
-from strategies.search_space import Space
-from strategies.trial import Trial
+from runner.verdict import Candidate, Sample, Variant
+from strategies.search import Space, Trial
 
 
 class Change(Enum):

@@ -13,17 +13,15 @@ from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
-from runner.candidate import Candidate, Invalid, Phase, Variant
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import Question, SessionResult, study
-from runner.errors import CannotJudge, UsageError
 from runner.files import read_plain
 from runner.jobs.job import Job, load_whole
 from runner.jobs.variants.release_cache import Installed, ReleaseCache, chosen_versions, installed_under, last_patches
 from runner.jobs.variants.switches import WholeModel
-from runner.judgment import Status
+from runner.judgment import CannotJudge, Status, UsageError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.result_parts import AskedRelease
 from runner.report.result_parts import Releases as ReleasesFound
@@ -33,11 +31,9 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Patches, VersionsSettings, chosen
 from runner.text import listed
-from runner.verdict import Verdict
+from runner.verdict import Candidate, Invalid, Phase, Variant, Verdict
 from runner.workers.worker import find_python
-from strategies.outcome import Answer, Outcome
-from strategies.search import Options
-from strategies.trial import Trial
+from strategies.search import Answer, Options, Outcome, Trial
 
 log = logging.getLogger(__name__)
 

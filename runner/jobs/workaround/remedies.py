@@ -13,9 +13,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from runner.candidate import Candidate, Invalid, Sample, Variant
 from runner.engine.subject import values_digest
-from runner.errors import UsageError
 from runner.files import sha256_of
 from runner.jobs.extract import named
 from runner.jobs.job import Job
@@ -23,6 +21,7 @@ from runner.jobs.reduce.subgraph import samples_of
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under
 from runner.jobs.variants.switches import Change, Switch, builder_switches, changes, overrides, session_switches
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
+from runner.judgment import UsageError
 from runner.model.graph.cut import Cut, CutError, Form, control
 from runner.model.graph.edits import Edit, edited, program
 from runner.reference.load import Loaded, inferred_types
@@ -32,9 +31,9 @@ from runner.report.summary import RESULT_NAME, read_result
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
 from runner.schema.strategy import WorkaroundSettings, chosen
+from runner.verdict import Candidate, Invalid, Sample, Variant
 from runner.workers.worker import find_python
-from strategies.search_space import Space
-from strategies.trial import Trial
+from strategies.search import Space, Trial
 
 # A remedy: one thing that may keep a failure away, all that it takes to try and to apply it, and what came of that.
 

@@ -9,18 +9,16 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 
-from runner.candidate import Phase, Sample, Variant
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import WHOLE, ContradictionError
 from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import values_digest
-from runner.errors import UsageError
 from runner.jobs.job import Job, load_whole, with_outputs
 from runner.jobs.workaround.remedies import ONE_SAMPLE, Remedies, Tried, Workarounds, ranked
 from runner.journal.journal import Journal
-from runner.judgment import Scale, Status, measured
+from runner.judgment import Scale, Status, UsageError, measured
 from runner.model.values.recorded import TensorFile, paths
 from runner.reference.load import Loaded, hides_rounding, own_file_only, profiled_samples
 from runner.reference.parent import whole_samples
@@ -34,12 +32,10 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import WorkaroundSettings, chosen
 from runner.text import counted
-from runner.verdict import Verdict
+from runner.verdict import Phase, Sample, Variant, Verdict
 from runner.workers.pool import lease_of, limited
 from runner.workers.worker import find_python
-from strategies.outcome import Answer, Outcome
-from strategies.search import Options
-from strategies.trial import Trial
+from strategies.search import Answer, Options, Outcome, Trial
 
 # What a workaround costs: how long the target takes with it and without it, run in turn.
 

@@ -19,8 +19,8 @@ import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from runner.errors import ModelError, NoRoomForWeights
 from runner.files import stamp
+from runner.judgment import ModelError, NoRoomForWeights
 from runner.model.files.parse_without_weights import (
     WEIGHTS,
     ExternalFiles,

@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-un
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto
 
-from runner.errors import ModelError
+from runner.judgment import ModelError
 from runner.model.graph import scopes
 from runner.model.graph.edits import set_messages
 from runner.model.values import tensor_bytes

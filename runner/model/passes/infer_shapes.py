@@ -27,7 +27,7 @@ from onnx import (
     shape_inference,
 )
 
-from runner.errors import ModelError
+from runner.judgment import ModelError
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of

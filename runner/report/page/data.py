@@ -15,9 +15,9 @@ from typing import Any, TypedDict
 
 from onnx import TypeProto
 
-from runner.candidate import Sample
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
+from runner.verdict import Sample
 
 Number = float | int | str
 Row = list[str]

@@ -16,10 +16,9 @@ from typing import Any, Literal
 from onnx import ModelProto
 
 from runner import DISTRIBUTION
-from runner.candidate import Sample
 from runner.files import inside, is_plain, read_plain
 from runner.journal.kept_files import rows
-from runner.journal.replay import REPLAY_NAME
+from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
@@ -57,6 +56,7 @@ from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.text import counted, listed, plain, without_values
+from runner.verdict import Sample
 
 # What a page says first: the verdict in a sentence, what limits it, and the facts of a run.
 

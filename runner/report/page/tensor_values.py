@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, ValueInfoProto
 
-from runner.candidate import Sample
 from runner.checkers.compare_values import side_of
 from runner.checkers.metrics import BLOCK, Array, Pair, blocks, real
 from runner.files import inside, json_of
@@ -47,6 +46,7 @@ from runner.report.page.graph_columns import columns, dtype_text, types_of, valu
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary
 from runner.text import counted
+from runner.verdict import Sample
 
 log = logging.getLogger(__name__)
 MOST_TENSORS, MOST_BINS, MOST_FIRST, MOST_DIFFERENCES = 64, 64, 64, 32

@@ -23,13 +23,13 @@ from onnx import helper, numpy_helper
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Tools
-from runner.errors import UsageError
+from runner.judgment import UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import LeaseMode
 from runner.workers import Guardian, Pool
+from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases
 from tests.fake_tensorrt import RELEASES, Installed, install
 
 PRETENDED = Gpus(("GPU-pretended",))

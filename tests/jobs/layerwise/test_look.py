@@ -15,8 +15,7 @@ from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker
 from runner.schema.strategy import LayerwiseSettings
 from runner.verdict import TABLE, Verdict
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 
 TENSORS = ("a", "b", "c")
 TIMEOUT = Verdict(Outcome.UNRESOLVED, reason="timed out")

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.jobs.precision.report import within
-from strategies.trial import Trial
+from strategies.search import Trial
 from tests.harness import Run, winnow
 
 pytest.importorskip("onnxruntime.quantization")

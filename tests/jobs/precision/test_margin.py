@@ -13,14 +13,11 @@ from runner.engine.check_trials import Budget
 from runner.engine.reliability import IndistinctError, Reliability
 from runner.engine.session import PROVEN_BY, Session
 from runner.engine.session_question import NOTHING, SessionResult
-from runner.errors import CannotJudge
 from runner.jobs.precision.mixed_model import Margin
-from runner.judgment import MEASURE
+from runner.judgment import MEASURE, CannotJudge
 from runner.schema.checker import Flaky
 from runner.verdict import Signature, Verdict
-from strategies.outcome import Outcome
-from strategies.search import Claim
-from strategies.trial import Trial
+from strategies.search import Claim, Outcome, Trial
 from tests.engine.test_session import FAIL, PASS, Rule
 from tests.jobs.precision.test_question import COUNT, answered, mixing_of, rule_of
 from tests.matrix import sample

@@ -89,6 +89,22 @@ def test_what_pairs_introduce_says_where_to_begin(tmp_path: Path) -> None:
     assert rows["product21"]["introduced"] > 0.2 and all(row["why"] is None for row in rows.values())
 
 
+def test_a_quantized_model_is_asked_about_by_itself(tmp_path: Path) -> None:
+    fp32, int8 = quantized(tmp_path)
+    parent = (
+        "checker=compare",
+        "checker.metric=scale",
+        "checker.rtol=0.1",
+        "strategy.margin=1",
+        f"reference.model={fp32}",
+    )
+    run = winnow("strategy=precision", f"model={int8}", *parent, folder=tmp_path / "run")
+    assert run.code == 0 and run.result["culprits"] == ["product3"], run.output
+    assert run.result["precision"]["low"] == "quantized" and "(strategy.low=quantized)" in run.output
+    run = winnow("strategy=precision", f"model={fp32}", folder=tmp_path / "float")
+    assert run.result["precision"]["low"] == "float16" and "quantized" not in run.output, run.output
+
+
 def test_what_is_no_quantized_model(tmp_path: Path) -> None:
     run = search(tmp_path, network(), "strategy.low=quantized")
     assert run.code == 6, run.output

@@ -8,20 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from runner.candidate import Phase
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import CheckLimits
 from runner.engine.reliability import IndistinctError, Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
-from runner.errors import CannotJudge
 from runner.jobs.precision.mixed_model import Loading, Loads, Margin, PrecisionAnswer, PrecisionQuestion
+from runner.judgment import CannotJudge
 from runner.schema.checker import Flaky
-from runner.verdict import Raised, Signature, Verdict
-from strategies.outcome import Outcome
+from runner.verdict import Phase, Raised, Signature, Verdict
 from strategies.precision import precision
-from strategies.search import Prior
-from strategies.trial import Trial
+from strategies.search import Outcome, Prior, Trial
 from tests.engine.test_session import FAIL, PASS, Hands, Rule, session
 
 COUNT = 24

@@ -15,7 +15,7 @@ from runner.model.values import recorded as files
 from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorded
 from runner.text import counted
-from strategies.trial import Trial
+from strategies.search import Trial
 from tests.harness import HEAVY, Run, by_command, check_script, winnow
 from tests.model.models import ingested
 from tests.model.nested import run_ort

@@ -18,7 +18,7 @@ from runner.judgment import Experiment
 from runner.report.cause_section import REFERENCE_TOO, rows, sentence, told
 from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
-from strategies.outcome import Outcome
+from strategies.search import Outcome
 from tests.harness import by_command, check_script, command, winnow
 from tests.jobs.reduce.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair
 from tests.jobs.reduce.test_hard_failures import plain

@@ -13,10 +13,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 from runner.engine.reliability import Reliability
-from runner.errors import CannotJudge
+from runner.judgment import CannotJudge
 from runner.schema.checker import Flaky
-from strategies.outcome import Outcome
-from strategies.trial import Trial
+from strategies.search import Outcome, Trial
 from tests.engine.test_reliability import flaky
 from tests.engine.test_session import FAIL, PASS, Hands, session
 from tests.harness import by_command, check_script, goes_on, interrupted, winnow

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 
-from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.nested_graphs import BodySubject as Inside
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
@@ -18,8 +17,9 @@ from runner.model.graph.graph_index import Graph
 from runner.model.nested.hoist import bodies
 from runner.model.values import recorded as values
 from runner.reference.body_values import descend, level_of, trip_counts
+from runner.verdict import Candidate, Invalid, Sample
 from runner.workers.pool import Pool
-from strategies.trial import Trial
+from strategies.search import Trial
 from tests.model.nested import (
     FEEDS,
     IF,

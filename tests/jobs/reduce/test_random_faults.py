@@ -14,9 +14,7 @@ from benchmarks.random_faults import COMMAND, JUDGINGS, MEASURES, VERDICTS, Case
 from benchmarks.random_graphs import RandomModel, Target
 from runner.judgment import CauseStatus, Experiment, milder
 from runner.model.graph.cut import depends_on
-from strategies.outcome import Outcome
-from strategies.search import Claim
-from strategies.trial import Trial
+from strategies.search import Claim, Outcome, Trial
 
 CASES = 500
 

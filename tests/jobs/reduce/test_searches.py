@@ -10,7 +10,7 @@ from runner.engine.session import Session
 from runner.jobs.reduce.run import searching
 from runner.schema.strategy import FirstEnd, ReduceSettings
 from strategies.registry import for_tasks
-from strategies.trial import Trial
+from strategies.search import Trial
 from tests.engine.test_session import needs, session
 
 

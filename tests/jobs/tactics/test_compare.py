@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from runner.errors import UsageError
 from runner.jobs.tactics.subject import Choice, Recording, Tactics, collect, differences, nearest, read, suspects, write
-from strategies.trial import Trial
+from runner.judgment import UsageError
+from strategies.search import Trial
 from tests.backends.test_tactics_log import FAST, FIRST, KEY_1, NODES, SECOND, SLOW
 from tests.harness import Run, winnow
 

@@ -19,7 +19,6 @@ import pytest
 from hydra import compose, initialize_config_dir
 from onnx import TensorProto, helper
 
-from runner.candidate import Candidate
 from runner.checkers.candidate_runs import BackendRun
 from runner.checkers.checker import Tools
 from runner.checkers.checker import build as build_checker
@@ -31,7 +30,7 @@ from runner.jobs.tactics.subject import Building, read, write
 from runner.reference.load import load
 from runner.report.summary import Summary
 from runner.schema.installed_choices import CONF
-from runner.verdict import Signature
+from runner.verdict import Candidate, Signature
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from tests.jobs.tactics.test_compare import build as recording

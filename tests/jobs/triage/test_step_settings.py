@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
 from runner.jobs.triage.run import combined, said_once
 from runner.jobs.triage.situation import Situation, situation_of
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
 from runner.jobs.triage.transcript import Ended, Known
-from runner.judgment import Status
+from runner.judgment import Status, UsageError
 from runner.reference.load import HIDDEN_ROUNDING, HINTS, RANDOM_INPUTS
 from runner.report.summary import Summary, summary_of
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend

@@ -14,8 +14,8 @@ import pytest
 from numpy import __version__ as numpy_version
 from packaging.version import Version
 
-from runner.errors import UsageError
 from runner.jobs.variants.release_cache import ReleaseCache, import_names
+from runner.judgment import UsageError
 
 NEEDS_OLD = "import numpy\nassert numpy.__version__.startswith('1.')\n"
 COMPLAINS = "try:\n    from numpy.core._multiarray_umath import _ARRAY_API\nexcept ImportError:\n    pass\n"

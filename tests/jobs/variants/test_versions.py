@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from runner.errors import UsageError
 from runner.jobs.variants.release_cache import ReleaseCache, chosen_versions, last_patches
+from runner.judgment import UsageError
 from tests.harness import Run, winnow
 
 CHECK = """

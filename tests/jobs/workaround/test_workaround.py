@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.errors import UsageError
 from runner.jobs.workaround.remedies import Findings, Remedy, Tried, findings, ranked, together
+from runner.judgment import UsageError
 from runner.report.result_parts import Latency
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.optimizer_defect import defective, loads

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from runner.jobs.reduce.shrunk_subject import Levels
-from strategies.outcome import Answer
-from strategies.search import Claim
+from strategies.search import Answer, Claim
 
 YES, NO, UNKNOWN = Answer.YES, Answer.NO, Answer.UNKNOWN
 

@@ -13,10 +13,10 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.candidate import Sample
 from runner.jobs.reduce.shrunk_subject import Feeds, Whole
 from runner.jobs.reduce.simpler_values import DefaultAttributes, PlainFloats, ShorterNames
 from runner.model.values import recorded
+from runner.verdict import Sample
 from tests.harness import by_command, check_script, winnow
 from tests.model.models import model_of, tensor
 

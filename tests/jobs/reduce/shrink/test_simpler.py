@@ -13,13 +13,13 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.candidate import Sample
 from runner.jobs.reduce import simpler_values
 from runner.jobs.reduce.shrunk_subject import Whole
 from runner.jobs.reduce.simpler_values import SimplerValues, SmallerShapes
 from runner.model.graph.cut import CutError
 from runner.model.values import recorded
 from runner.model.values.recipes import Kind, recognize
+from runner.verdict import Sample
 from tests.model.models import ingested, model_of, tensor
 
 RNG = np.random.default_rng(99)
@@ -109,7 +109,7 @@ LARGE = """
 import sys
 from pathlib import Path
 from onnx import TensorProto, helper
-from runner.candidate import Sample
+from runner.verdict import Sample
 from runner.jobs.reduce.shrunk_subject import Whole
 from runner.jobs.reduce.simpler_values import SmallerShapes
 from runner.model.files.candidate_store import Store

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, defs
 
-from runner.errors import ModelError
 from runner.files import stamp
+from runner.judgment import ModelError
 from runner.model.files.parse_without_weights import ExternalFiles, chunks
 from runner.model.files.read_model import HashedAside, confirm_unchanged, parse_hashed
 from runner.model.graph import scopes

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runner import machine
-from runner.errors import CannotJudge, UsageError
+from runner.judgment import CannotJudge, UsageError
 from runner.schema.root import LeaseMode, WorkerSettings
 from runner.workers.gpus import VISIBLE, Gpus, installed, usable, visible
 from runner.workers.guardian import processes_with

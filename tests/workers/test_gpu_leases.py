@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import UsageError
-from runner.workers.leases import LockFolder
+from runner.judgment import UsageError
+from runner.workers.gpu_leases import LockFolder
 from tests.workers.house import LOCKS, ONE, TWO, free, leases
 
 # ---- the lock itself
@@ -52,7 +52,7 @@ def test_cpu_slots(tmp_path: Path) -> None:
 
 
 def test_the_shared_folder_is_open_to_all_whatever_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.workers.leases._SHARED", tmp_path / "shared")
+    monkeypatch.setattr("runner.workers.gpu_leases._SHARED", tmp_path / "shared")
     before = os.umask(0o077)
     try:
         folder = LockFolder(None)
@@ -71,7 +71,7 @@ def test_two_users_exclude_each_other(monkeypatch: pytest.MonkeyPatch, first: in
     """Whoever of them comes first; the second says who the first is."""
     with tempfile.TemporaryDirectory() as place:
         Path(place).chmod(0o1777)
-        monkeypatch.setattr("runner.workers.leases._SHARED", Path(place) / "shared")
+        monkeypatch.setattr("runner.workers.gpu_leases._SHARED", Path(place) / "shared")
 
         def as_user(uid: int, what: Callable[[], bool]) -> bool:
             pid = os.fork()
@@ -129,7 +129,7 @@ def test_a_shared_folder_that_was_prepared_by_somebody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
 ) -> None:
     shared = tmp_path / "shared"
-    monkeypatch.setattr("runner.workers.leases._SHARED", shared)
+    monkeypatch.setattr("runner.workers.gpu_leases._SHARED", shared)
     if trap == "file":
         shared.write_text("")
     else:
