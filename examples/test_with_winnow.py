@@ -50,4 +50,4 @@ def test_triage(tmp_path):
     steps = {"steps": ["reduce"]}
     found = winnow.triage(MODEL, target="onnx_reference", strategy=steps, folder=tmp_path / "run")
     assert found.culprits == (CULPRIT,)
-    assert "nan" in found.message
+    assert "NaN" in found.message

@@ -443,9 +443,9 @@ def loads(args: Dict[str, Any]) -> Dict[str, Any]:
         options.graph_optimization_level = level
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
+        for library in args.get("custom_ops") or ():
+            register(options, str(library))
         try:
-            for library in args.get("custom_ops") or ():
-                register(options, str(library))
             onnxruntime.InferenceSession(
                 args["model"], options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
             )

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from onnx import NodeProto, TensorProto, helper
 
 from runner.engine.verdict_cache import versions
-from runner.jobs.model_concerns import Concern, header_of, unknown_operators
+from runner.jobs.model_concerns import Concern, header_of, operator_name, unknown_operators
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
 from runner.judgment import Status, UsageError, Whose
@@ -38,18 +38,21 @@ from runner.workers.pool import Pool, lease_of, operate
 
 # What of a model the installed runtime does not know: its opsets, its IR version, its operators.
 
+Unknown: TypeAlias = tuple[str, str, list[str]]
+"""An operator that is not known: its domain, its name, the names of its nodes."""
+
 #: of ONNX Runtime's message what is about the file, and the place in its own source
 _WHERE = re.compile(r"^.*?\.onnx failed:(/\S+:\d+ \S+::.*\) (?=[A-Z]))?(This is an invalid model\. )?", re.DOTALL)
 
 
 def limits_of_runtime(
-    settings: Settings, pool: Pool, inspection: Mapping[str, Any], unknown: Sequence[tuple[str, str]]
+    settings: Settings, pool: Pool, inspection: Mapping[str, Any], unknown: Sequence[Unknown]
 ) -> tuple[list[Concern], list[str]]:
     """Return what the target does not know, and what could not be asked.
 
     ONNX Runtime is given a model with the opsets and the IR version of the model and one Identity, where it imports
     the domain of that: what it refuses there it refuses in any model. ``unknown``: operators that neither the model nor
-    ``onnx`` defines; others tell nothing.
+    ``onnx`` defines, with their nodes; others tell nothing.
     """
     target = settings.target
     if not isinstance(target, OnnxRuntimeBackend):
@@ -59,7 +62,7 @@ def limits_of_runtime(
         plain, strange = Path(scratch) / "opsets.onnx", Path(scratch) / "operators.onnx"
         identity = helper.make_node("Identity", ["x"], ["y"])
         _write(plain, [identity] if "ai.onnx" in inspection["opsets"] else [], inspection)
-        _write(strange, [helper.make_node(op, [], ["y"], domain=domain) for domain, op in unknown], inspection)
+        _write(strange, [helper.make_node(op, [], ["y"], domain=domain) for domain, op, _ in unknown], inspection)
         args = {"model": str(plain), "levels": ["disable"], "custom_ops": list(target.custom_ops)}
         loads = pool.call("loads", args, python=target.python, timeout=settings.workers.timeout)
         schemas = pool.call("contrib_schemas", {"model": str(strange)}, python=target.python)
@@ -68,11 +71,11 @@ def limits_of_runtime(
     refused = _short(loads.value["levels"].get("disable", ""))
     stated = {**inspection["opsets"], "IR version": inspection["ir_version"]}
     imports = [f"{name} {version}" for name, version in stated.items()]
-    said = f"{name} does not take it: {refused}"
+    said = f"{name} refuses even one Identity with this header: {refused}"
     found = [Concern("opset", said, imports)] if refused and inspection["opsets"] else []
     known = {(one["domain"], one["op"]) for one in (schemas.value or {}).get("schemas", ())}
     # of the operators in a library of the user's own nobody is told
-    left = [] if target.custom_ops else [one for one in unknown if one not in known]
+    left = [] if target.custom_ops else [one for one in unknown if (one[0], one[1]) not in known]
     return [*found, *_unknown(left, name)], []
 
 
@@ -81,8 +84,8 @@ def _short(said: str) -> str:
     return one_line(_WHERE.sub("", said))
 
 
-def _unknown(operators: Sequence[tuple[str, str]], runtime: str) -> list[Concern]:
-    names = [f"{domain}.{name}" if domain else name for domain, name in operators]
+def _unknown(operators: Sequence[Unknown], runtime: str) -> list[Concern]:
+    names = [operator_name(domain, name) for domain, name, _ in operators]
     return [Concern("unknown operator", f"the imported opset has no such operator ({runtime})", names)] if names else []
 
 
@@ -137,9 +140,9 @@ def _told(settings: Settings, folder: Path, pool: Pool, *, asks: bool) -> Summar
     path = Path(settings.model or "").expanduser().absolute()
     artifact_folder.drop(folder, [path])
     if path.suffix in ENGINES:
-        inspection, warnings, reason = _engine(settings, path, pool)
+        inspection, warnings, reason, nodes = _engine(settings, path, pool)
     else:
-        inspection, warnings, reason = _model(settings, path, pool, folder, asks=asks)
+        inspection, warnings, reason, nodes = _model(settings, path, pool, folder, asks=asks)
     concerns = inspection.concerns
     size = counted(inspection.nodes, "layer" if inspection.kind == "engine" else "node")
     told = ": ".join(filter(None, (counted(len(concerns), "concern"), ", ".join(one.kind for one in concerns))))
@@ -149,7 +152,7 @@ def _told(settings: Settings, folder: Path, pool: Pool, *, asks: bool) -> Summar
         strategy=settings.strategy.name,
         whose=_whose(settings, reason),
         message="; ".join(filter(None, (inspection.why, inspection.cure))) or f"{size}, {told}",
-        culprits=reason.names if reason and reason.kind in _OF_NODES else (),
+        culprits=nodes,
         model=f"{WORKAROUND}.onnx" if (folder / f"{WORKAROUND}.onnx").is_file() else None,
         nodes_before=inspection.nodes,
         inspection=inspection,
@@ -182,10 +185,11 @@ _CURES = {
 
 def _model(
     settings: Settings, path: Path, pool: Pool, folder: Path, *, asks: bool
-) -> tuple[Inspection, list[str], ToldConcern | None]:
+) -> tuple[Inspection, list[str], ToldConcern | None, tuple[str, ...]]:
+    """Return what is told, warnings, the reason why the target does not load the model, and the nodes of that."""
     told = _value(settings, pool, "describe_model", {"model": str(path)}, path)
     (folder / f"{WORKAROUND}.onnx").unlink(missing_ok=True)
-    unknown = [(str(domain), str(name)) for domain, name in told.pop("unknown")]
+    unknown: list[Unknown] = [(str(domain), str(name), nodes) for domain, name, nodes in told.pop("unknown")]
     with tempfile.TemporaryDirectory() as scratch:
         args = {"model": str(path), "out": scratch, "limit": _LARGE}
         reply = pool.call("check_types", args, timeout=settings.workers.timeout)
@@ -210,12 +214,13 @@ def _model(
     made = from_json(Inspection, {**told, "refused": _short(refused)})
     because = next((one for one in made.concerns if one.kind == reason), None)
     if because is None:
-        return made, warnings, None
+        return made, warnings, None, ()
     cure = _mended(settings, pool, path, folder) if refused and "declared type" in kinds else ""
     why = because.what if reason in _OF_NODES else f"{because.where}: {because.what}"
     if reason == _REASONS[-1]:  # both refuse it, and the target says where
         why = f"onnx.checker refuses it as well: {made.refused}"
-    return replace(made, why=why, cure=cure), warnings, because
+    nodes = tuple(name for *key, names in unknown if operator_name(*key) in because.names for name in names)
+    return replace(made, why=why, cure=cure), warnings, because, because.names if reason in _OF_NODES else nodes
 
 
 def _whose(settings: Settings, reason: ToldConcern | None) -> str | None:
@@ -264,7 +269,7 @@ def _mended(settings: Settings, pool: Pool, path: Path, folder: Path) -> str:
     return f"{' and '.join(_CURES.values())} it does not load either: {_short(said)}"
 
 
-def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[Inspection, list[str], None]:
+def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[Inspection, list[str], None, tuple[str, ...]]:
     target = settings.target if isinstance(settings.target, TensorRtBackend) else TensorRtBackend()
     target = replace(target, python=settings.target.python)
     lease = lease_of(target.to_json(), pool, target.python)
@@ -280,7 +285,7 @@ def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[Inspection, lis
         "dtypes": dict(Counter(one["dtype"] for one in tensors).most_common()),
         "dynamic": dynamic,
     }
-    return from_json(Inspection, {**made, **told}), [], None
+    return from_json(Inspection, {**made, **told}), [], None, ()
 
 
 def _value(settings: Settings, pool: Pool, op: str, args: Mapping[str, Any], path: Path, **how: Any) -> dict[str, Any]:

@@ -261,12 +261,15 @@ def operator_name(domain: str, name: str) -> str:
     return f"{domain}.{name}" if scopes.domain_of(domain) else name
 
 
-def unknown_operators(model: ModelProto) -> list[tuple[str, str]]:
-    """Return domain and name of the operators that neither the model nor the ``onnx`` package defines."""
+def unknown_operators(model: ModelProto) -> list[tuple[str, str, list[str]]]:
+    """Return domain and name of the operators that neither the model nor ``onnx`` defines, with their nodes' names."""
     versions = _imported(model)
     functions = {scopes.function_key(function)[:2] for function in model.functions}
-    keys = {(scopes.domain_of(node.domain), node.op_type) for node in nodes_of(model)} - functions
-    return sorted(key for key in keys if key[0] in versions and not _in_onnx(key, versions[key[0]]))
+    nodes = defaultdict(list)
+    for node in nodes_of(model):
+        nodes[scopes.domain_of(node.domain), node.op_type].append(node.name)
+    keys = sorted(key for key in nodes.keys() - functions if key[0] in versions)
+    return [(*key, nodes[key]) for key in keys if not _in_onnx(key, versions[key[0]])]
 
 
 def nodes_of(model: ModelProto) -> Iterator[NodeProto]:

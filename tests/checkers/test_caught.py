@@ -42,7 +42,7 @@ def test_a_check_that_skips_what_it_cannot_feed_keeps_the_inputs_and_says_so(tmp
     body = "if 'x' not in inputs:\n    print(\"skip: Required inputs (['x']) are missing\"); sys.exit(0)\n" + JUDGE
     run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"][-1]) == (0, "Cos_4"), run.output
-    assert any("gone on with strategy.reduce_inputs=false" in warning for warning in run.result["warnings"])
+    assert any("goes on with strategy.reduce_inputs=false" in warning for warning in run.result["warnings"])
 
 
 def test_a_label_of_ones_own_is_judged_in_the_whole_model(tmp_path: Path) -> None:

@@ -222,6 +222,9 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     with Job.opened(settings, folder, command) as job:
         settings, strategy = job.settings, chosen(job.settings.strategy, ReduceSettings)
         if refused := not_loaded(settings, job.folder, job.pool):
+            if not refused.culprits:  # of its header
+                status = Status.could_not_judge
+                refused = replace(refused, status=status, exit_code=status.exit_code)
             job.drop_stale_results()
             job.bundle(refused)
             return refused

@@ -100,7 +100,7 @@ def test_files_and_the_report_have_all_tensors(planted: Run) -> None:
     assert [row["tensor"] for row in table] == [row["tensor"] for row in rows]
     assert table[2]["node"] == "scale/2" and float(table[2]["own"]) == rows[2]["own"] and table[0]["shape"] == "8x8"
     report = (planted.folder / "REPORT.md").read_text()
-    assert "First wrong tensor: `t2` by `scale/2`" in report and "## The model's outputs" in report
+    assert "t2 of scale/2 is the first wrong tensor with right inputs" in report and "## The model's outputs" in report
 
 
 def test_each_tensor_is_asked_once_and_a_resumed_run_asks_the_rest(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_model_whose_outputs_pass_is_said_to_pass(tmp_path: Path) -> None:
 def test_a_reference_that_is_not_finite_is_not_the_fault_of_the_target(tmp_path: Path) -> None:
     right, broken = chain(tmp_path / "right.onnx"), chain(tmp_path / "broken.onnx", float("nan"))
     run = layerwise(tmp_path, right, f"reference.model={broken}")
-    assert run.code == 3 and "the reference is not finite from t2 on" in run.result["message"], run.output
+    assert run.code == 3 and "the reference is not finite from t2 of scale/2 on" in run.result["message"], run.output
     assert not run.result["culprits"] and run.result["layers"]["first_bad"] is None
 
 

@@ -36,7 +36,7 @@ def test_nodes_stay_high_by_name_pattern_and_operator(
     assert {node for node, reason in reasons.items() if reason == f"strategy.exclude={pattern}"} == nodes
     told = run.result["precision"]
     assert nodes <= set(told["nodes_to_exclude"]) and not nodes & set(run.result["culprits"])
-    stay = f"{len(nodes)} nodes that stay so," if len(nodes) > 1 else "1 node that stays so,"
+    stay = f"{len(nodes)} nodes that are not" if len(nodes) > 1 else "1 node that is not"
     assert run.code == 4 or stay in run.result["message"]
     # what was not searched is not among what has to be high
     culprits, of = run.result["culprits"], f"of {run.result['nodes']['before']} nodes"

@@ -66,7 +66,10 @@ def test_a_norm_is_raised_as_a_whole_in_fewer_checks(tmp_path: Path) -> None:
     assert block.result["culprits"] == NORM
     assert block.result["checks"]["search"] < single.result["checks"]["search"]
     # nodes are counted, not blocks
-    assert block.result["message"].startswith("7 nodes in float32") and block.result["nodes"]["after"] == 7
+    assert (
+        block.result["message"].startswith("the check passes with 7 nodes in float32")
+        and block.result["nodes"]["after"] == 7
+    )
     assert re.search(r"1 beyond the range \(7 raised\): PASS", block.log)
     group = {"scope": "norm", "nodes": NORM, "raised": NORM, "whole": True}
     assert [group] == [{key: one[key] for key in group} for one in block.result["precision"]["groups"]]

@@ -58,7 +58,7 @@ def run(folder: Path, text: str, *more: str, words: tuple[str, ...] = ("{model}"
 
 
 def warned(found: Run) -> str:
-    return " ".join(warning for warning in found.result["warnings"] if "cannot judge every cut" in warning)
+    return " ".join(warning for warning in found.result["warnings"] if "cannot judge every part" in warning)
 
 
 @pytest.mark.variants

@@ -64,7 +64,8 @@ def test_an_index_that_flips_within_rounding_is_said_to_be_that(tmp_path: Path, 
     assert (run.code, run.result["status"], cause["status"]) == (8, "suspected", "not proven"), run.output
     said = "chosen gives index 3 instead of 7: their scores in"
     assert (
-        cause["reason"].startswith(said) and " differ by 1.2e-07, less than the rounding of float32" in cause["reason"]
+        cause["reason"].startswith(said)
+        and " differ by 1.2e-07, which is less than the rounding of the float32" in cause["reason"]
     )
     assert said in run.output and said in (run.folder / "REPORT.md").read_text()
 

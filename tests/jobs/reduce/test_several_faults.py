@@ -195,7 +195,7 @@ def test_a_tensor_without_a_partner_is_no_fault_of_the_reference(tmp_path: Path)
     assert (run.code, sorted(run.result["culprits"])) == (0, ["b", "more"]), run.output
     assert any("none of its outputs has a partner in reference.model" in one for one in run.result["unresolved"])
     assert "reference=onnx_reference" not in run.output
-    assert "reference.map='{mine: theirs}'" in run.result["message"]
+    assert "reference.map='{tensor: tensor of the original}'" in run.result["message"]
 
 
 @pytest.mark.slow
