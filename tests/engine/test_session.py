@@ -254,6 +254,7 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
     smallest = [trial for trial in taken if len(trial) == min(map(len, taken))]
     # several workers may end with several that are as small
     assert ending.trial in (smallest if workers > 1 else smallest[:1])
+    assert ending.main == ending.trial
     assert f"{len(ending.trial)} nodes" in ending.message
 
 
@@ -439,6 +440,18 @@ def test_how_much_milder_an_answer_is_takes_two_measures(tmp_path):
     assert told("part", "whole") == (4.0, 0.5)
     assert told("silent", "whole") is None
     assert told("part", "silent") is None
+
+
+def test_what_is_handed_over_and_its_repeats_are_checked_at_once(tmp_path):
+    together = threading.Barrier(3)
+
+    def rule(candidate):
+        together.wait(30)
+        return FAIL
+
+    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), workers=3)
+    assert one.recheck.rule(one.judge, Trial.of([7]), "reduced", times=3).answer is Answer.YES
+    assert one.judge.tally.parts == {"recheck": 1, "repeats": 2}
 
 
 @pytest.mark.parametrize("known", ["flaky", "spent"])
