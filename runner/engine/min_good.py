@@ -144,7 +144,7 @@ class Recheck:
         """Return the file of a trial under this name; min_good is not written again that was checked ahead."""
         assert self.hand_over
         before = self._written.get(name)
-        if before and before[:2] == (judge, trial) and (name, HANDED_OVER) in self._ahead and name == MIN_GOOD:
+        if before and before[:2] == (judge, trial) and (name, HANDED_OVER) in self._ahead:
             return before[2]
         self._forget(name)
         path = self.hand_over.write(judge.subject, trial, name)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from runner.engine.cause import AnswerExperiments
 from runner.engine.reliability import Reliability
 from runner.engine.repeated_checks import Count
 from runner.engine.session_question import NOTHING, Question
 from runner.jobs.precision.mixed_model import Margin, PrecisionQuestion
 from runner.jobs.tactics.run import question_about
+from runner.judgment import Experiment
 from runner.schema.checker import Flaky
 from runner.verdict import Verdict
 from strategies.search import Answer, Outcome, Trial
@@ -54,3 +56,12 @@ def test_each_end_is_called_what_it_is(question: Question, failing: str, sound: 
     known = Reliability(Flaky.auto, 0.01)
     known.question, known.whole, known.control = question, Count(18, 2), Count(1, 19)
     assert str(known) == f"{failing} fails 90% of the time (18 of 20), {sound} 5% (1 of 20)"
+
+
+def test_an_experiment_without_an_answer_says_so_whatever_its_reason() -> None:
+    """A checker of the user's own may give none."""
+    whole = Experiment(Outcome.FAIL)
+    for reason, said in (("", "no answer"), ("no number", "no number")):
+        unknown = Experiment(Outcome.UNRESOLVED, reason=reason)
+        assert AnswerExperiments(WHOLE, good_outputs=whole, good_inputs=unknown).unanswered == said
+    assert AnswerExperiments(WHOLE, good_outputs=whole).unanswered == ""

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from onnx import helper
 
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import Reliability
 from runner.engine.repeated_checks import HANDED_OVER, Rates, Tally
+from runner.engine.session import harms, scale_of
+from runner.engine.session_question import CurrentAnswer
+from runner.engine.subject import Kept
 from runner.jobs.run import Pipeline
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts
-from runner.judgment import CannotJudge, NotTried
+from runner.judgment import ERROR, TOLERANCES, CannotJudge, NotTried, Scale
+from runner.model.graph.graph_index import Graph
 from runner.schema.checker import Flaky
 from runner.schema.root import ArtifactSettings, Keep, LeaseMode
-from runner.verdict import Candidate, Phase, Signature, Verdict
+from runner.verdict import UNFIT, Candidate, Phase, Signature, Verdict
 from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
 from runner.workers.pool import Pool
 from strategies.minimal import linear, reduce
 from strategies.repeat import repeat
 from strategies.search import Answer, Ask, Claim, Closure, Done, Outcome, Space, Trial
+from tests.model.models import model_of
 
 FAIL = Verdict(Outcome.FAIL, Signature("check", "exit 1"), seconds=1.0)
 PASS = Verdict(Outcome.PASS, seconds=1.0)
@@ -144,7 +154,8 @@ def test_what_could_not_judge_the_whole_model_is_asked_anew(tmp_path):
         judging = session(tmp_path, lambda candidate: missing)
         with pytest.raises(CannotJudge, match=r"limits\.json"):
             judging.preflight()
-        assert judging.judge.tally.paid["trust"] == 1
+        assert judging.judge.sure(judging.whole, Phase.PREFLIGHT, "the whole model") == missing
+        assert judging.judge.tally.paid["trust"] == 1, "in one run it is paid for once"
     assert session(tmp_path, needs(7)).preflight() is None
 
 
@@ -243,6 +254,7 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
     smallest = [trial for trial in taken if len(trial) == min(map(len, taken))]
     # several workers may end with several that are as small
     assert ending.trial in (smallest if workers > 1 else smallest[:1])
+    assert ending.main == ending.trial
     assert f"{len(ending.trial)} nodes" in ending.message
 
 
@@ -394,6 +406,67 @@ def test_what_is_handed_over_is_checked_by_the_run_that_hands_it_over(tmp_path):
     assert kept and kept.outcome is Outcome.PASS
 
 
+def test_what_is_handed_over_is_kept_where_it_lies_and_not_once_more(tmp_path):
+    one = session(tmp_path, needs(7, 20))
+    one.judge.artifacts = Artifacts(ArtifactSettings(keep=Keep.all), tmp_path, tmp_path)
+    one.preflight()
+    one.reduce()
+    rows = [json.loads(line) for line in (one.judge.artifacts.folder / "index.jsonl").read_text().splitlines()]
+    models = {row["trial"]: Path(row["model"]).name for row in rows if row["model"]}
+    assert models == {(tmp_path / name).read_text(): name for name in ("reduced", "min_good")}
+    assert not [*one.judge.artifacts.folder.rglob("*reduced*"), *one.judge.artifacts.folder.rglob("*min_good*")]
+
+
+def test_a_measure_is_an_error_unless_the_checker_says_otherwise(tmp_path):
+    """A limit is known of those that count in tolerances: 1."""
+    judge = session(tmp_path, needs(7)).judge
+    assert scale_of(judge) == ERROR
+    judge.checker.in_tolerances = True
+    assert scale_of(judge) == TOLERANCES
+    judge.checker.higher_is_better = True
+    assert scale_of(judge, [0.5, 0.9]) == Scale(0.9, higher_is_better=True)
+
+
+def test_how_much_milder_an_answer_is_takes_two_measures(tmp_path):
+    """A check may print a number for the whole model and none for a part of it."""
+    one = session(tmp_path, needs(7))
+    trials = {"whole": Trial.of(range(32)), "part": Trial.of([7, 8]), "silent": Trial.of([7])}
+    for name, measure in (("whole", 4.0), ("part", 0.5), ("silent", None)):
+        one.judge.journal.put(trials[name], 0, replace(FAIL, metrics={"measure": measure}), "search", name, 1)
+
+    def told(smaller, before):
+        return harms(one.judge, trials[smaller], CurrentAnswer(one.judge, trials[before]), ERROR)
+
+    assert told("part", "whole") == (4.0, 0.5)
+    assert told("silent", "whole") is None
+    assert told("part", "silent") is None
+
+
+def test_what_is_handed_over_and_its_repeats_are_checked_at_once(tmp_path):
+    together = threading.Barrier(3)
+
+    def rule(candidate):
+        together.wait(30)
+        return FAIL
+
+    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), workers=3)
+    assert one.recheck.rule(one.judge, Trial.of([7]), "reduced", times=3).answer is Answer.YES
+    assert one.judge.tally.parts == {"recheck": 1, "repeats": 2}
+
+
+@pytest.mark.parametrize("known", ["flaky", "spent"])
+def test_repeats_that_may_not_be_needed_are_not_made_ahead(tmp_path, known):
+    """Of a flaky check verdicts tell how many it takes, here one; of a spent budget none is left for them."""
+    one = session(tmp_path, needs(7), reliability=Reliability(Flaky.auto, 0.01), workers=4)
+    doubt = one.reliability
+    if known == "flaky":
+        doubt.rates = Rates(0.99, 0.01)
+    else:
+        doubt.spent = lambda: True
+    assert one.recheck.rule(one.judge, Trial.of([7]), "reduced", times=3).answer is Answer.YES
+    assert one.judge.tally.parts == {"recheck": 1}
+
+
 def test_where_no_search_asks_there_is_nothing_to_undo_and_it_is_asked_again(tmp_path):
     """Before the search, after it, and of what has no answer before it: a person who undoes is asked again."""
     undone = set()
@@ -526,3 +599,13 @@ def test_what_is_left_is_told_of_the_search_and_of_repeats(tmp_path):
     assert left["re-check"][-1] == 0 and sorted(left["re-check"][:3], reverse=True) == left["re-check"][:3]
     searched = [check.left for check in told if Phase.of(check.phase).searching]
     assert searched[0] >= 4 and searched[-1] == 0 and min(searched[:-1]) >= 0
+
+
+def test_what_was_no_node_says_nothing_of_removals() -> None:
+    known = Verdict(Outcome.UNRESOLVED, reason=f"{UNFIT[0]} x")
+    kept = Kept(Graph.of(model_of([helper.make_node("Neg", ["x"], ["y"])], ["x"], ["y"], [])), Trial.of([0]))
+    journal = SimpleNamespace(refresh=lambda: None, removals=lambda _: (known,))
+    judge: Any = SimpleNamespace(journal=journal, subject=SimpleNamespace(), _relative=lambda one: one)
+    assert Judge.unfit(judge, Trial.of([3, 4]))
+    judge.subject.kept = lambda _: kept
+    assert not Judge.unfit(judge, Trial.of([3, 4]))

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from runner.engine.check_trials import Judge
-from runner.engine.verdict_cache import Journals
 from runner.journal.journal import FORMAT, Journal, context_digest
 from runner.judgment import UsageError
 from runner.verdict import Signature, Verdict
@@ -355,33 +354,6 @@ def test_bad_lines_are_named_a_few_times_only(tmp_path: Path, caplog: pytest.Log
         file.writelines(["{}\n"] * 500 + ['{"key": 1, "attempt": 1e999}\n', "[" * 20_000 + "\n"])
     assert len(Journal(path, CONTEXT).entries()) == 1
     assert 0 < caplog.text.count("is no record and is skipped") < 20
-
-
-def test_what_the_command_creates_does_not_bar_going_on(tmp_path: Path) -> None:
-    settings: Any = SimpleNamespace(
-        strategy=SimpleNamespace(repeats=False), journal=SimpleNamespace(share=False, reuse=[])
-    )
-    journals = Journals(settings, tmp_path, tmp_path.joinpath)
-    put(journals.main({**CONTEXT, "check.file check.py": "1"}), [1])
-    later = {**CONTEXT, "check.file check.py": "1", "check.file out.log": "2"}
-    again = journals.main(later)
-    assert again.get(Trial.of([1])) == PASS
-    assert again.context == {**CONTEXT, "check.file check.py": "1"}
-    with pytest.raises(UsageError, match=r"check.file check.py changed"):
-        journals.main({**later, "check.file check.py": "3"})
-    with pytest.raises(UsageError, match=r"check\.file more\.sh"):  # a program is not what a check writes
-        journals.main({**later, "check.file more.sh": "1"})
-
-
-def test_a_file_that_was_missing_bars_going_on(tmp_path: Path) -> None:
-    settings: Any = SimpleNamespace(
-        strategy=SimpleNamespace(repeats=False), journal=SimpleNamespace(share=False, reuse=[])
-    )
-    journals = Journals(settings, tmp_path, tmp_path.joinpath)
-    missing = Verdict(Outcome.UNRESOLVED, reason="no limits.json")
-    journals.main(CONTEXT).put(Trial.of([1]), 0, missing, "pre-flight", "", 1)
-    with pytest.raises(UsageError, match=r"check\.file limits\.json"):
-        journals.main({**CONTEXT, "check.file limits.json": "1"})
 
 
 @pytest.mark.parametrize(

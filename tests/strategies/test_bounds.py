@@ -66,6 +66,7 @@ def test_a_trial_that_was_written_down_is_the_same() -> None:
         assert Trial.parse(trial.ranges) == trial == other
         assert (len(trial), list(trial), hash(trial)) == before
         assert trial.elements == elements
+        assert trial.bits == sum(1 << element for element in elements)
         assert trial in {other}
         assert other.ranges == trial.ranges
         assert trial == other

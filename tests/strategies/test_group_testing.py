@@ -106,3 +106,5 @@ def test_elements_that_no_path_joins_are_ranked_by_their_places() -> None:
     space = Space(tuple(range(10)))
     assert space.by_distance([6], range(10)) == (5, 7, 4, 8, 3, 9, 2, 1, 0)
     assert space.by_distance([2, 8], [1, 4, 5, 6]) == (1, 4, 6, 5)
+    # of what is as far the first of the order, whatever its number
+    assert Space(tuple(reversed(range(10)))).by_distance([6], range(10)) == (7, 5, 8, 4, 9, 3, 2, 1, 0)

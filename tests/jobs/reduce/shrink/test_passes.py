@@ -15,17 +15,13 @@ import pytest
 from onnx import helper, numpy_helper
 
 from runner import api
-from runner.engine.check_trials import Budget, CheckLimits, Judge
+from runner.engine.check_trials import Budget, CheckLimits
 from runner.engine.repeated_checks import Tally
 from runner.engine.session import Session, Stage
 from runner.engine.session_question import CurrentAnswer
-from runner.engine.subject import Kept
 from runner.jobs.reduce.refinements import Shrinking
-from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize
-from runner.verdict import UNFIT, Verdict
-from strategies.search import Outcome, Trial
 from tests.api.programs import lacks
 from tests.candidate_audit import AUDITED, KEEP_ALL, audited
 from tests.harness import by_command, check_script, winnow
@@ -171,13 +167,3 @@ def test_several_workers_check_a_shrunk_answer_at_once(tmp_path: Path) -> None:
         run = winnow(*given, *words, folder=tmp_path / str(number))
         assert run.code == 0 and run.result["culprits"] == ["fault"], run.output
         assert "smaller shapes" in run.result["message"]
-
-
-def test_what_was_no_node_says_nothing_of_removals() -> None:
-    known = Verdict(Outcome.UNRESOLVED, reason=f"{UNFIT[0]} x")
-    kept = Kept(Graph.of(model_of([helper.make_node("Neg", ["x"], ["y"])], ["x"], ["y"], [])), Trial.of([0]))
-    journal = SimpleNamespace(refresh=lambda: None, removals=lambda _: (known,))
-    judge: Any = SimpleNamespace(journal=journal, subject=SimpleNamespace(), _relative=lambda one: one)
-    assert Judge.unfit(judge, Trial.of([3, 4]))
-    judge.subject.kept = lambda _: kept
-    assert not Judge.unfit(judge, Trial.of([3, 4]))
