@@ -122,8 +122,8 @@ def test_a_branch_that_never_ran_is_no_answer_to_a_failure_by_values(
 
 CASES = {
     "the If itself": (wide, (), ["IF"], []),
-    "an operator that does not exist": (
-        lambda path: never_taken(path, "NoSuchOp"), (), ["IF"], ["IF.then_branch/BAD"]
+    "an operator that lacks an input": (
+        lambda path: never_taken(path, "Pow"), (), ["IF"], ["IF.then_branch/BAD"]
     ),
     "the branch that is not taken": (
         lambda path: never_taken(path, "Sinh"), holding("Sinh"), ["IF"], ["IF.then_branch/BAD"]

@@ -97,9 +97,9 @@ def test_recorded_shapes_lead_a_runtime_into_a_branch_that_is_not_taken(tmp_path
     assert run.result["culprits"] == (["last"] if inner == "Exp" else ["choice"])
     assert run.result["nested"] == ([] if inner == "Exp" else ["choice.else_branch/inner"])
     (said,) = [warning for warning in run.result["warnings"] if "rewritten for cutting" in warning]
-    assert "with the declared types of its inputs and outputs" in said
+    assert "With the declared types of its inputs and outputs" in said
     assert "another failure" in said
-    assert "with the declared types of its inputs and outputs" in (run.folder / "REPORT.md").read_text()
+    assert "With the declared types of its inputs and outputs" in (run.folder / "REPORT.md").read_text()
 
 
 CONSTANTS = [
