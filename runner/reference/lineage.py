@@ -238,7 +238,6 @@ MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
 MOST_OPENED = 8
 """Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
-_REVISABLE = frozenset({How.name, How.position})
 MOST_MISNAMED, LEAST_MISNAMED = 0.3, 4
 """Share and number of partners by name that may be wrong on good values before no name counts any more."""
 
@@ -380,12 +379,13 @@ class Lineage:
                 before = frozenset[str]().union(*(since.get(name, ()) for name in node.inputs))
                 for name in node.outputs:
                     one = partners.get(name)
-                    if before and name in added:
+                    held = now.prints.get(name) if before and one is None else None
+                    if before and (name in added or (held and self._elder.by_value.near(held))):
                         closing.add(name)
                         found |= before
                     elif name in added or (before and (one is None or name in opened)):
                         since[name] = before | {name}
-                    elif before and one and one.how in _REVISABLE and not self._alike(now, name, one):
+                    elif before and one and one.how is not How.map and not self._alike(now, name, one):
                         wrong.add(name)
             if not wrong:
                 break
@@ -400,7 +400,7 @@ class Lineage:
             for node in self.child.graph.nodes
             if not now.hands_on(node)
             for name in node.outputs
-            if (one := partners.get(name)) and one.how in _REVISABLE and not one.reshaped
+            if (one := partners.get(name)) and one.how is not How.map and not one.reshaped
             if any(read in partners and root(partners[read].tensor) == root(one.tensor) for read in node.inputs)
             if not self._alike(now, name, one)
         )
