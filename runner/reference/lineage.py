@@ -238,6 +238,7 @@ MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
 MOST_OPENED = 8
 """Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
+_SCALING = frozenset({"Mul", "Div"})
 MOST_MISNAMED, LEAST_MISNAMED = 0.3, 4
 """Share and number of partners by name that may be wrong on good values before no name counts any more."""
 
@@ -407,6 +408,11 @@ class Lineage:
             for name in node.outputs
             if (one := partners.get(name)) and one.how is not How.map and not one.reshaped
             if any(read in partners and root(partners[read].tensor) == root(one.tensor) for read in node.inputs)
+            or (
+                node.op_type in _SCALING
+                and (maker := self._elder.producer(one.tensor))
+                and maker.op_type not in _SCALING
+            )
             if not self._alike(now, name, one)
         )
 
