@@ -236,6 +236,9 @@ def _along(one: Array, shape: list[int]) -> Array:
 
 MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
+MOST_OPENED = 8
+"""Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
+_SCALING = frozenset({"Mul", "Div"})
 MOST_MISNAMED, LEAST_MISNAMED = 0.3, 4
 """Share and number of partners by name that may be wrong on good values before no name counts any more."""
 
@@ -311,6 +314,7 @@ class Lineage:
         self._younger = FingerprintedGraph(mine, free, Weights(mine, self.child.store))
         self._loose = reshaped(self._younger, self._elder)
         self._named = True
+        self._alone = frozenset(name for name, partner in self.told.items() if partner is None)
 
     def descend(self) -> ParentValues:
         """Find partners and good values. Raises UsageError if no output of the child has a partner."""
@@ -326,7 +330,11 @@ class Lineage:
         for _ in range(MOST_RUNS):
             revised = self._matching(self._now(run), partners).find()
             if _told(revised) == _told(partners):
-                break
+                between = self._between_added(partners, run)
+                if not between:
+                    break
+                self._alone |= between
+                revised = {name: one for name, one in partners.items() if name not in between}
             partners = revised
             run = self._force(partners)
         return self._descent(partners, run)
@@ -351,8 +359,62 @@ class Lineage:
         return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * len(named)
 
     def _matching(self, child: FingerprintedGraph, partners: Mapping[str, Partner]) -> Matching:
-        alone = frozenset(name for name, partner in self.told.items() if partner is None)
-        return Matching(child, self._elder, dict(partners), alone, self._loose, named=self._named)
+        return Matching(child, self._elder, dict(partners), self._alone, self._loose, named=self._named)
+
+    def _between_added(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
+        """Return the tensors from one added node to the next, whose partners no value speaks for.
+
+        Structure gives an added node the partner of what it reads, as if it did nothing. If it does something, either
+        it is wrong, or a later added node undoes it (a scale, divided out again), and then no tensor between the two
+        has a partner. So these are left to what the model makes of the values before, until another such node.
+        """
+        added = self._added(partners, self._now(run))
+        opened, closing, found = set(added), set[str](), set[str]()
+        for _ in range(MOST_OPENED if len(added) > 1 else 0):
+            fed = {name: one for name, one in partners.items() if name not in opened or name in closing}
+            now = self._now(self._force(fed))
+            since: dict[str, frozenset[str]] = {}  # the tensors after the last added node, this one too, by tensor
+            wrong: set[str] = set()
+            closing, found = set(), set()
+            for node in self.child.graph.nodes:
+                before = frozenset[str]().union(*(since.get(name, ()) for name in node.inputs))
+                for name in node.outputs:
+                    one = partners.get(name)
+                    held = now.prints.get(name) if before and one is None else None
+                    if before and (name in added or (held and self._elder.by_value.near(held))):
+                        closing.add(name)
+                        found |= before
+                    elif name in added or (before and (one is None or name in opened)):
+                        since[name] = before | {name}
+                    elif before and one and one.how is not How.map and not self._alike(now, name, one):
+                        wrong.add(name)
+            if not wrong:
+                break
+            opened |= wrong
+        if not found and len(added) > 1:  # a fault hides where it is undone: none of these partners is known
+            order = [name for node in self.child.graph.nodes for name in node.outputs]
+            places = [at for at, name in enumerate(order) if name in added]
+            found = {name for name in order[places[0] : places[-1]] if self._younger.depends(name, order[places[0]])}
+            found.add(order[places[0]])
+        return frozenset(name for name in found if name in partners and partners[name].how is not How.map)
+
+    def _added(self, partners: Mapping[str, Partner], now: FingerprintedGraph) -> frozenset[str]:
+        """Return the tensors with the partner of what their node reads, though it makes something else of that."""
+        root = self._elder.root
+        return frozenset(
+            name
+            for node in self.child.graph.nodes
+            if not now.hands_on(node)
+            for name in node.outputs
+            if (one := partners.get(name)) and one.how is not How.map and not one.reshaped
+            if any(read in partners and root(partners[read].tensor) == root(one.tensor) for read in node.inputs)
+            or (
+                node.op_type in _SCALING
+                and (maker := self._elder.producer(one.tensor))
+                and maker.op_type not in _SCALING
+            )
+            if not self._alike(now, name, one)
+        )
 
     def _now(self, run: _Forced) -> FingerprintedGraph:
         """Return the child as it runs on good values."""

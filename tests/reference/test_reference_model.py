@@ -264,3 +264,45 @@ def test_a_reference_that_is_no_relative(tmp_path: Path, elder: Path) -> None:
     run = judged(bad, tmp_path / "stranger.onnx")
     assert run.code == 2
     assert "none of the model's outputs (5) has a partner among its tensors; its outputs are y" in run.output
+
+
+def layers(path: Path, prefix: str, scaled: tuple[int, ...] = (), transposed: int | None = None) -> Path:
+    """Five layers of product, sum and Relu; a scale is multiplied in before a scaled one and divided out after it."""
+    rng, nodes, held, at = np.random.default_rng(1000), list[NodeProto](), list[TensorProto](), "x"
+
+    def add(operator: str, *reads: str | np.ndarray) -> None:
+        nonlocal at
+        made = f"{prefix}{len(nodes)}"
+        names = [one if isinstance(one, str) else f"{made}_{slot}" for slot, one in enumerate(reads)]
+        held.extend(
+            numpy_helper.from_array(one.astype(np.float32), name)
+            for one, name in zip(reads, names, strict=True)
+            if not isinstance(one, str)
+        )
+        nodes.append(helper.make_node(operator, names, [made], name=f"{operator}{layer}"))
+        at = made
+
+    for layer in range(6):
+        weight, bias = rng.normal(size=(16, 16)) * 0.4, rng.normal(size=16) * 0.3
+        scale = np.array(2.0)
+        if layer in scaled:
+            add("Mul", at, scale)
+        add("MatMul", at, weight.T if layer == transposed else weight)
+        add("Add", at, bias * scale if layer in scaled else bias)
+        add("Relu", at)
+        if layer in scaled:
+            add("Div", at, scale)
+    ends = [helper.make_tensor_value_info(name, 1, [4, 16]) for name in ("x", at)]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], held)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("wrong", [0, 3])
+def test_a_scale_that_is_divided_out_again_is_not_called_the_cause(tmp_path: Path, wrong: int) -> None:
+    """By their place the tensors between seem to have partners, which they are twice as large as."""
+    good = layers(tmp_path / "good.onnx", "h")
+    run = judged(layers(tmp_path / "bad.onnx", "c", (2, 3, 4), wrong), good)
+    assert f"MatMul{wrong}" in run.result["culprits"], run.output
+    if wrong == 0:
+        assert run.result["culprits"] == ["MatMul0"], run.output
