@@ -153,8 +153,6 @@ TIMES = 10
 """The side whose error is so many times smaller is right."""
 CHEAP = 256 << 20
 """Bytes of weights that the whole model may have where that is evaluated too: in float64 they take twice as much."""
-ROUNDING = 0.01
-"""By how much of the largest value two evaluations in float16 may differ by the order in which they round."""
 _FLOAT64 = (LOW | {TensorProto.FLOAT}, TensorProto.DOUBLE)
 
 
@@ -186,8 +184,10 @@ class WhoIsRight:
             asked = [("the whole model", None)]
         if cause.status in SHOWN:  # of an answer that is not the cause its values say nothing
             asked += [("the answer", cause.answers[cause.main].answer)]
-        if cause.status in SHOWN and (found := self._overflow(base, cause.answers[cause.main].answer)):
-            return replace(cause, whose=Whose.MODEL, wider=found)
+        overflow = self._overflow(base, cause.answers[cause.main].answer) if cause.status in SHOWN else None
+        self.exact.clear()
+        if overflow:
+            return replace(cause, whose=Whose.MODEL, wider=overflow)
         why = ""
         for of, trial in asked:
             try:
@@ -205,34 +205,28 @@ class WhoIsRight:
         return replace(cause, right=why)
 
     def _overflow(self, base: Subgraph, trial: Trial) -> InWiderType | None:
-        """Return the overflow by which an answer is wrong, though what reads the Inf makes finite values of it.
+        """Return an overflow that explains the answer: an evaluator that rounds each node makes what the target makes.
 
-        It is the model's own where an evaluator that computes each node in the model's own type makes what the target
-        makes. None: no value is beyond its type, or that is not known.
+        None: no value is beyond its type, or that is not known.
         """
-        types = WiderTypes(base.graph, base.types_of_all)
+        types, (target, evaluator) = (
+            WiderTypes(base.graph, base.types_of_all),
+            (self.exact.target, self.exact.sides[-1]),
+        )
         names = [name for index in trial for name in base.graph.nodes[index].outputs if types.dtype(name) in LOW]
-        try:
-            model, samples = _made(base, trial if names else None)
+        with suppress(NotKnown, CutError):
+            model, samples = _made(base, trial)
             exact = self.exact.values(model, base.types_of_all, samples, (LOW, TensorProto.FLOAT)) if names else ()
-            held = {name: tuple(one[name] for one in exact) for name in names if all(name in one for one in exact)}
-            over = (_found(name, types.dtype(name), values) for name, values in held.items() if values)
-            found = next((one for one in over if one.beyond), None)
-            if found is None:
-                return None
-            evaluator = next(one for one in self.exact.sides if isinstance(one.settings, OnnxReferenceBackend))
-            mine, own = (self.exact.plain(model, samples, side) for side in (self.exact.target, evaluator))
-            return found if max(map(_largest, mine, own)) <= ROUNDING else None
-        except (NotKnown, CutError):
-            return None
-        finally:
-            self.exact.clear()
+            held = ((name, tuple(one[name] for one in exact)) for name in names if all(name in one for one in exact))
+            over = (_found(name, types.dtype(name), values) for name, values in held if values)
+            if found := next((one for one in over if one.beyond), None):
+                mine, own = (self.exact.plain(model, samples, side) for side in (target, evaluator))
+                same, off = (max(map(_largest, mine, other)) for other in (own, exact))
+                return found if same * TIMES <= off else None
+        return None
 
     def _is_another(self, model: ModelProto, samples: tuple[Sample, ...]) -> bool:
-        """Whether the target and the reference's runtime make the same of a model, and its original something else.
-
-        Raises NotKnown.
-        """
+        """Whether the target and the reference's runtime agree on a model, and its original differs. Raises NotKnown."""
         try:
             mine, peer = (self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference))
         finally:

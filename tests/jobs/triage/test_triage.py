@@ -165,10 +165,13 @@ def test_what_is_planned_what_a_budget_allows_and_what_is_no_step(tmp_path: Path
     (tmp_path / "few").mkdir()
     few = triaged(tmp_path / "few", model, "budget.checks=2")
     whys = {one["name"]: one["why"] for one in few.result["triage"]["steps"]}
-    assert few.result["message"].endswith("budget.checks=2 was reached before repeat, reduce, workaround"), few.output
+    assert few.result["message"].endswith("budget.checks=2 was reached before repeat, reduce"), few.output
     assert whys["repeat"] == whys["reduce"] == "budget.checks=2 was reached" and len(calls(tmp_path / "few")) == 2
     wrong = triaged(tmp_path, model, "strategy.steps=[reduction]")
-    assert wrong.code == 2 and "strategy.steps=reduction: there is no such step. Choose of inspect, stands, " in wrong.output
+    assert (
+        wrong.code == 2
+        and "strategy.steps=reduction: there is no such step. Choose of inspect, stands, " in wrong.output
+    )
 
 
 def other_python(folder: Path, version: str) -> Path:
@@ -229,7 +232,11 @@ def test_nothing_fails(tmp_path: Path, model: Path) -> None:
 def test_steps_of_an_earlier_triage_go_and_links_in_their_place_are_refused(tmp_path: Path, model: Path) -> None:
     triaged(tmp_path, model)
     run = triaged(tmp_path, model, "strategy.steps=[repeat]")
-    assert [path.name for path in sorted((run.folder / "steps").iterdir())] == ["00-inspect", "01-stands", "02-repeat"], run.output
+    assert [path.name for path in sorted((run.folder / "steps").iterdir())] == [
+        "00-inspect",
+        "01-stands",
+        "02-repeat",
+    ], run.output
     assert run.code == 3 and run.result["triage"]["branch"] == "not reduced"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -66,7 +66,7 @@ def test_the_nearest_good_releases_on_either_side_and_nothing_is_installed_twice
     found = run.result["releases"]
     assert run.code == 0 and (found["good_before"], found["good_after"]) == ("1.3.0", None), run.output
     assert found["not_asked"] == ["1.1.0", "1.1.1", "1.2.0"] and found["installed"] == 3
-    assert "toylib is broken in 1.3.1; good: 1.3.0; not asked: 1.1.0, 1.1.1, 1.2.0" in run.output
+    assert "toylib is broken in 1.3.1; good: 1.3.0; not tried: 1.1.0, 1.1.1, 1.2.0" in run.result["message"]
     assert installed(tmp_path) == ["1.2.1", "1.3.0", "1.3.1"]
     again = searched(tmp_path, ["1.3.1"], *asked, "strategy.offline=true", name="again")
     same = again.result["releases"]
