@@ -59,7 +59,11 @@ class Shell:
         return run_forked(argv, cwd=self.folder, env=self.environment, timeout=300, merged=True)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        alone = command.startswith("winnow ") and command in Block("", 0, "sh", "", "", (), command).commands()
+        alone = (
+            command.startswith("winnow ")
+            and " > " not in command
+            and command in Block("", 0, "sh", "", "", (), command).commands()
+        )
         done = self.winnow(*self.words(command)[1:]) if alone else self.bash(command)
         self.printed += _said(done)
         return done

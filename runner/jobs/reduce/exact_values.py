@@ -226,7 +226,7 @@ class WhoIsRight:
         return None
 
     def _is_another(self, model: ModelProto, samples: tuple[Sample, ...]) -> bool:
-        """Whether the target and the reference's runtime agree on a model, and its original differs. Raises NotKnown."""
+        """Whether the target and the reference's runtime agree on a model and its original differs. Raises NotKnown."""
         try:
             mine, peer = (self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference))
         finally:
