@@ -212,7 +212,7 @@ def pair_of(strategy: PrecisionSettings) -> Pair:
     Raises UsageError if they are one otherwise, or the low one is the wider.
     """
     low, high = strategy.low, strategy.high
-    if low is high or low is FloatType.float32 or high is FloatType.quantized or high.is_made:
+    if low is high or low is FloatType.float32 or high in (FloatType.quantized, FloatType.auto) or high.is_made:
         raise UsageError(
             f"strategy.low={low.value} strategy.high={high.value}: the low precision must be narrower than the high "
             "one: low is float16, bfloat16, quantized (Q/DQ pairs as they are) or what a float model is quantized to "

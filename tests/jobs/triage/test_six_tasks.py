@@ -100,7 +100,7 @@ def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factor
     ("name", "first", "advice"),
     [
         ("new_opset", "found: ai.onnx 99, ", "- Take a release of the runtime that knows this"),
-        ("unknown_operator", "found: Frobnicate: the imported opset has no such operator", "- "),
+        ("unknown_operator", "found: frobnicate; Frobnicate: the imported opset has no such operator", "- "),
     ],
 )
 def test_a_model_that_no_runtime_loads_is_told_in_a_line_without_a_search(
