@@ -50,7 +50,6 @@ from runner.text import close
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 # What a program gives a run as it is (a model, functions, arrays): as files in the run's folder, and as settings.

@@ -49,9 +49,8 @@ from runner.verdict import Signature, fewer
 from strategies.search import Claim, Closure, First, Options, Space, Step, Trial
 
 if TYPE_CHECKING:
-    from runner.report.bundle import ReducedModel
-if TYPE_CHECKING:
     from runner.jobs.reduce.refinements import Refinements, Shrinking
+    from runner.report.bundle import ReducedModel
 
 # The report of a reduction: what a session found, as fields of the summary and files of the bundle.
 
@@ -212,7 +211,7 @@ def _good(subject: Subgraph) -> bool:
 
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
-NON_FINITE = (
+_SAME_IN_REFERENCE = (
     "; the reference's outputs hold the same NaN or Inf, which pass with checker=auto and fail with checker=finite"
 )
 
@@ -305,8 +304,9 @@ class Reduction(Pipeline):
         refused = partial(refusal, settings, self.loaded.graph, made, self.job.folder) if made else None
         seconds = 0.0 if recorded.unrunnable else recorded.seconds
         limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
-        self.opening = Preflight(limit, Controls.of(self.job.checker, settings), refused=refused)
-        self.opening.not_finite = made is not None and made.not_finite
+        not_finite = made is not None and made.not_finite
+        controls = Controls.of(self.job.checker, settings)
+        self.opening = Preflight(limit, controls, refused=refused, not_finite=not_finite)
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:
@@ -315,7 +315,7 @@ class Reduction(Pipeline):
         if ending := self.begin(self.opening.examine(self)):
             held = [one[name] for one in loaded.recorded.values for name in loaded.graph.outputs if name in one]
             meant = isinstance(job.settings.checker, AutoChecker) and not all(value.finite for value in held)
-            return replace(ending, message=ending.message + NON_FINITE) if meant else ending
+            return replace(ending, message=ending.message + _SAME_IN_REFERENCE) if meant else ending
         confirm_expected(job, loaded, self.judge)
         ignore_harmless_nonfinite(job, loaded, self.judge)  # its subject is as the pre-flight left it
         return None
