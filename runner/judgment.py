@@ -18,7 +18,10 @@ from strategies.search import Outcome
 MEASURE = "measure"
 """The key of a verdict's metrics that says how bad a failure is, whatever the unit."""
 SHARE = 0.25
-"""Part of a failure's harm from which on another failure counts as as bad."""
+"""Part of a failure's harm from which on another failure counts as bad as this one."""
+
+NON_FINITE = ("nan", "inf")
+"""The kinds of a failure whose values are no finite numbers."""
 
 
 # ---- measures
@@ -144,7 +147,7 @@ def _reached(failure: Failure) -> tuple[int, int]:
     if failure.stage != "infer":
         at = {"load": 1, "build": 1, "compare": 3}.get(failure.stage, 0)
         return at, at
-    if failure.kind in ("nan", "inf"):
+    if failure.kind in NON_FINITE:
         return 3, 3
     return (2, 2) if failure.kind.startswith("error") else (1, 2)
 

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.judgment import NON_FINITE
 from runner.schema.checker import SameFailure
 from strategies.search import Outcome, Trial
 
@@ -310,7 +311,7 @@ class Signature:
 
         What overflows to Inf at its source is a NaN after the next subtraction.
         """
-        return "non-finite" if self.kind in ("nan", "inf") else SAYS_SO if self.kind == "raised" else self.kind
+        return "non-finite" if self.kind in NON_FINITE else SAYS_SO if self.kind == "raised" else self.kind
 
     @property
     def about_values(self) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from runner.cli.bounded_yaml import read_yaml
 from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
-from runner.judgment import ANSWERED, BUDGET_REACHED, Status, UsageError, Whose
+from runner.judgment import ANSWERED, BUDGET_REACHED, NON_FINITE, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json
@@ -22,8 +22,6 @@ _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_erro
 _OPTIMIZATIONS = frozenset({"optimization", "disabled_optimizers"})
 _DATA = "test_data_set_0"
 _OWN_CODE = ("command", "python")
-#: alone, the reduced model may make it in the reference as well
-_NOT_FINITE = ("nan", "inf")
 #: times as many random inputs, where nothing fails; and up to how many
 _MORE, _MOST_SAMPLES = 10, 100
 _HELP = (("strategy=workaround", "strategy.results=[{run}]"), "looks for a workaround")
@@ -173,7 +171,7 @@ def _by_optimizations(result: Summary) -> bool:
             one["rounding"] = one.get("rounding") not in (None, "auto", "off")
         same = all(target[key] == reference[key] for key in shared)
         return bool(
-            same and target["optimization"] != reference["optimization"] and result.failure.kind not in _NOT_FINITE
+            same and target["optimization"] != reference["optimization"] and result.failure.kind not in NON_FINITE
         )
     except (ValueError, TypeError, KeyError, RecursionError):
         return False

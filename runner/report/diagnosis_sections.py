@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from runner.judgment import NON_FINITE
 from runner.report.document import Block, Code, Document, Section, Table, bullets, code, section, some, table
 from runner.report.markup import to_markdown
 from runner.report.result_parts import (
@@ -41,7 +42,6 @@ _LEFT = {
     "unanswered": "Tensors with whose mark the check gives no answer",
     "not_asked": "Tensors that were not compared",
 }
-NON_FINITE = ("nan", "inf")
 NOT_FINITE = "not finite"
 """The kind of a tensor that overflows on the reference as well."""
 NOT_COMPARED = "nothing compared"

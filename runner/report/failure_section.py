@@ -16,7 +16,7 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.files import read_plain
-from runner.judgment import Status, Whose
+from runner.judgment import NON_FINITE, Status, Whose
 from runner.model.values.dtypes import BY_NUMPY
 from runner.model.values.tensor_bytes import range_of
 from runner.report.cause_section import reservation
@@ -295,7 +295,6 @@ def _graphics(driver: Path) -> list[tuple[str, str]]:
 _MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
 _LONGEST_SAID = 80
 """Characters of a title that are what a check printed."""
-_NOT_FINITE = ("nan", "inf")
 _WHEN: Mapping[str, str] = {"load": "when it is loaded", "build": "when it is built", "infer": "when it runs"}
 _STAGES: Mapping[str, str] = {"infer": "run"}
 _WORDS: Mapping[str, tuple[str, str]] = {
@@ -376,7 +375,7 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     named = f" in {code(str(told['output']))}" if told.get("output") else ""
     said = f"{subject} {_words(failure)[1]}{named}{f' with {where}' if where else ''}"
     compared = failure.stage == "compare" and reference
-    too = failure.kind in _NOT_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
+    too = failure.kind in NON_FINITE and (told.get("reference") == "non-finite" or _both(tensors, told))
     said += f", compared with {reference}" if compared else ""
     if too:
         other = "the reference" if compared or not reference else reference
@@ -445,7 +444,7 @@ def _elsewhere(failure: KnownFailure, told: Mapping[str, Any]) -> str:
     did = told.get("reference")
     if did == "failed":
         return "cannot run it either"
-    if failure.kind in _NOT_FINITE:
+    if failure.kind in NON_FINITE:
         return "gives finite values" if did == "ran" else ""
     return "runs it" if did == "ran" else ""
 

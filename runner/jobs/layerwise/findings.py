@@ -15,8 +15,9 @@ import onnx
 
 from runner.files import write_text
 from runner.jobs.reduce.first_look import between
+from runner.judgment import NON_FINITE
 from runner.model.graph.graph_index import Graph
-from runner.report.diagnosis_sections import NON_FINITE, kind_of
+from runner.report.diagnosis_sections import kind_of
 from runner.report.result_parts import FirstWrong, LargestOwn
 
 Row = Mapping[str, Any]

@@ -28,7 +28,7 @@ from runner.engine.subject import Cutting, cutting
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause_experiments import REACHED, USED_UP, Experiments, SessionModel
 from runner.jobs.reduce.subgraph import SameNodes, Subgraph
-from runner.judgment import SHARE, SHOWN, CauseStatus, Experiment, Whose, WinnowError
+from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Experiment, Whose, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited
@@ -173,7 +173,7 @@ class WhoIsRight:
     def judged(self, session: Session, cause: Cause) -> Cause:
         """Return the cause with whose failure it is, where Winnow runs both sides and their values differ."""
         base, failure = session.judge.subject, session.judge.studied.signature
-        compares = failure is not None and (failure.stage == "compare" or failure.kind in ("nan", "inf"))
+        compares = failure is not None and (failure.stage == "compare" or failure.kind in NON_FINITE)
         if cause.whose is not Whose.UNKNOWN or not compares or session.spent():
             return cause
         if not isinstance(base, Subgraph) or not isinstance(inner(session.judge.checker), RuntimeCheck):

@@ -27,14 +27,13 @@ from runner.engine.subject import Kept
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph
-from runner.judgment import CannotJudge, measured
+from runner.judgment import NON_FINITE, CannotJudge, measured
 from runner.model.graph.cut import CutError, Form, with_outputs
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes, is_seeded
 from runner.reference.good_values import Taint, taint_of_all
 from runner.reference.load import Loaded, record_target, unlike_expected
-from runner.report.diagnosis_sections import NON_FINITE
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
@@ -316,7 +315,7 @@ def _ran_out(verdict: Verdict) -> bool:
 def ignore_harmless_nonfinite(job: Job, loaded: Loaded, judge: Judge) -> None:
     """Of a failure by NaN or Inf, let the check know which of these do not reach the outputs of the whole model."""
     checker, signature, subject = inner(job.checker), judge.studied.signature, judge.subject
-    non_finite = signature is not None and signature.kind in ("nan", "inf")
+    non_finite = signature is not None and signature.kind in NON_FINITE
     # an engine has no values of inner tensors to look at
     if non_finite and isinstance(checker, RuntimeCheck) and job.settings.target.holds_inner_values:
         found = taint_of_all(loaded.graph, record_target(job.settings, job.pool, loaded, job.folder))

@@ -31,7 +31,7 @@ from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, branch, decisions
 from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known
-from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
+from runner.judgment import ENDED_WELL, NON_FINITE, OtherConditionsError, Status, UsageError, Whose, WinnowError
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.reference.input_digests import digests, unchanged
@@ -39,7 +39,6 @@ from runner.reference.load import HINTS, RANDOM_INPUTS, asks_for_data
 from runner.reference.models import recording_backend
 from runner.report import progress
 from runner.report.bundle import write_bundle
-from runner.report.diagnosis_sections import NON_FINITE
 from runner.report.observer import in_a_pipe
 from runner.report.page.data import PageData
 from runner.report.result_parts import Count, Layers, Reproduced, ShownOn, Triage, TriageStep

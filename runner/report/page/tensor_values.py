@@ -22,13 +22,14 @@ from onnx import ModelProto, ValueInfoProto
 from runner.checkers.compare_values import side_of
 from runner.checkers.metrics import BLOCK, Array, Pair, blocks, real
 from runner.files import inside, json_of
+from runner.judgment import NON_FINITE
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.graph.scopes import initializers
 from runner.model.values import recorded
 from runner.model.values.dtypes import BY_NUMBER, FLOATS
 from runner.model.values.recorded import TensorFile, mapped
 from runner.model.values.tensor_bytes import is_external
-from runner.report.diagnosis_sections import NON_FINITE, NOT_FINITE
+from runner.report.diagnosis_sections import NOT_FINITE
 from runner.report.page.data import (
     Bought,
     LayerError,
