@@ -7,6 +7,7 @@ import json
 import platform
 import re
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -48,6 +49,11 @@ _MEASURED = re.compile(r"(?<![\w.-])-?\d+\.\d+(e[+-]?\d+)?(?![\w.]*\w)")
 def plain(text: str, here: Path) -> str:
     """Return a text without paths of this machine, versions, times, and digits that nobody can rely on."""
     places = {str(here): "HERE", sys.executable: "PYTHON", str(ROOT): "WINNOW"}
+    # a report calls the home ~, and the temporary folder $TMPDIR: this clone may lie in either
+    for start, short in ((str(Path.home()), "~"), (tempfile.gettempdir(), "$TMPDIR")):
+        places |= {
+            short + path.removeprefix(start): name for path, name in places.items() if path.startswith(f"{start}/")
+        }
     for path, name in sorted(places.items(), key=lambda one: -len(one[0])):
         text = text.replace(path, name)
     for version in sorted(_versions(), key=len, reverse=True):
