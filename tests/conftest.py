@@ -36,6 +36,9 @@ def pytest_configure() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # a runtime that tests themselves import writes nothing into the home of who runs them; runs take care of theirs
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    # these change what a terminal shows, and a runner of tests in the cloud sets some of them
+    for name in ("CI", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        os.environ.pop(name, None)
     # hundreds of processes would compile the same modules
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if "PYTEST_DEBUG_TEMPROOT" not in os.environ and _MEMORY.is_dir():
