@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
-from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
 from runner.engine.session import HandedOver, Stage
-from runner.engine.session_question import CurrentAnswer, SessionResult
+from runner.engine.session_question import Cause, CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting
 from runner.jobs.inspect import not_loaded
 from runner.jobs.job import Job, compared_with, load_recorded
