@@ -410,10 +410,13 @@ class Reduction(Pipeline):
         more += (flips,) if flips and not (cause and cause.reason == flips) else ()  # which the cause says as well
         warnings = (*summary.warnings, *self.look.above(cause, self.subject), *more)
         if summary.cause and cause and cause.whose is Whose.CONVERSION and loaded.inherited:
-            from runner.reference.parent import changed_weights
+            from runner.reference.changed_weights import WeightedGraph, changed_weights
+            from runner.reference.fingerprints import Weights
 
-            names = {*summary.culprits, *summary.nested}
-            weights = changed_weights(loaded.inherited, loaded.graph, loaded.store, names)
+            above, elder = loaded.inherited, loaded.inherited.parent
+            mine = WeightedGraph(loaded.graph, Weights(loaded.graph, loaded.store))
+            theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
+            weights = changed_weights(mine, theirs, above.origins, {*summary.culprits, *summary.nested})
             summary = replace(summary, cause=replace(summary.cause, weights=weights))
         return replace(summary, first_look=self.look.said, warnings=warnings)
 

@@ -1,0 +1,250 @@
+"""Small changes of meaning, each against the tests of its own room: which are noticed?
+
+A mutant is one change in one module: ``<`` for ``<=``, ``and`` for ``or``, an operand, a keyword or a call left out,
+another member of an enumeration, a number by one. So many are drawn by a seed, alike from each room; each is written
+into a copy of the tree, where the fast tests of its room run until one fails. Tests that take much longer than with
+nothing changed have noticed it too. Every second mutant is held back: its survivors are counted and not named, so that
+tests which were written for the others are judged by what nobody saw (``--held`` names them).
+
+No library fits: mutmut switches mutants in the process that runs the tests, while runs of Winnow are other processes;
+cosmic-ray changes the tree in which it stands, and has one command of tests for all. Neither draws a sample by room, or
+holds a part of it back. Texts, annotations, fractions, and what is raised or logged are left alone.
+
+    python -m benchmarks.mutations [--count 200] [--seed 1] [--rooms strategies,engine] [--held]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+#: modules, and the tests of their room
+ROOMS = {
+    "strategies": ("strategies/*.py", "tests/strategies"),
+    "engine": ("runner/engine/*.py", "tests/engine tests/jobs/reduce/test_cause.py"),
+    "checkers": ("runner/checkers/*.py", "tests/checkers"),
+    "reduce": ("runner/jobs/reduce/*.py", "tests/jobs/reduce"),
+    "model": ("runner/model/**/*.py", "tests/model"),
+    "precision": ("runner/jobs/precision/*.py", "tests/jobs/precision"),
+}
+_NOT_COPIED = shutil.ignore_patterns(".*", "outputs", "__pycache__", "site", "build", "dist")
+_BETWEEN = {
+    ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"),
+    ast.NotIn: ("not in", "in"), ast.And: ("and", "or"), ast.Or: ("or", "and"), ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"), ast.Mult: ("*", "//"), ast.FloorDiv: ("//", "*"), ast.BitOr: ("|", "&"),
+}  # fmt: skip
+_NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "YES": "NO", "NO": "YES", "UNKNOWN": "NO"}
+_NAMES |= {"PASS": "FAIL", "FAIL": "DIFFERENT", "DIFFERENT": "FAIL", "UNRESOLVED": "FAIL", "ONE_MINIMAL": "UNPROVEN"}
+_LOGS = ("debug", "info", "warning", "error", "exception", "cast", "field", "getLogger")
+_SLOWER, _SLACK = 3.0, 60.0  # how much longer a mutant's tests may take: so many times, and so many seconds besides
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``start`` to ``end`` of a module's bytes are replaced by ``new``; ``held``: it is one of those held back."""
+
+    path: str
+    start: int
+    end: int
+    new: str
+    held: bool = False
+
+    def of(self, source: bytes) -> bytes:
+        """Return the changed module."""
+        return source[: self.start] + self.new.encode() + source[self.end :]
+
+    def shown(self, source: bytes) -> str:
+        """Return where it is, what it changes, and the line that it makes."""
+        first, last = source.rfind(b"\n", 0, self.start) + 1, source.find(b"\n", self.end)
+        old, changed = source[self.start : self.end].decode(), self.of(source)[first : last + len(self.new)].decode()
+        line = source.count(b"\n", 0, self.start) + 1
+        return f"{self.path}:{line}: `{old}` -> `{self.new}` in\n    {changed.splitlines()[0].strip()}"
+
+
+class _Changes(ast.NodeVisitor):
+    """Collects what can be changed in a module: start and end in bytes, and what stands there instead."""
+
+    def __init__(self, source: bytes) -> None:
+        self._source, self._lines = source, [0]
+        for line in source.splitlines(keepends=True):
+            self._lines.append(self._lines[-1] + len(line))
+        self.found: list[tuple[int, int, str]] = []
+
+    def _span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self._lines[node.lineno - 1] + node.col_offset, self._lines[node.end_lineno - 1] + node.end_col_offset
+
+    def _add(self, node: ast.expr | ast.stmt, new: str) -> None:
+        self.found.append((*self._span(node), new))
+
+    def _text(self, node: ast.expr) -> str:
+        return self._source[slice(*self._span(node))].decode()
+
+    def _operator(self, left: ast.expr, operator: ast.AST, right: ast.expr) -> None:
+        """Change an operator, which stands between its operands and perhaps brackets."""
+        start, end = self._span(left)[1], self._span(right)[0]
+        between = self._source[start:end].decode()
+        old, new = _BETWEEN.get(type(operator), ("#", ""))
+        if between.count(f" {old} ") == 1 and "#" not in between:
+            self.found.append((start, end, between.replace(f" {old} ", f" {new} ")))
+
+    def visit(self, node: ast.AST) -> None:
+        """Collect the changes of a node, and of those inside it."""
+        if isinstance(node, ast.JoinedStr | ast.Raise | ast.Assert | ast.arg | ast.Import | ast.ImportFrom):
+            return
+        called = getattr(node.value if isinstance(node, ast.Expr) else node, "func", None)
+        if getattr(called, "attr", getattr(called, "id", "")) in _LOGS:
+            return
+        self._operators(node)
+        self._words(node)
+        for name, value in ast.iter_fields(node):
+            left_alone = name in ("annotation", "returns", "decorator_list", "bases")
+            for one in () if left_alone else value if isinstance(value, list) else (value,):
+                if isinstance(one, ast.AST):
+                    self.visit(one)
+
+    def _operators(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Compare):
+            for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
+                self._operator(left, operator, right)
+        elif isinstance(node, ast.BinOp):
+            self._operator(node.left, node.op, node.right)
+        elif isinstance(node, ast.BoolOp):
+            for at, value in enumerate(node.values):
+                rest = [self._text(one) for one in node.values if one is not value]
+                self._add(node, f"({f' {_BETWEEN[type(node.op)][0]} '.join(f'({one})' for one in rest)})")
+                if at:
+                    self._operator(node.values[at - 1], node.op, value)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            self._add(node, f"bool({self._text(node.operand)})")
+
+    def _words(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Constant) and type(node.value) in (int, bool):
+            self._add(node, str(not node.value if isinstance(node.value, bool) else node.value + 1))
+        elif isinstance(node, ast.Name) and node.id in _NAMES:
+            self._add(node, _NAMES[node.id])
+        elif isinstance(node, ast.Attribute) and node.attr in _NAMES:
+            self._add(node, f"{self._text(node.value)}.{_NAMES[node.attr]}")
+        elif isinstance(node, ast.Continue):
+            self._add(node, "break")
+        elif isinstance(node, ast.AugAssign) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+            self._add(node, "pass")
+        for test in node.ifs if isinstance(node, ast.comprehension) else ():
+            self._add(test, "True")
+        for word in node.keywords if isinstance(node, ast.Call) else ():
+            start, end = self._span(word)
+            self.found.append((start, end + (self._source[end : end + 1] == b","), ""))
+
+
+def drawn(root: Path, room: str, count: int, seed: int) -> list[Mutant]:
+    """Draw so many mutants of a room, every second of which is held back."""
+    every, taken = list[Mutant](), list[Mutant]()
+    for path in sorted(root.glob(ROOMS[room][0])):
+        changes = _Changes(source := path.read_bytes())
+        changes.visit(ast.parse(source))
+        every += [Mutant(str(path.relative_to(root)), *change) for change in changes.found]
+    random.Random(f"{seed} {room}").shuffle(every)
+    for one in every[: 2 * count]:
+        with suppress(SyntaxError):
+            compile(one.of((root / one.path).read_bytes()), one.path, "exec")
+            taken.append(replace(one, held=bool(len(taken) % 2)))
+    return taken[:count]
+
+
+@dataclass
+class Room:
+    """Runs the tests of a room in a copy of the tree; ``seconds``: that they take with nothing changed."""
+
+    name: str
+    copy: Path
+    seconds: float = 0.0
+    #: how often a file of tests has noticed a mutant of a module
+    noticed: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def run(self, tests: Sequence[str]) -> tuple[str, str]:
+        """Return ``killed``, ``survived`` or ``timed out``, and the file of the test that failed."""
+        options = ["-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no"]
+        process = subprocess.Popen(
+            ["nice", sys.executable, "-m", "pytest", *options, *tests], cwd=self.copy, text=True,
+            env={**os.environ, "PYTHONPATH": str(self.copy)}, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            said, _ = process.communicate(timeout=self.seconds * _SLOWER + _SLACK if self.seconds else None)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return "timed out", ""
+        failed = [line.split()[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        return ("killed" if process.returncode else "survived"), (failed or [said[-300:]])[0].partition("::")[0]
+
+    def judge(self, mutant: Mutant) -> str:
+        """Run the tests against a mutant, those first that noticed others of its module or import that."""
+        places = [self.copy / place for place in ROOMS[self.name][1].split()]
+        files = [file for place in places for file in ([place] if place.is_file() else place.rglob("test_*.py"))]
+        module = mutant.path.removesuffix(".py").replace("/", ".")
+        spoken_of = {str(file.relative_to(self.copy)): module in file.read_text() for file in files}
+        target = self.copy / mutant.path
+        source = target.read_bytes()
+        target.write_bytes(mutant.of(source))
+        first = sorted(spoken_of, key=lambda one: (-self.noticed[module, one], not spoken_of[one], one))
+        outcome, file = self.run(first)
+        target.write_bytes(source)
+        self.noticed[module, file] += 1
+        return outcome
+
+
+def table(counts: dict[tuple[str, bool], Counter[str]]) -> str:
+    """Return what became of the mutants of each room and half."""
+    lines = ["| room | half | mutants | killed | survived | timed out |", "|---|---|---|---|---|---|"]
+    for held in (False, True):
+        rows = [(room, found) for (room, half), found in counts.items() if half == held]
+        for room, found in [*rows, ("all", sum((found for _, found in rows), Counter()))]:
+            figures = [sum(found.values()), *(found[one] for one in ("killed", "survived", "timed out"))]
+            lines.append(f"| {room} | {'held back' if held else 'seen'} | {' | '.join(map(str, figures))} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200, help="mutants, alike from each room")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rooms", default=",".join(ROOMS), help="some of them")
+    parser.add_argument("--held", action="store_true", help="name the survivors among those held back too")
+    given = parser.parse_args()
+    names = given.rooms.split(",")
+    counts: defaultdict[tuple[str, bool], Counter[str]] = defaultdict(Counter)
+    with tempfile.TemporaryDirectory(prefix="winnow-mutations-") as place:
+        copy = Path(place) / "winnow"
+        shutil.copytree(ROOT, copy, ignore=_NOT_COPIED)
+        for at, name in enumerate(names):
+            room, start = Room(name, copy), time.monotonic()
+            if (failed := room.run(ROOMS[name][1].split()))[0] != "survived":
+                sys.exit(f"the tests of {name} fail with nothing changed: {failed[1]}")
+            room.seconds = time.monotonic() - start
+            print(f"{name}: {room.seconds:.0f} s of tests with nothing changed", flush=True)
+            for mutant in drawn(copy, name, (given.count + at) // len(names), given.seed):
+                outcome = room.judge(mutant)
+                counts[name, mutant.held][outcome] += 1
+                if outcome == "survived" and (given.held or not mutant.held):
+                    print(f"survived: {mutant.shown((copy / mutant.path).read_bytes())}", flush=True)
+    print(f"seed {given.seed}\n\n{table(counts)}")
+
+
+if __name__ == "__main__":
+    main()

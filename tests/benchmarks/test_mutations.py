@@ -1,0 +1,41 @@
+"""The mutants of a room: a draw is the same each time, each of them is Python, and half is held back."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from benchmarks import mutations
+
+SOURCE = '''
+"""Texts stay: 1 < 2."""
+log.info("a", 1)
+def first(least: int = 3) -> bool:
+    if not least or (least < 4 and True):
+        raise ValueError(1)
+    least += 1
+    return max(least, key=abs) is Answer.YES
+'''
+NEW = {"((not least))", "((least < 4 and True))", " and (", "bool(least)", "((True))", "((least < 4))", " <= ", " or "}
+NEW |= {"", "pass", "min", "Answer.NO", " is not ", "4", "5", "2", "False"}
+
+
+def test_what_is_changed_and_what_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "strategies").mkdir()
+    (tmp_path / "strategies" / "one.py").write_text(SOURCE)
+    drawn = mutations.drawn(tmp_path, "strategies", 100, 1)
+    assert drawn == mutations.drawn(tmp_path, "strategies", 100, 1)
+    changed = [mutant.of(SOURCE.encode()).decode() for mutant in drawn]
+    assert all(ast.dump(ast.parse(text)) != ast.dump(ast.parse(SOURCE)) for text in changed)
+    assert all("1 < 2" in text and '"a", 1' in text and "ValueError(1)" in text for text in changed)
+    assert {mutant.new for mutant in drawn} == NEW
+    assert [mutant.held for mutant in drawn] == [bool(at % 2) for at in range(len(drawn))]
+
+
+@pytest.mark.parametrize("room", mutations.ROOMS)
+def test_each_room_has_modules_and_tests(room: str) -> None:
+    modules, tests = mutations.ROOMS[room]
+    assert list(mutations.ROOT.glob(modules))
+    assert all((mutations.ROOT / place).exists() for place in tests.split())
