@@ -116,7 +116,7 @@ _LEAVES = frozenset({"Cast", "Div", "Log", "LogSoftmax", "Mul", "Softmax", "Sub"
 
 
 def handed_on(nodes: Iterable[NodeProto], names: Iterable[str]) -> frozenset[str]:
-    """Return the tensors that hold what these do, moved, put in place of scores, or turned into probabilities. ``nodes``: in their order."""
+    """Return what hands these on: moved, put in place of scores, or as probabilities. ``nodes``: in their order."""
     found = {*names}
     for node in nodes:
         if node.op_type in (*PUTS, *_LEAVES) and not node.domain and not found.isdisjoint(node.input):
