@@ -356,6 +356,10 @@ _OF_THE_REFERENCE = "The target is right. Compare with another reference, or rep
 
 _OF_THE_FILE = "Fix the file, or the tool that wrote it; no runtime is at fault"
 _OF_RELEASES = "Take a release of the runtime that knows this, or convert the model to an opset that this release knows"
+_OF_A_LIBRARY = (
+    "Give the library that has the operator (`target.custom_ops=[/path/to/library.so]`), or take a release or build of "
+    "the runtime that has it"
+)
 
 _PLAIN_IS_FINITE = (
     "The part that fails alone shows no bug: the reference computes the NaN or Inf in it too. The workaround keeps the "
@@ -438,7 +442,9 @@ def _advice(summary: Summary) -> list[Block]:
     told = summary.triage or Triage()
     if summary.inspection:
         mended = [f"Take {code(summary.model)}: {summary.inspection.cure}"] if summary.model else []
-        return [Bullets((*mended, _OF_THE_FILE if summary.whose else _OF_RELEASES))]
+        unknown = any(one.kind == "unknown operator" for one in summary.inspection.concerns)
+        other = _OF_A_LIBRARY if unknown else _OF_RELEASES
+        return [Bullets((*mended, _OF_THE_FILE if summary.whose else other))]
     passing = [one for one in summary.workarounds if one.passes]
     found: list[Block] = _applied(passing[0]) if passing else []
     kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}
