@@ -37,7 +37,6 @@ from runner.report.document import (
     Code,
     Document,
     Section,
-    Table,
     bullets,
     code,
     cut,
@@ -181,7 +180,7 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
     mixed = raised(summary, told) if told and summary.nodes_after is not None else []
     known = [
         *section("How it was run", run, aside=True),
-        *section("How it was found", [summary.message if fails else "", _how(summary)]),
+        *section("How it was found", [summary.message if fails else "", table(("", ""), facts(summary))], aside=True),
         *section("What is not known", [table(("reason", "verdicts"), summary.unresolved.items())]),
         *(warnings if fails else []),
         *section("Files", [table(("file", "what it is"), sorted(shown.files.items()), names=1)]),
@@ -279,13 +278,16 @@ def present(
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 
 
-def _how(summary: Summary) -> Table | None:
+def facts(summary: Summary) -> list[tuple[str, str]]:
+    """Return the facts of a run by name, without those that there are none of."""
     checks, failure = summary.checks, summary.failure
+    whole = summary.triage.reproduced.failure if summary.triage else ""  # of the file: its smallest part's may differ
+    told = ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))
     of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
     claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
     rows = [
         ("strategy", summary.strategy),
-        ("failure under study", ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))),
+        ("failure under study", whole or told),
         *([("where the search began", summary.first_look)] if summary.first_look else []),
         (
             "minimality",
@@ -306,7 +308,7 @@ def _how(summary: Summary) -> Table | None:
         ("passing model nearest to a failing one", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
     ]
-    return table(("", ""), [row for row in rows if row[1]])
+    return [row for row in rows if row[1]]
 
 
 def _noticed(reliability: CheckReliability | None) -> str:
