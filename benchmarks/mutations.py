@@ -311,6 +311,8 @@ def main() -> None:
                 elif outcome == "survived" and given.held:
                     with given.held.open("a") as held:
                         print(line, file=held)
+                print(f"{name}: {sum(counts[name, half].total() for half in (False, True))} judged", flush=True)
+            print(table({key: found for key, found in counts.items() if key[0] == name}), flush=True)
     print(f"seed {given.seed}\n\n{table(counts)}")
 
 
