@@ -6,7 +6,7 @@ into a copy of the tree, where the fast tests of its room run until one fails, a
 much longer than with nothing changed have noticed it too. The copy has a virtual environment of its own, in which it is
 what is installed: a process that a test starts runs the mutant whatever its environment and folder. Every second mutant
 is held back: its survivors are counted and not named, so that tests which were written for the others are judged by
-what nobody saw (``--held`` names them in a file).
+what nobody saw (``--held`` names them in a file). On a busy machine, run those that timed out again.
 
 No library fits: mutmut switches mutants in the process that runs the tests, while runs of Winnow are other processes;
 cosmic-ray changes the tree in which it stands, and has one command of tests for all. Neither draws a sample by room, or
@@ -46,7 +46,10 @@ ROOMS = {
     "model": ("runner/model/**/*.py", "tests/model"),
     "precision": ("runner/jobs/precision/*.py", "tests/jobs/precision"),
     "reference": ("runner/reference/*.py", "tests/reference"),
-    "judgment": ("runner/judgment.py runner/verdict.py", "tests/test_judgment.py tests/checkers tests/engine"),
+    "judgment": (
+        "runner/judgment.py runner/verdict.py",
+        "tests/test_judgment.py tests/checkers tests/engine/test_session.py",
+    ),
     "report": ("runner/report/[frs]*.py runner/report/cause_section.py", "tests/report"),
 }
 GOLDEN = "tests/behaviour"
@@ -305,10 +308,10 @@ def main() -> None:
             for mutant in drawn(copy, name, (given.count + at) // len(names), given.seed):
                 outcome = room.judge(mutant)
                 counts[name, mutant.held][outcome] += 1
-                line = f"survived: {mutant.shown((copy / mutant.path).read_bytes())}"
-                if outcome == "survived" and not mutant.held:
+                line = f"{outcome}: {mutant.shown((copy / mutant.path).read_bytes())}"
+                if outcome != "killed" and not mutant.held:
                     print(line, flush=True)
-                elif outcome == "survived" and given.held:
+                elif outcome != "killed" and given.held:
                     with given.held.open("a") as held:
                         print(line, file=held)
                 print(f"{name}: {sum(counts[name, half].total() for half in (False, True))} judged", flush=True)
