@@ -29,7 +29,7 @@ FIRST_NAMES, MOST_NAMES = 3, 10
 _SHORTEST, _LONGEST_WHY, _ROOM = 30, 300, 60
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "minimal",
-    Claim.UNPROVEN.value: "minimal, but for nodes without which the check gave no answer",
+    Claim.UNPROVEN.value: "minimal, except that leaving out some of them could not be judged",
     Claim.WINDOW.value: "not minimal: some nodes between the first and the last may not be needed",
     Claim.RANKED.value: "not minimal: the first nodes of a ranking; some may not be needed",
     Claim.SMALLEST_SEEN.value: "the smallest set that was tried; some of it may not be needed",
