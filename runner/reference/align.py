@@ -31,6 +31,7 @@ from runner.reference.tensor_pairs import (
     FingerprintedGraph,
     How,
     Partner,
+    bias_apart,
     made_with,
     operator,
     same_product,
@@ -215,7 +216,8 @@ class Matching:
         """Equal names are partners; a value further down decides against a name and what structure told before."""
         for tensor in self.child.graph.producers:
             known = self.pairs.get(tensor)
-            if self.named and known is None and tensor in self.parent.graph.producers and self._fits(tensor, tensor):
+            named = self.named and known is None and tensor in self.parent.graph.producers
+            if named and self._fits(tensor, tensor) and not bias_apart(self.child, tensor, self.parent, tensor):
                 known = Partner(tensor, How.name)
                 self._pair(tensor, tensor, How.name)
             revisable = known and known.how in (How.name, How.position) and not known.reshaped

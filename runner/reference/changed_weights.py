@@ -148,7 +148,7 @@ def _same_tensor(
         if len(readers) != 1 or operator(node) not in _PRODUCTS | _CONVOLUTIONS:
             return None
         last = mine.graph.nodes[readers[0]]
-        if last.op_type not in {*_PASSING, "Add"}:
+        if last.op_type not in {*_PASSING, "Add"} and _scale(mine, last) is None:
             return None
     return None
 
@@ -169,23 +169,42 @@ def operands(side: WeightedGraph, node: Node, *, folded: bool) -> dict[str, Oper
     found = dict(_own(side, node))
     if operator(node) == "Add" and "bias" in found:
         (data,) = [name for name in side.proto(node).input if side.numbers(name) is None] or [""]
-        before = _before(side, data)
+        before, scale = _before(side, data)
         if before and operator(before) in _PRODUCTS | _CONVOLUTIONS | {"ConvTranspose"}:
             more = dict(_own(side, before))
             if "bias" in more:  # what both add is neither weight
                 del found["bias"], more["bias"]
-            found |= more
+            found |= {
+                role: replace(one, used=one.used * scale, factor=one.factor * scale) for role, one in more.items()
+            }
     return found
 
 
-def _before(side: WeightedGraph, name: str) -> Node | None:
-    """Return the node that makes a tensor, those that only cast or reshape it passed over."""
-    node = side.producer(name)
+def _before(side: WeightedGraph, name: str) -> tuple[Node | None, float]:
+    """Return the node that makes a tensor, and what later ones scale that by; those that cast or reshape are none."""
+    node, scale = side.producer(name), 1.0
     for _ in range(_MOST_STEPS):
-        if node is None or node.op_type not in _PASSING or not node.inputs:
+        if node is None or not node.inputs:
             break
-        node = side.producer(node.inputs[0])
-    return node
+        factor = 1.0 if node.op_type in _PASSING else _scale(side, node)
+        if factor is None:
+            break
+        scale *= factor
+        data = [each for each in side.proto(node).input if side.numbers(each) is None]
+        node = side.producer(data[0]) if data else None
+    return node, scale
+
+
+def _scale(side: WeightedGraph, node: Node) -> float | None:
+    """Return the one number that a node multiplies its data by; None: it does something else."""
+    held = [side.numbers(name) for name in side.proto(node).input] if operator(node) in ("Mul", "Div") else []
+    constants = [(slot, float(one.stored.reshape(()))) for slot, one in enumerate(held) if one and one.stored.size == 1]
+    if len(held) != 2 or len(constants) != 1 or held.count(None) != 1:
+        return None
+    slot, number = constants[0]
+    if operator(node) == "Mul":
+        return number
+    return 1 / number if slot == 1 and number else None
 
 
 def _own(side: WeightedGraph, node: Node) -> Iterator[tuple[str, Operand]]:
@@ -232,8 +251,8 @@ def _folded(side: WeightedGraph, node: Node) -> dict[str, Operand]:
     """Return the weights of a product or convolution with the BatchNormalization after it folded in."""
     proto = side.proto(node)
     held = [kept.stored.astype(np.float64) for name in proto.input[1:5] if (kept := side.numbers(name))]
-    before = _before(side, proto.input[0])
-    found = operands(side, before, folded=False) if before else {}
+    before, factor = _before(side, proto.input[0])
+    found = operands(side, before, folded=False) if before and factor == 1 else {}
     role = next((role for role in ("matrix", "filters") if role in found), None)
     if role is None or len(held) != 4:
         return {}

@@ -14,6 +14,8 @@ from runner.reference.fingerprints import CLEARLY, TWINS, Fingerprint, Fingerpri
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul"})
 """One product with a matrix, however it is written."""
+_MOST_BETWEEN = 4
+"""Nodes from a product to the addition of its bias, this one counted."""
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 
@@ -268,9 +270,30 @@ def made_with(
 
 
 def _sum_with(one: FingerprintedGraph, product: Node) -> Node | None:
-    """Return the addition that alone reads a product without a bias."""
-    readers = one.readers.get(product.outputs[0], ()) if product.outputs else ()
-    return readers[0][0] if len(readers) == 1 and readers[0][0].op_type == "Add" else None
+    """Return the addition of a bias that alone reads a product without one, scales by a constant passed over."""
+    node = product
+    for _ in range(_MOST_BETWEEN):
+        readers = one.readers.get(node.outputs[0], ()) if node.outputs else ()
+        if len(readers) != 1:
+            return None
+        node, slot = readers[0]
+        others = [name for at, name in enumerate(node.inputs) if at != slot]
+        if not others or not all(name in one.graph.data_independent for name in others):
+            return None
+        if node.op_type == "Add":
+            return node
+        if node.op_type not in ("Mul", "Div"):
+            return None
+    return None
+
+
+def bias_apart(child: FingerprintedGraph, mine: str, parent: FingerprintedGraph, theirs: str) -> bool:
+    """Whether two tensors are one product with and without its bias, which the other side adds in a later node."""
+    node, partner = child.producer(mine), parent.producer(theirs)
+    if node is None or partner is None or node.op_type not in PRODUCTS or partner.op_type not in PRODUCTS:
+        return False
+    more = len(node.inputs) - len(partner.inputs)
+    return bool(more) and _sum_with(*((parent, partner) if more > 0 else (child, node))) is not None
 
 
 def same_product(

@@ -66,6 +66,13 @@ def split(weight: np.ndarray, bias: np.ndarray = B) -> Part:
     return [node("MatMul", "x sw", "own"), node("Add", "own sb", "y")], {"sw": weight, "sb": bias}
 
 
+def scaled(weight: np.ndarray, up: float, down: float) -> Part:
+    """A Gemm as two nodes, between which all is multiplied and divided."""
+    nodes = [node("MatMul", "x sw", "own"), node("Mul", "own up", "wide"), node("Div", "wide down", "back")]
+    kept = {"sw": weight, "sb": B, "up": np.float32(up), "down": np.float32(down)}
+    return [*nodes, node("Add", "back sb", "y")], kept
+
+
 def conv(weight: np.ndarray, bias: np.ndarray | None = KB, makes: str = "y", kind: str = "Conv") -> Part:
     weights = {"k": weight} | ({"kb": bias} if bias is not None else {})
     return [node(kind, "x k kb" if bias is not None else "x k", makes)], weights
@@ -112,7 +119,10 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (conv(np.flip(K.swapaxes(0, 1), (2, 3)), kind="ConvTranspose"), conv(K), ()),
         (lstm(R), lstm(R), ()),
         (([node("QLinearConv", "x s z q s z s z i", "y")], {"q": K.astype(np.int8), "s": B[:1]}), conv(K), ()),
+        (scaled(W, 2, 2), gemm(W), ()),
+        (scaled(W / 2, 2, 1), gemm(W), ()),
         # wrong ones
+        (scaled(W.T, 2, 2), gemm(W), ("sw is transposed, compared with gw of the original",)),
         (gemm(W.T), matmul(W), ("gw is transposed, compared with w of the original",)),
         (gemm(W.T), matmul(W, flipped=True), ("gw is transposed, compared with w of the original",)),
         (gemm(W, transB=1), matmul(W), ("gw is stored like w of the original, but y/Gemm reads it with transB=1",)),
@@ -206,3 +216,41 @@ def test_a_reduction_tells_what_became_of_the_weight(
     run = winnow("reduce", "mine.onnx", "--original", "theirs.onnx", folder=tmp_path / "run", cwd=tmp_path)
     assert culprit in run.result["culprits"] and len(run.result["culprits"]) <= 2, run.output
     assert run.result["cause"]["status"] == "proven" and run.result["cause"]["weights"] == [said], run.output
+
+
+def split_under_the_same_names(wrong: int, *, scaled: bool) -> onnx.ModelProto:
+    """The layers, of which two are split: what the product makes is called as the Gemm's output, without the bias."""
+    made = layers("Gemm", wrong=wrong)
+    nodes: list[NodeProto] = []
+    for node in made.graph.node:
+        if node.name not in ("Gemm1.sum", "Gemm2.sum"):
+            nodes.append(node)
+            continue
+        last, weight, bias = node.output[0], *node.input[1:]
+        nodes.append(helper.make_node("MatMul", [node.input[0], weight], [last], name=f"{node.name}/MatMul"))
+        for kind in ("Mul", "Div") if scaled else ():
+            nodes.append(helper.make_node(kind, [last, "two"], [f"{last}/{kind}"], name=f"{node.name}/{kind}"))
+            last = f"{last}/{kind}"
+        nodes.append(helper.make_node("Add", [last, bias], [f"{node.name}/added"], name=f"{node.name}/Add"))
+    for node in nodes:
+        if node.op_type == "Tanh" and node.input[0] in ("Gemm1.sum", "Gemm2.sum"):
+            node.input[0] = f"{node.input[0]}/added"
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    made.graph.initializer.append(numpy_helper.from_array(np.float32(2), "two"))
+    return made
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_a_name_that_a_product_keeps_without_its_bias_makes_no_partner(
+    tmp_path: Path, wrong: int, *, scaled: bool
+) -> None:
+    """The bias of the next layer was called wrong, and proven: with the Gemm's value it is added twice."""
+    onnx.save(split_under_the_same_names(wrong, scaled=scaled), tmp_path / "mine.onnx")
+    onnx.save(layers("Gemm"), tmp_path / "theirs.onnx")
+    run = winnow("reduce", "mine.onnx", "--original", "theirs.onnx", folder=tmp_path / "run", cwd=tmp_path)
+    culprits, cause = run.result["culprits"], run.result["cause"]
+    assert f"Gemm{wrong}.sum/MatMul" in culprits, run.output
+    assert all(name.startswith(f"Gemm{wrong}.sum/") for name in culprits), culprits
+    assert cause["weights"] == [f"Gemm{wrong}.weight is transposed, compared with Gemm{wrong}.weight of the original"]
