@@ -397,8 +397,8 @@ class Matching:
                 if other is not None and len(left) == 1:
                     yield left[0]
                     continue
-            if slot == 1 and self.child.turns(node, node.inputs[1]) != self.parent.turns(partner, partner.inputs[1]):
-                continue  # one of the two matrices is stored the other way round
+            if node.op_type in PRODUCTS and self.child.use(node, slot) != self.parent.use(partner, slot):
+                continue  # what one of the two reads is stored in another way
             if not self._crossed(node, partner):
                 yield from map(self.parent.root, partner.inputs[slot : slot + 1])
 

@@ -119,8 +119,9 @@ def changed_weights(
     node by the one of ``mine`` that makes the same tensor.
     """
     said = []
+    named = {node.name for node in mine.graph.nodes if node.name in names or _hands_weight_to(mine, node, names)}
     for node in mine.graph.nodes:
-        pair = _same_tensor(mine, theirs, origins, node) if node.name in names else None
+        pair = _same_tensor(mine, theirs, origins, node) if node.name in named else None
         if pair is None:
             continue
         last, origin = pair
@@ -134,6 +135,12 @@ def changed_weights(
         if lost and good["bias"].used.any() and not _is_added_to(mine, node):
             said.append(f"{node.name} adds no bias; the original adds {good['bias'].name}")
     return tuple(dict.fromkeys(said))
+
+
+def _hands_weight_to(side: WeightedGraph, node: Node, names: Collection[str]) -> bool:
+    """Whether one of these nodes casts or turns a weight of a node, and is named in its place."""
+    makers = (maker for name in node.inputs if (maker := side.producer(name)) and side.numbers(name))
+    return any(maker.name in names for maker in makers)
 
 
 def _same_tensor(
@@ -332,7 +339,7 @@ _LOW: Mapping[str, Any] = {
     "float8_e4m3": ml_dtypes.float8_e4m3fn,
     "float8_e5m2": ml_dtypes.float8_e5m2,
 }
-_MOST_AXES, _GATES = 6, (4, 3)
+_MOST_AXES, _GATES, _DIRECTIONS = 6, (4, 3), 2
 _LEVELS = (256, 16)
 """Of an integer type of 8 bits, and of 4."""
 _LEAST_CUT = 0.01
@@ -434,7 +441,7 @@ def _permuted(mine: Array, good: Array) -> Change | None:
         order = _order(rows, right)
         if order is None or len(order) < 2:
             continue
-        for gates in _GATES:
+        for gates in _GATES if axis == 1 and good.shape[0] <= _DIRECTIONS else ():
             if moved := _of_blocks(order, gates):
                 return Change("gates", f"in another order of its {gates} gates, {moved}, along axis {axis}", axis)
         if order == [*range(len(order))][::-1]:

@@ -136,11 +136,17 @@ class FingerprintedGraph:
         held = self.prints.get(name)
         return held.first if held and name in self.graph.data_independent and not turned else None
 
+    def use(self, node: Node, slot: int) -> tuple[bool, float]:
+        """Return what a product does to what it reads: whether it exchanges the axes (``transB``), and its factor."""
+        if node.op_type not in PRODUCTS or node.op_type == "MatMul":
+            return False, 1.0
+        held = {one.name: one.f or one.i for one in self.graph.protos[node.index].attribute}
+        turned = bool(slot < 2 and held.get(("transA", "transB")[slot]))
+        return turned, float(held.get(("", "alpha", "beta")[slot], 1.0))
+
     def turns(self, node: Node, name: str) -> bool:
-        """Whether a node exchanges the axes of the matrix ``name``, so that it need not be stored so (``transB``)."""
-        if node.op_type not in PRODUCTS or node.op_type == "MatMul" or name not in node.inputs[1:2]:
-            return False
-        return any(one.name == "transB" and one.i for one in self.graph.protos[node.index].attribute)
+        """Whether a node exchanges the axes of the matrix ``name``, so that it need not be stored so."""
+        return name in node.inputs[1:2] and self.use(node, 1)[0]
 
     def weights_of(self, node: Node) -> list[Fingerprint]:
         """Return what a node reads that no data reaches, as it uses it, as far as it can be told from others."""

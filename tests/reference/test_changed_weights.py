@@ -146,6 +146,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
          ("k is scaled by 2, compared with k of the original, scaled by y/BatchNormalization",)),
         (conv(K, FOLDED_BIAS), normalized(K),
          ("k is stored like k of the original, but y/Conv reads it as it is, not scaled by y/BatchNormalization",)),
+        (gemm(np.roll(W, 3, 1)), matmul(W), ("gw is permuted along axis 1, compared with w of the original",)),
         (conv(K, None), conv(K), ("y/Conv adds no bias; the original adds kb",)),
         (conv(np.flip(K, (2, 3)), kind="ConvTranspose"), conv(K),
          ("k is transposed, its axes in the order [1, 0, 2, 3], compared with k of the original",)),
@@ -166,6 +167,11 @@ def test_only_nodes_of_the_answer_are_asked(tmp_path: Path) -> None:
     wrong = split(W.T, -B)
     assert told(wrong, gemm(W), tmp_path, "own/MatMul") == ("sw is transposed, compared with gw of the original",)
     assert told(wrong, gemm(W), tmp_path, "y/Add") == ("sb is negated, compared with gb of the original",)
+
+
+def test_a_node_that_turns_a_weight_stands_for_it(tmp_path: Path) -> None:
+    said = ("tw is stored like w of the original, but y/MatMul reads it behind turned/Transpose",)
+    assert told(through_transpose(W), ALONE, tmp_path, "turned/Transpose") == said
 
 
 def test_a_bias_that_two_nodes_add_is_compared_with_neither(tmp_path: Path) -> None:
@@ -239,6 +245,33 @@ def split_under_the_same_names(wrong: int, *, scaled: bool) -> onnx.ModelProto:
     made.graph.node.extend(nodes)
     made.graph.initializer.append(numpy_helper.from_array(np.float32(2), "two"))
     return made
+
+
+def test_a_matrix_that_stands_for_a_multiple_of_itself_is_no_good_value(tmp_path: Path) -> None:
+    """The original multiplies half of each matrix by two (alpha); so none may be fed as the other's."""
+    theirs = layers("Gemm")
+    for node in theirs.graph.node:
+        if node.op_type == "Gemm":
+            node.attribute.append(helper.make_attribute("alpha", 2.0))
+    for weight in theirs.graph.initializer:
+        if weight.name.endswith("weight"):
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) / 2, weight.name))
+    mine = layers("MatMul", wrong=1)
+    for node in mine.graph.node:
+        node.name = node.name.replace("MatMul", "Gemm")
+        for names in (node.input, node.output):
+            names[:] = [name.replace("MatMul", "Gemm") for name in names]
+    for weight in mine.graph.initializer:
+        name = weight.name.replace("MatMul", "Gemm")
+        if name.endswith("weight"):
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).T.copy(), f"{name}/T"))
+            turn = helper.make_node("Transpose", [f"{name}/T"], [name], name=f"{name}/turn", perm=[1, 0])
+            mine.graph.node.insert(0, turn)
+        weight.name = f"{name}/T" if name.endswith("weight") else name
+    onnx.save(mine, tmp_path / "mine.onnx")
+    onnx.save(theirs, tmp_path / "theirs.onnx")
+    run = winnow("reduce", "mine.onnx", "--original", "theirs.onnx", folder=tmp_path / "run", cwd=tmp_path)
+    assert {*run.result["culprits"]} <= {"Gemm1.weight/turn", "Gemm1.sum/m", "Gemm1.sum"}, run.output
 
 
 @pytest.mark.parametrize("scaled", [False, True])
