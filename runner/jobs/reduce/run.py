@@ -30,6 +30,7 @@ from runner.jobs.reduce.first_look import FirstLook
 from runner.jobs.reduce.preflight import Preflight, TimeLimit, confirm_expected, ignore_harmless_nonfinite
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.run import Pipeline
+from runner.jobs.summary import seen
 from runner.judgment import Status, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes, names_of
@@ -45,7 +46,7 @@ from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
 from runner.text import counted, listed
 from runner.verdict import Signature, fewer
-from strategies.search import Claim, Closure, First, Options, Space, Step, Trial
+from strategies.search import Claim, Closure, First, Options, Outcome, Space, Step, Trial
 
 if TYPE_CHECKING:
     from runner.jobs.reduce.refinements import Refinements, Shrinking
@@ -54,8 +55,11 @@ if TYPE_CHECKING:
 # The report of a reduction: what a session found, as fields of the summary and files of the bundle.
 
 
-def answered(summary: Summary, ending: SessionResult, subject: Subgraph, folder: Path) -> Summary:
-    """Return the summary with what was found."""
+def answered(summary: Summary, ending: SessionResult, judge: Judge, subject: Subgraph, folder: Path) -> Summary:
+    """Return the summary with what was found.
+
+    What was counted of the failure is that of the nodes as they are in the model, before anything was made simpler.
+    """
     if not ending.standing:
         return summary
     from runner.jobs.reduce.refinements import simplified
@@ -73,6 +77,7 @@ def answered(summary: Summary, ending: SessionResult, subject: Subgraph, folder:
         summary,
         message=summary.message + (f"; reduced.onnx has {shrunk} than the model" if shrunk else ""),
         nodes_after=standing.size,
+        seen=_counted(summary.seen, ending, judge) if shrunk else summary.seen,
         culprits=tuple(
             name
             for name in main
@@ -83,6 +88,14 @@ def answered(summary: Summary, ending: SessionResult, subject: Subgraph, folder:
         min_good="min_good.onnx" if ending.min_good else None,
         warnings=(*summary.warnings, *grosser(ending.measures), *_fewer(standing, subject)),
     )
+
+
+def _counted(handed: str, ending: SessionResult, judge: Judge) -> str:
+    """Return how many elements of the user's model are NaN or Inf; else ``handed``, with what it was counted in."""
+    before = judge.journal.get(ending.main, 0) if ending.main else None
+    failed = before is not None and before.outcome is Outcome.FAIL
+    own = seen(before.metrics, handed_over=False) if before and failed else ""
+    return own or (f"{handed}, in {REDUCED}.onnx" if handed else "")
 
 
 def exactly(ending: SessionResult) -> Trial:
@@ -399,7 +412,7 @@ class Reduction(Pipeline):
         job, cause = self.job, ending.cause
         loaded = replace(self.loaded, warnings=(*self.loaded.warnings, *self.opening.warnings))
         summary = job.summary(judge, ending, loaded, reliability or self.reliability)
-        summary = answered(summary, ending, self.subject, folder or job.folder)
+        summary = answered(summary, ending, self.judge, self.subject, folder or job.folder)
         flips = flipped(self.judge, ending.main) if ending.main else ""
         more = (*begins(ending, self.judge.subject), *dict.fromkeys(self.unknown))
         more += (flips,) if flips and not (cause and cause.reason == flips) else ()  # which the cause says as well
