@@ -246,9 +246,8 @@ class _Reference:
                 if time.monotonic() > self.ends:
                     break
             if then is None:
-                doubt = (
-                    f"the inputs are made up, and it stays with other values: {listed([one for _, one in tried], 20)}"
-                )
+                others = "; ".join(one for _, one in tried)
+                doubt = f"the inputs are made up, and no values that work were found (tried: {others})"
                 doubtful = tuple(self.graph.nodes[one.node].name for one in suspects) if comes_and_goes else ()
                 return replace(found, inputs=inputs, healed="; ".join(said), doubt=doubt, doubtful=doubtful)
             said.append(f"the inputs are made up: with {then}, {makers} makes no NaN or Inf; something else does")

@@ -45,9 +45,11 @@ _EXACT = _MOVES | {"ReduceSum", "Relu", "Abs", "Neg", "Clip", "Sign", "Floor", "
 _EXACT |= {"Not", "And", "Or", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"}
 """Operators that make a zero of numbers that are none only where it is meant, and not by rounding."""
 _EPSILON = {TensorProto.FLOAT16: 2.0**-10, TensorProto.BFLOAT16: 2.0**-7, TensorProto.DOUBLE: 2.0**-52}
-_ROUNDINGS = 32
-"""Roundings that a number may be off by, of the largest that it was made of."""
+_ROUNDINGS, _NEAR = 32, 4
+"""Roundings that a number may be off by, of the largest that it was made of in so many steps."""
 _MARGIN = 0.1
+_MOST = 1 << 20
+"""Elements of a weight that is looked at."""
 _FLOATS: Sequence[Span] = (
     *((0.5, 1.5), (1, 2), (1, 1.00000001), (0.1, 0.9), (10, 11), (100, 101), (-10, 10)),
     *((-1e-3, 1e-3), (1e-3, 2e-3), (-2, -1), (-11, -10)),
@@ -164,17 +166,21 @@ class NeededValues:
         return takes
 
     def _is_outside(self, name: str, held: Mapping[str, TensorFile], takes: Span, zero: bool) -> bool:
-        file, maker = held[name], self.graph.producers.get(name)
-        made_of = self.graph.nodes[maker].inputs if maker is not None else ()
-        sizes = [
-            float(np.abs(one).max(initial=0)) for other in made_of if (one := self._array(other, held)) is not None
-        ]
+        file, made_of = held[name], self._above(name, _NEAR)
+        arrays = [one for other in made_of if (one := self._array(other, held)) is not None]
+        sizes = [float(np.abs(one).max(initial=0)) for one in arrays]
         value = self._array(name, held)
         if value is None:
             return False
         slack = max(sizes, default=0.0) * _ROUNDINGS * _EPSILON.get(file.dtype, 2.0**-23)
         beyond = float(np.maximum(takes[0] - value, value - takes[1]).max(initial=-math.inf))
         return beyond > slack or (not zero and bool((value == 0).any()) and self._is_exact(name))
+
+    def _above(self, name: str, steps: int) -> set[str]:
+        """Return what a tensor was made of in so many steps."""
+        index = self.graph.producers.get(name) if steps else None
+        reads = self.graph.nodes[index].inputs if index is not None else ()
+        return {*reads}.union(*(self._above(one, steps - 1) for one in reads))
 
     def _is_exact(self, name: str) -> bool:
         """Whether a zero in this tensor is made of whole numbers, or meant, and not by rounding."""
@@ -192,6 +198,8 @@ class NeededValues:
         file = held.get(name)
         plain = file is not None and file.structure is None
         found = self.weight(name) if file is None else recorded.read(file) if plain else None
+        if file is None and found is not None and found.size > _MOST:
+            return None
         return found.astype(np.float64) if found is not None and found.dtype.kind in "fiub" and found.size else None
 
     # ---- back through the graph
