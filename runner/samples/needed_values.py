@@ -129,12 +129,14 @@ class NeededValues:
             return {name: list(some[at % len(some)]) for name, some in spans.items()}
 
         yield from map(tried, range(_FIRST))
-        for one in suspects:
-            low, high = (end + side * _MARGIN if math.isfinite(end) else end for end, side in zip(one.takes, (1, -1)))  # noqa: B905
-            aim = (0.5, 2.0) if one.takes == _ANY else (low, high)
-            found = self._back(one.operand, aim, self.values[one.sample], 0)
-            if found:
-                yield {**tried(0), **{name: _as_range(span, name in whole) for name, span in found.items()}}
+        needed: dict[str, Span] = {}
+        for one in suspects:  # all other values being as they were
+            low, high = one.takes
+            inner = (low + _MARGIN, high - _MARGIN)  # what has no end has none then
+            aim = (0.5, 2.0) if one.takes == _ANY else inner
+            needed |= self._back(one.operand, aim, self.values[one.sample], 0) or {}
+        if needed:
+            yield {name: _as_range(span, name in whole) for name, span in needed.items()}
         yield from map(tried, range(_FIRST, len(_FLOATS)))
 
     # ---- which nodes
