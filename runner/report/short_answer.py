@@ -113,7 +113,7 @@ def _fails(summary: Summary) -> str:
 
 
 def _iteration(summary: Summary) -> str:
-    return f"; inside, first in {summary.iteration}" if summary.iteration else ""
+    return f"; {summary.iteration}" if summary.iteration else ""
 
 
 def is_part(summary: Summary) -> bool:
