@@ -455,9 +455,8 @@ class Overflow:
                 return cause  # what the answer reads is not finite where this is not
             values = self._values(tensor, base.types_of_all, wider, base, tested.answer)
         except (NotKnown, CutError) as why:
-            if said := self._inside(standing):
-                return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
-            return replace(cause, reason=f"{cause.reason}; its exact value is not known: {why}")
+            known = self._inside(standing, cause)
+            return known or replace(cause, reason=f"{cause.reason}; its exact value is not known: {why}")
         if not all(np.isfinite(one).all() for one in values):
             said = _no_value(base, tensor, values)
             return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
@@ -470,19 +469,23 @@ class Overflow:
         # its good values were cut off at the end of the type, which may matter
         return replace(cause, reason=shown.reason)
 
-    def _inside(self, standing: CurrentAnswer) -> str:
-        """Return what gives a node of a body no value in any type; "": it has one, or that is not known."""
+    def _inside(self, standing: CurrentAnswer, cause: Cause) -> Cause | None:
+        """Return the cause with what gives a node of a body no value in any type, or how it overflows; or None."""
         own = standing.judge.subject
         if not (standing.origin and isinstance(own, Subgraph)):
-            return ""
+            return None
         for tensor in (name for index in standing.trial for name in own.graph.nodes[index].outputs):
             dtype = WiderTypes(own.graph, own.types_of_all).dtype(tensor)
             wider = (LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]) if dtype in WIDER else None
             with suppress(NotKnown, CutError):
                 values = self._values(tensor, own.types_of_all, wider, own, standing.trial) if wider else ()
                 if not all(np.isfinite(one).all() for one in values):
-                    return _no_value(own, tensor, values)
-        return ""
+                    said = _no_value(own, tensor, values)
+                    return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
+                if values and (one := _found(tensor, dtype, values)).beyond:
+                    said = f"{one.type} overflow in {tensor}: {one.said}; a body is not tried in {one.wider}"
+                    return replace(cause, reason=said, whose=Whose.MODEL, wider=one)
+        return None
 
     def _values(
         self,

@@ -34,12 +34,11 @@ from runner.jobs.summary import seen
 from runner.judgment import Status, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes, names_of
-from runner.reference.load import Loaded
+from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
-from runner.samples.ask_reference import refusal
 from runner.schema.checker import BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
@@ -84,6 +83,7 @@ def answered(summary: Summary, ending: SessionResult, judge: Judge, subject: Sub
             if name in names or standing.owner_kept or any(path.startswith(f"{name}.") for path in standing.origin)
         ),
         nested=nested,
+        iteration=getattr(cutting(standing.judge.subject), "iteration", ""),
         model="reduced.onnx" if (folder / "reduced.onnx").exists() else None,
         min_good="min_good.onnx" if ending.min_good else None,
         warnings=(*summary.warnings, *grosser(ending.measures), *_fewer(standing, subject)),
@@ -309,13 +309,11 @@ class Reduction(Pipeline):
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
-        settings, recorded, made = self.job.settings, self.loaded.recorded, self.loaded.refused
-        refused = partial(refusal, settings, self.loaded.graph, made, self.job.folder) if made else None
+        settings, recorded = self.job.settings, self.loaded.recorded
+        refused = partial(refusal, settings, self.loaded, self.job.folder)
         seconds = 0.0 if recorded.unrunnable else recorded.seconds
         limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
-        not_finite = made is not None and made.not_finite
-        controls = Controls.of(self.job.checker, settings)
-        self.opening = Preflight(limit, controls, refused=refused, not_finite=not_finite)
+        self.opening = Preflight(limit, Controls.of(self.job.checker, settings), refused=refused)
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:
@@ -357,6 +355,7 @@ class Reduction(Pipeline):
         if self.strategy.find is not Find.cause:
             return first, None
         from runner.jobs.reduce.carried_constants import prove
+        from runner.jobs.reduce.cause_experiments import unless_made_up
         from runner.jobs.reduce.exact_values import Exact, Overflow, WhoIsRight, unless_flipped
         from runner.jobs.reduce.prove_cause import Causes
 
@@ -364,7 +363,8 @@ class Reduction(Pipeline):
         search = searching(self.strategy, FirstEnd.auto, self.subject, self.judge)
         handed, cause = prove(Causes(search, most, self.look.places, Overflow(exact, most).shown), self, first)
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
-        return handed, unless_flipped(self.judge, cause and who.judged(self, cause), handed.main)
+        cause = cause and unless_made_up(who.judged(self, cause), handed.standing, self.loaded.taken)
+        return handed, unless_flipped(self.judge, cause, handed.main)
 
     def others(self, first: SessionResult, judge: Judge, handed: HandOver) -> Rest:
         """Find the answers after the first, until the rest passes; good values replace the nodes of those before."""
