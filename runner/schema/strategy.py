@@ -100,11 +100,12 @@ class FloatType(str, Enum):
     int8 = "int8"
     int4 = "int4"
     fp8 = "fp8"
+    accuracy_level_4 = "accuracy_level_4"
 
     @property
     def is_made(self) -> bool:
-        """Whether a float model is quantized to it by ONNX Runtime's own tools."""
-        return self in (FloatType.int8, FloatType.int4, FloatType.fp8)
+        """Whether ONNX Runtime's own tools make the low model of the given one."""
+        return self in (FloatType.int8, FloatType.int4, FloatType.fp8, FloatType.accuracy_level_4)
 
 
 class Direction(str, Enum):

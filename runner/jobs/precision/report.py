@@ -44,7 +44,7 @@ from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings
-from runner.schema.strategy import PrecisionSettings
+from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.text import counted
 from runner.verdict import REFUSED, Verdict
 from strategies.search import Outcome, Trial
@@ -204,7 +204,7 @@ def precision_section(material: PrecisionSetup, raised: frozenset[int]) -> Preci
     strategy, casting, kept = material.strategy, material.casting, material.kept
     layers, every = casting.layers, nodes_of(casting)
     names = [one.path for one in every if one.is_high(raised)]
-    short = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}[strategy.high.value]
+    short = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8"}[strategy.high.value]
     return PrecisionFound(
         high=strategy.high.value,
         low=strategy.low.value,
@@ -528,9 +528,13 @@ def _for_tools(
     if not material.casting.quantized or material.loaded.inherited is None:
         return told
     names = excluded(material, raised)
-    words: dict[str, Any] = {"patterns": [f"^{re.escape(name)}$" for name in names]}
-    if made is None or made.low == "int4":
-        words["int4_nodes_to_exclude"] = ",".join(names)
+    words: dict[str, Any] = {}
+    is_level = made is not None and made.low == FloatType.accuracy_level_4
+    if material.strategy.high is not FloatType.int8 and not is_level:
+        words["patterns"] = [f"^{re.escape(name)}$" for name in names]
+        if made is None or made.low == "int4":
+            words["int4_nodes_to_exclude"] = ",".join(names)
+    told = replace(told, low=FloatType.accuracy_level_4.value) if is_level else told
     return replace(told, nodes_to_exclude=names, quantizers={**words, **(made.told if made else {})})
 
 

@@ -121,6 +121,7 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     reliability, steady = job.reliability(), _is_steady(job, loaded)
     low = _QUANTIZED if material.casting.quantized else strategy.low.value
+    low = made.low if made and made.low == FloatType.accuracy_level_4 else low
     question = replace(
         PrecisionQuestion.of(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
         emulation=_emulated(settings),
@@ -292,10 +293,10 @@ def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Sett
     asked = f"strategy.low={strategy.low.value}"
     if settings.reference.model:
         raise UsageError(
-            f"{asked} quantizes model={settings.model} itself, so that is the original: leave reference.model out. A "
-            "model that is quantized already: strategy.low=quantized"
+            f"{asked} makes the low model of model={settings.model}, so that is the original: leave reference.model "
+            "out. A model that is quantized already: strategy.low=quantized"
         )
-    if strategy.high is not FloatType.float32:
+    if strategy.high is not FloatType.float32 and (strategy.low, strategy.high) != (FloatType.int4, FloatType.int8):
         raise UsageError(f"{asked} strategy.high={strategy.high.value}: ONNX Runtime's tools quantize float32")
     own_file_only(settings, "quantizes")
     with processes(settings, folder) as running:
@@ -314,14 +315,17 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
     what = f"strategy.low={strategy.low.value}: model={settings.model}"
     if not path.is_file():
         raise UsageError(f"{what}: no such file")
-    reply = operate(pool, settings, "name_nodes", {"model": str(path), "out": str(named)}, what)
+    level = strategy.low is FloatType.accuracy_level_4
+    args: dict[str, Any] = {"model": str(path), "out": str(named), "level": level}
+    reply = operate(pool, settings, "name_nodes", args, what)
     if reply.value is None:
         raise UsageError(f"{what} cannot be read: {reply.why}")
     path = named if reply.value["named"] else path
-    samples = "" if strategy.low is FloatType.int4 else _calibration(settings, strategy, path, pool, folder)
+    samples = "" if level or strategy.low is FloatType.int4 else _calibration(settings, strategy, path, pool, folder)
     how = strategy.quantize
-    args: dict[str, Any] = {
+    args = {
         "low": strategy.low.value,
+        "high": strategy.high.value,
         "model": str(path),
         "out": str(folder / f"{QUANTIZED}.onnx"),
         "samples": samples and str(folder / samples),

@@ -1,4 +1,4 @@
-"""`strategy.low=int8`, `int4` and `fp8`, as a user runs them: ONNX Runtime quantizes the float model first."""
+"""`strategy.low=int8`, `int4`, `fp8` and `accuracy_level_4`: ONNX Runtime's tools make the low model first."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.backends.quantize_model import weights_only
 from runner.jobs.precision.report import within
 from strategies.search import Trial
 from tests.harness import Run, winnow
@@ -137,11 +138,67 @@ def test_int4(tmp_path: Path) -> None:
     assert "int4_nodes_to_exclude=/layer.2/MatMul" in (run.folder / "REPORT.md").read_text()
 
 
+def nbits(model: Path) -> dict[str, tuple[int, int]]:
+    """Return bits and accuracy level of each MatMulNBits, by what it makes; a MatMul has 32 bits."""
+    found = {}
+    for node in onnx.load(model).graph.node:
+        how = {"bits": 32, **{one.name: one.i for one in node.attribute}}
+        if "MatMul" in node.op_type:
+            found[node.output[0]] = how["bits"], how.get("accuracy_level", 0)
+    return found
+
+
+def test_a_raised_node_gets_weights_of_eight_bits(tmp_path: Path) -> None:
+    pytest.importorskip("onnx_ir")
+    parent = network(tmp_path, 24)
+    run = asked(tmp_path, parent, "int4", "strategy.high=int8", "strategy.quantize.block_size=16", "strategy.budget=1")
+    told = run.result["precision"]
+    assert "/layer.2/MatMul" in run.result["culprits"] == told["nodes_to_exclude"], run.output
+    assert "in int8 and the rest in quantized form" in run.output
+    high = {f"m{name.split('.')[1][0]}" for name in told["nodes_to_exclude"]}
+    assert nbits(run.folder / "mixed.onnx") == {f"m{at}": (8 if f"m{at}" in high else 4, 0) for at in range(LAYERS)}
+    assert nbits(run.folder / "within_budget.onnx") == {"m0": (4, 0), "m1": (4, 0), "m2": (8, 0), "m3": (4, 0)}
+    # 4 bits more for each number of the weight; no list of what stays in float
+    assert {row["bytes"] for row in told["alone"]} == {WIDTH**2 // 2}
+    assert told["quantizers"].keys() == {"low", "model", "script", "holds"} and told["quantizers"]["holds"] == "pass"
+    assert error(run.folder / "mixed.onnx", parent) < 0.2 < error(run.folder / "quantized.onnx", parent)
+    script = [sys.executable, str(run.folder / "quantize.py")]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "nodes stay in int8" in done.stdout, done.stderr
+    assert nbits(run.folder / "excluded.onnx") == nbits(run.folder / "mixed.onnx")
+
+
+@pytest.mark.parametrize("level", [0, 4])
+def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) -> None:
+    """Activations of one node have an outlier, which int8 does not hold beside the rest; levels are given, or not."""
+    pytest.importorskip("onnx_ir")
+    onnx.save(
+        weights_only(onnx.load(network(tmp_path, 0.01)), 4, block_size=16, accuracy_level=level), tmp_path / "int4.onnx"
+    )
+    low, more = "accuracy_level_4", ("strategy.quantize.operators=[]", "inputs.samples=4", "strategy.curve=each")
+    run = asked(tmp_path, tmp_path / "int4.onnx", low, *more, rtol=0.03)
+    assert run.result["culprits"] == ["/layer.2/MatMul_Q4"], run.output
+    assert "with 1 node in float32 and the rest in accuracy_level_4" in run.output
+    told = run.result["precision"]
+    assert told["low"] == low and told["alone"][0]["nodes"] == ["/layer.2/MatMul_Q4"] and told["alone"][0]["bytes"] == 0
+    raised = {"m2": (4, 1 if level else 0)}
+    assert nbits(run.folder / "mixed.onnx") == {**{f"m{at}": (4, 4) for at in range(LAYERS)}, **raised}
+    script = [sys.executable, str(run.folder / "quantize.py")]
+    assert subprocess.run(script, capture_output=True, timeout=120, check=False).returncode == 0
+    assert nbits(run.folder / "excluded.onnx") == nbits(run.folder / "mixed.onnx")
+    # the model that was made, and its parent, ask the same again
+    again = winnow(str(run.folder / "replay.yaml"), folder=tmp_path / "again")
+    assert again.result["culprits"] == run.result["culprits"], again.output
+
+
 @pytest.mark.variants
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["strategy.low=int8", "reference.model={model}"], "quantizes model="),
+        (["strategy.low=int8", "reference.model={model}"], "makes the low model of model="),
+        (["strategy.low=int8", "strategy.high=int8"], "ONNX Runtime's tools quantize float32"),
+        (["strategy.low=accuracy_level_4"], "it has no MatMulNBits"),
+        (["strategy.low=float16", "strategy.high=int8"], "must be narrower than the high"),
         (["strategy.low=int8", "strategy.high=float16"], "ONNX Runtime's tools quantize float32"),
         (["strategy.low=int8", "strategy.budget=much"], "strategy.budget=much: give bytes"),
         (["strategy.low=int8", "model={model}.other"], "no such file"),
