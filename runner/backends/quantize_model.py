@@ -28,8 +28,8 @@ def quantize(args: Mapping[str, Any]) -> dict[str, Any]:
     ``low``: int8, int4, fp8, or accuracy_level_4 (that of each MatMulNBits). ``high``: "int8" if excluded nodes get
     weights of 8 bits. ``samples``: an npz with the inputs to calibrate on, as ``NUMBER/NAME``. ``exclude``:
     names of nodes that stay. ``operators``: those that are quantized; empty: all that the tool knows. ``per_channel``,
-    ``symmetric`` (activations; weights are anyway), ``block_size``. Returns ``operators``: those that the tool
-    has looked for. Raises whatever the tools raise, ValueError where nothing is quantized and nothing excluded.
+    ``symmetric`` (activations; weights are anyway), ``calibration``, ``block_size``. Returns ``operators``: those that
+    the tool has looked for. Raises what the tools raise, ValueError where nothing is quantized and nothing excluded.
     """
     with tempfile.TemporaryDirectory() as folder:
         tool = {"int4": _int4, "accuracy_level_4": _accuracy_level}.get(args["low"], _static)
@@ -57,6 +57,7 @@ def _static(args: Mapping[str, Any], folder: Path) -> onnx.ModelProto:
 
     float8 = args["low"] == "fp8"
     kind = QuantType.QFLOAT8E4M3FN if float8 else QuantType.QInt8
+    methods = {one.name.lower(): one for one in CalibrationMethod}
     quantize_static(
         args["model"],
         folder / "quantized.onnx",
@@ -68,7 +69,7 @@ def _static(args: Mapping[str, Any], folder: Path) -> onnx.ModelProto:
         weight_type=kind,
         nodes_to_exclude=list(args["exclude"]),
         use_external_data_format=os.path.getsize(args["model"]) > LARGE,  # noqa: PTH202 - of whatever was given
-        calibrate_method=CalibrationMethod.Distribution if float8 else CalibrationMethod.MinMax,
+        calibrate_method=CalibrationMethod.Distribution if float8 else methods[args["calibration"]],
         extra_options={"WeightSymmetric": True, "ActivationSymmetric": args["symmetric"]},
     )
     return onnx.load(folder / "quantized.onnx")

@@ -84,6 +84,7 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
         f"{count} In {_called(told.low)}: {parts}.",
         _staying(told),
         *_worth(told),
+        table(("quantized otherwise, no node raised", "error / tolerance", "passes"), _otherwise(told), names=1),
         table(("node", "op", "why"), rows, names=2),
         f"{len(every) - len(rows)} more rows are not shown." if len(every) > len(rows) else "",
         Picture("The error of each layer, before and after", told.plot) if told.plot else None,
@@ -92,6 +93,18 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
     ]
     bought, used = section("What each layer buys", _bought(told)), section("How to use it", usage(summary, told))
     return [*section("Raised nodes", said), *bought, *used, *float32_section(summary)]
+
+
+def cured(told: Precision) -> str:
+    """Return the clause about ways to quantize in which the whole model passes."""
+    passing = [one["setting"] for one in told.cures if one["outcome"] == "pass"]
+    shares = [_share(one["error"]) for one in told.cures if one["outcome"] == "pass"]
+    said = [f"{setting} (error {share} of the tolerance)" for setting, share in zip(passing, shares, strict=True)]
+    return f"; with {' or '.join(said)} no node has to be raised" if said else ""
+
+
+def _otherwise(told: Precision) -> list[tuple[str, str, str]]:
+    return [(one["setting"], _share(one["error"]), "yes" if one["outcome"] == "pass" else "no") for one in told.cures]
 
 
 def per_byte(row: Mapping[str, Any]) -> float:

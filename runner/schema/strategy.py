@@ -143,12 +143,21 @@ class Curve(str, Enum):
     each = "each"
 
 
+class Calibration(str, Enum):
+    """How the range of an activation is found."""
+
+    minmax = "minmax"
+    entropy = "entropy"
+    percentile = "percentile"
+
+
 @settings
 class QuantizeSettings:
     """How a float model is quantized."""
 
     per_channel: bool = True
     symmetric: bool = False
+    calibration: Calibration = Calibration.minmax
     block_size: int = setting(32, least=16)
     operators: list[str] = setting([])
 

@@ -21,7 +21,7 @@ from runner.engine.session_question import SessionResult
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
-from runner.jobs.precision.layers import Layer
+from runner.jobs.precision.layers import Layer, ends_of, is_quantization
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
 from runner.jobs.precision.ranking import SENTINEL, Measurements, low_share, nodes_of
@@ -38,7 +38,7 @@ from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded
 from runner.reference.models import recorder, recording_backend
-from runner.report.precision_section import per_byte, plot_curve, plot_layers
+from runner.report.precision_section import cured, per_byte, plot_curve, plot_layers
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
 from runner.report.summary import Summary
@@ -139,7 +139,8 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
     for name in node.inputs:
         tensor = parent.graph.initializers.get(name)
         if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS and len(tensor.dims) > 1:
-            yield from _outlier(f"its weight {_short(name)}", parent.store.array(tensor))
+            yield from _outlier(f"its weight {_short(name)}", parent.store.blocks(tensor))
+    yield from _clipped(mixer, parent.values, node.inputs)
     held = {name: values.read(one) for name, one in parent.values[0].items() if name in (*node.inputs, *node.outputs)}
     read, made = ({name: held[name] for name in names if name in held} for names in (node.inputs, node.outputs))
     floats = {name: array for name, array in read.items() if array.dtype.kind == "f" and array.size}
@@ -151,18 +152,56 @@ def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
         if limits[-1] > OUTLIER * least:
             yield f"it takes values up to {least:.3g} out of a tensor whose scale holds up to {limits[-1]:.3g}"
     for name, array in floats.items():
-        yield from _outlier(f"what it reads, {_short(name)},", array)
+        yield from _outlier(f"what it reads, {_short(name)},", [array])
 
 
-def _outlier(what: str, array: Any) -> Iterator[str]:
-    """Say in which channel of an array the largest value is, where that is far beyond the median."""
-    found = np.asarray(array, np.float32)
-    usual = float(np.median(np.abs(found.reshape(-1)[:: max(1, found.size >> 20)])))
-    peaks = [np.maximum(found.max(axis), -found.min(axis)) for axis in _others(found.ndim)]
+def _clipped(mixer: RegionMixer, samples: Feeds, names: Iterable[str]) -> Iterator[str]:
+    """Say which share of what a node reads lies beyond the range of the integers that hold it."""
+    graph, known = mixer.model.graph, mixer.regions.back if mixer.regions else {}
+    constants, low = initializers_of(graph), {node.input[0]: node for node in graph.node if is_quantization(node)}
+    for name in dict.fromkeys(names):
+        maker, files = low.get(known.get(name, "")), [one[name] for one in samples if name in one]
+        least, most = ends_of(maker, constants, whole=True) if maker is not None else (None, None)
+        if least is None or most is None or maker is None or maker.op_type != "QuantizeLinear" or not files:
+            continue
+        arrays = [values.read(one).astype(np.float32) for one in files]
+        half = (most - least) / 510  # half of a step is rounding
+        count = sum(int(((one < least - half) | (one > most + half)).sum()) for one in arrays)
+        if count:
+            share = count / sum(one.size for one in arrays)
+            yield f"{share:.2%} of what it reads, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
+
+
+def _worst_clipped(material: PrecisionSetup, raised: Iterable[int]) -> str:
+    """Return a clause on what is clipped in front of the raised node with the largest error of those."""
+    mixer, inherited, errors = material.casting.mixer, material.loaded.inherited, material.known.errors
+    for index in sorted(raised, key=lambda index: -errors.get(index, 0.0)):
+        if isinstance(mixer, RegionMixer) and inherited:
+            node = inherited.parent.graph.nodes[mixer.found[index].main]
+            for clause in _clipped(mixer, inherited.parent.values, node.inputs):
+                return f"; {_short(mixer.layers[index].path)}: {clause}"
+    return ""
+
+
+def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:
+    """Say in which channel of an array the largest value is, where that is far beyond the median.
+
+    ``blocks``: of the array along its first axis.
+    """
+    some, parts = [], list[list[Any]]()
+    for block in blocks:
+        found = np.asarray(block, np.float32)
+        some.append(np.abs(found.reshape(-1)[:: max(1, found.size >> 16)]))
+        parts.append([np.maximum(found.max(axis), -found.min(axis)) for axis in _others(found.ndim)])
+    usual = float(np.median(np.concatenate(some)))
+    peaks = [
+        np.concatenate([first for first, *_ in parts]),
+        *map(np.maximum.reduce, list(zip(*parts, strict=True))[1:]),
+    ]
     largest = float(max(peak.max() for peak in peaks))
     if usual and largest > OUTLIER * usual:
         # the axis of which one channel stands out most
-        axis = max(range(found.ndim), key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
+        axis = max(range(len(peaks)), key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
         channel, times = int(peaks[axis].argmax()), largest / usual
         yield f"{what} reaches {largest:.3g}, {times:.0f} times its median, in channel {channel} of axis {axis}"
 
@@ -388,11 +427,13 @@ class Quantized:
 class Besides:
     """What was found besides the answer. ``made``: how the model was quantized, if it was.
 
-    ``alone``: what came of each unit that alone was low, see `alone_low`. ``within``: what `within` chose.
+    ``alone``: what came of each unit that alone was low, see `alone_low`. ``cures``: what came of other ways to
+    quantize the whole model. ``within``: what `within` chose.
     """
 
     made: Quantized | None
     alone: list[tuple[int, Row]] = field(default_factory=list)
+    cures: list[dict[str, Any]] = field(default_factory=list)
     within: dict[str, Any] = field(default_factory=dict)
 
 
@@ -429,11 +470,12 @@ def answered(
     told = replace(told, numbers=_numbers(rounds.entries, material, ending.trial))
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
     told = replace(_written(job, rows, points, strategy, told), alone=tuple(row for _, row in found.alone))
-    told = replace(told, within_budget=found.within)
+    told = replace(told, within_budget=found.within, cures=tuple(found.cures))
     told = _for_tools(material, told, raised, found.made)
     culprits = subject.names(ending.trial)
     return replace(
         summary,
+        message=f"{summary.message}{_worst_clipped(material, raised)}{cured(told)}",
         nodes_after=len(raised - subject.following.keys()),
         culprits=culprits,
         model=f"{MIXED}.onnx",
@@ -553,7 +595,7 @@ def _numbers(entries: Iterable[Entry], material: PrecisionSetup, found: Trial) -
     strategy, made = material.strategy, dict[str, float]()
     low = "int8" if material.casting.quantized else strategy.low.value
     for entry in entries:
-        value = entry.verdict.metrics.get(VALUE)
+        value = entry.verdict.metrics.get(VALUE) if not entry.attempt else None
         if isinstance(value, int | float) and not isinstance(value, bool):
             kept = len(material.subject.raised(entry.trial))
             every = kept == len(material.casting.layers)

@@ -106,6 +106,29 @@ def test_a_budget_of_bytes_is_filled_in_both_orders() -> None:
     assert within(rows, "2") == (Trial.of([0, 1]),)
 
 
+def test_what_lets_the_whole_model_pass_is_tried(tmp_path: Path) -> None:
+    """One weight is far larger, and what it reads is zero: with a scale for each channel no node has to be raised."""
+    model = onnx.load(network(tmp_path, 1))
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor).copy()
+        for name, place, value in (("w1", np.s_[:, 3], 0), ("w2", np.s_[3, 3], 60), ("w3", np.s_[3], 0)):
+            if tensor.name == name:
+                values[place] = value
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    onnx.save(model, tmp_path / "net.onnx")
+    more = ("strategy.quantize.per_channel=false", "inputs.samples=4")
+    run = asked(tmp_path, tmp_path / "net.onnx", "int8", *more)
+    assert run.result["culprits"] == ["/layer.2/MatMul"], run.output
+    cures = {one["setting"]: one for one in run.result["precision"]["cures"]}
+    assert cures.keys() == {"strategy.quantize.per_channel=true", "strategy.quantize.calibration=percentile"}
+    held = cures["strategy.quantize.per_channel=true"]
+    assert held["outcome"] == "pass" and held["error"] < 0.5
+    assert "with strategy.quantize.per_channel=true (error 0." in run.output
+    assert "of the tolerance) no node has to be raised" in run.output
+    assert "quantized otherwise, no node raised" in (run.folder / "REPORT.md").read_text()
+    assert not [*run.folder.glob("with_*")]
+
+
 def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
     run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", "strategy.held_out=0", rtol=0.05)
     told = run.result["precision"]

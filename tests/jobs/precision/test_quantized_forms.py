@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -395,6 +396,25 @@ def test_a_raised_weight_of_four_bits_gets_eight(tmp_path: Path, form: str) -> N
     assert {node.name: one.i for node in made.graph.node for one in node.attribute if one.name == "bits"} == {
         f"dense{at}_Q{8 if at == 2 else 4}": 8 if at == 2 else 4 for at in range(4)
     }
+
+
+@pytest.mark.parametrize("form", ["pairs", "operators"])
+def test_the_share_of_clipped_activations_is_said(tmp_path: Path, form: str) -> None:
+    """A scale that is too small by ten, as of a calibration on other data, clips what a layer reads."""
+    make, quantize, _, limit = FORMS[form]
+    model, samples = make(tmp_path)
+    quantize(model, tmp_path / "low.onnx", samples)
+    held = onnx.load(str(tmp_path / "low.onnx"))
+    (scale,) = [tensor for tensor in held.graph.initializer if tensor.name == "x_scale"]
+    step = numpy_helper.to_array(scale) / 10
+    scale.CopyFrom(numpy_helper.from_array(step, scale.name))
+    onnx.save(held, str(tmp_path / "low.onnx"))
+    run = asked(tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", f"checker.rtol={limit}")
+    (reason,) = [one["reason"] for one in run.result["precision"]["selected"] if one["node"] == "dense0"]
+    (told,) = re.findall(r"; ([0-9.]+)% of what it reads, x, is clipped to -0\.[0-9]+ to 0\.[0-9]+", reason)
+    values = np.concatenate([sample["x"] for sample in samples])
+    assert float(told) / 100 == pytest.approx(float((np.abs(values) > 128 * step).mean()), abs=0.03)
+    assert "is clipped to" in run.output
 
 
 @pytest.mark.variants
