@@ -16,11 +16,10 @@ from onnx import ModelProto, TensorProto, TypeProto, helper
 from runner.checkers.checker import inner
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
-from runner.engine.cause import AnswerExperiments, Cause
 from runner.engine.check_trials import Expected, Judge
 from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, scale_of
-from runner.engine.session_question import NOTHING
+from runner.engine.session_question import NOTHING, AnswerExperiments, Cause
 from runner.jobs.reduce.subgraph import SameNodes, Spliced, Subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, got_further, measured, milder
 from runner.model.graph.cut import depends_on
@@ -325,9 +324,9 @@ class SessionModel:
         """Return the types of its tensors, as far as they are known."""
         return self.base.types_of_all
 
-    def overflows(self, tensor: str) -> bool:
-        """Whether the good value of a tensor is beyond the end of its type, so that it cannot be put in its place."""
-        return tensor in self.base.recorded.unfit and self.base.has_reference(tensor)
+    def no_good(self, tensor: str) -> bool:
+        """Whether no good value can be put in a tensor's place: it has none, or one beyond the end of its type."""
+        return tensor in self.base.recorded.unfit
 
     def looks_at_nodes(self, answer: Trial) -> bool:
         """Whether its check may look for the nodes of an answer, and not at what they compute."""

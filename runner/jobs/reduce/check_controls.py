@@ -86,12 +86,19 @@ NEEDS = (
     "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
 )
 """What may be wrong with a check that passes no harmless model."""
-OWN_SAMPLE = (
-    "the check feeds an input of its own, and the recorded values belong to another one: give that input (--inputs "
-    "x.npz), or let the check feed {inputs}. If that is the input already, the reference is wrong: give the good "
-    "model (--original) or the expected outputs (--expected)"
-)
-"""What is said of a check that fits the whole model only, and of other values than those that were recorded."""
+
+
+def own_sample(settings: Settings) -> str:
+    """Say that a check fits the whole model only, and other values than those that were recorded, and what to do."""
+    said = "the check feeds an input of its own, and Winnow recorded the values of another one: "
+    if settings.inputs.name == "random":
+        return f"{said}give the check's input (--inputs x.npz), or let the check feed {{inputs}}"
+    said += "let it feed {inputs}. If it feeds the same input, "
+    if settings.reference.model:
+        return f"{said}it fails the original's values too: look at the check"
+    return f"{said}the reference is wrong: give the good model (--original) or the expected outputs (--expected)"
+
+
 WHOLE_ONLY = (
     "Does it ever exit with 0? If it always fails, fix it. If it fits the whole model only (it feeds values of its "
     "own, and compares with expected ones of its own), give the input that it feeds: --inputs x.npz. Without that, the "
@@ -149,12 +156,14 @@ class Controls:
     ``fallbacks``: what may be kept where the check cannot judge cuts.
     ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
     ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
+    ``own_sample``: what is said of one that feeds an input of its own, which is not the recorded one.
     """
 
     fallbacks: frozenset[Closure] = frozenset()
     repeated: bool = True
     slip: str = ""
     fed: bool = True
+    own_sample: str = ""
 
     @staticmethod
     def of(checker: Checker, settings: Settings) -> Controls | None:
@@ -165,7 +174,8 @@ class Controls:
         if not isinstance(checker, CommandCheck | PythonCheck):
             return None
         slip = checker.slip if isinstance(checker, CommandCheck) else ""
-        return Controls(fallbacks(settings), settings.checker.flaky is not Flaky.never, slip, checker.wants_feeds)
+        flaky = settings.checker.flaky is not Flaky.never
+        return Controls(fallbacks(settings), flaky, slip, checker.wants_feeds, own_sample(settings))
 
     def judge(self, judge: Judge) -> Judged:
         """Return a judge whose candidates this check can judge.
@@ -185,7 +195,7 @@ class Controls:
                 return Judged(judge, also, said)
             self._repeat(judge, 1)
             if not self.fed and why.outcome is Outcome.UNRESOLVED:  # it fits the whole model, and finds it wrong
-                raise CannotJudge(f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}")
+                raise CannotJudge(f"{self.own_sample}.\ncheck: {judge.checker.describe()}")
             raise CannotJudge(
                 "the check cannot tell good from bad: it does not pass even a model of a single Identity node "
                 f"({why.said}).\n{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"
@@ -230,7 +240,7 @@ class Controls:
             return f"{self._no_cuts(judge, why, ())}\nGood values were not put into the whole model: {passing.reason}"
         right = passing.outcome is Outcome.PASS
         if not right or placed.sure(subject.space.whole, Phase.PREFLIGHT, QUESTION.whole).outcome is not Outcome.FAIL:
-            return f"{OWN_SAMPLE}.\ncheck: {judge.checker.describe()}"
+            return f"{self.own_sample}.\ncheck: {judge.checker.describe()}"
         said = (
             f"the check cannot judge parts of the model: it does not pass {FORMS[Closure.FREE][0]} ({why.said}). So "
             "each candidate is the whole model with good values in place of some nodes. Therefore reduced.onnx has all "
