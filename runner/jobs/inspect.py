@@ -148,7 +148,7 @@ def _why_unknown(domain: str, name: str, runtime: str, opsets: Mapping[str, int]
         return f"{domain} {version} has no {name}, {min(later)} has", f"convert the model to opset {min(later)}"
     if gone := [one.since_version for one in own if one.deprecated]:
         return f"{domain} has no {name} since opset {min(gone)}", "let the exporter write what took its place"
-    near = get_close_matches(name, sorted({one.name for one in schemas}), 1)
+    near = get_close_matches(name, sorted({one.name for one in schemas}), 1, 0.75)
     return f"{domain} {version} has no such operator", f"is {near[0]} meant?" if near else "correct its name or domain"
 
 
