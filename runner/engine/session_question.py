@@ -277,7 +277,7 @@ class Question:
         "the check cannot tell good from bad.",
     )
     name: str = REDUCED
-    begun: str = "%s fails (%s); this failure is followed"
+    begun: str = "%s fails (%s); only this failure counts"
 
     @property
     def wants_failure(self) -> bool:

@@ -121,7 +121,8 @@ def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Session
         raise NotApplicable(f"{size} cannot be cut out: {error}") from error
     whole = _whole(job, loaded, judge)
     verdict = judge.sure(wanted, Phase.PREFLIGHT, f"the part of {size}")
-    said = f"{size} of {len(loaded.graph.nodes)} extracted; alone the check says {verdict.said}{whole}"
+    cut = f"{len(nodes_of(subject, wanted))} of {counted(len(loaded.graph.nodes), 'node')} cut out"
+    said = f"{cut}; this part alone: {verdict.said}{whole}"
     signature = verdict.signature if verdict.outcome is Outcome.FAIL else None
     return SessionResult(Status.found, said, standing=CurrentAnswer(judge, wanted), signature=signature, main=wanted)
 
@@ -132,7 +133,7 @@ def _whole(job: Job, loaded: Loaded, judge: Judge) -> str:
     own = judge.stage(FILE_STAGE, UserFile(judge.subject))
     verdict = own.sure(judge.subject.space.whole, Phase.PREFLIGHT, THE_FILE)
     if verdict.outcome is not Outcome.FAIL or not verdict.signature:
-        return f"; of {THE_FILE}: {verdict.said}"
+        return f"; {THE_FILE}: {verdict.said}"
     study(judge, verdict, THE_FILE)
     ignore_harmless_nonfinite(job, loaded, judge)
     return ""

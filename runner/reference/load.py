@@ -295,7 +295,7 @@ def remove(folder: Path) -> None:
 log = logging.getLogger(__name__)
 
 RANDOM_INPUTS = "the inputs are random; to give real ones: --inputs x.npz"
-HIDDEN_ROUNDING = "ONNX Runtime's CPU computes float16 in float32; to round like a GPU: target.rounding=on"
+HIDDEN_ROUNDING = "ONNX Runtime's CPU computes float16 in float32; target.rounding=on rounds like a GPU"
 HINTS = frozenset({RANDOM_INPUTS, HIDDEN_ROUNDING, f"{RANDOM_INPUTS}; {HIDDEN_ROUNDING}"})
 """What could be asked otherwise, in one line: of the inputs, of low precision, of both."""
 
@@ -493,8 +493,8 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
     sizes = accepted(inputs, graph).sizes if isinstance(inputs, RandomInputs) and recorded.values else ()
     if sizes and not getattr(settings.target, "profiles", {}):
         found.append(
-            f"the input sizes are assumed: {listed(sizes, 20)}; to give others: inputs.shapes, or the file that "
-            f"`{program_name()} inputs` writes"
+            f"the input sizes are assumed: {listed(sizes, 20)}. To give others, set inputs.shapes, or edit "
+            f"the file that {program_name()} inputs writes"
         )
     if seeded:
         found.append(

@@ -248,9 +248,9 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
     known = total - counts["none"]
     how = f" ({', '.join(parts)})" if parts else ""
-    text = f"reference.model: {known} of {total} tensors have a partner in it{how}"
+    text = f"reference.model: {known} of {total} tensors have a counterpart in it{how}"
     if found.alone:
-        text += f"; not compared, for lack of one: {listed(found.alone)}"
+        text += f"; {listed(found.alone)} cannot be compared"
     if found.wrong:
         log.info("fed the original's values, something else is computed by: %s", listed(found.wrong))
     said = []

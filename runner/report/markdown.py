@@ -500,8 +500,8 @@ def _evidence(summary: Summary) -> list[str]:
     if not summary.model:
         return []
     folder = summary.model.rpartition("/")[0]
-    shows = f"{code(f'{folder}/repro.py')}, which shows the failure on {code(summary.model)}"
-    return [f"{shows}. One file to attach, with all of it: {code(f'{folder}/bundle.zip')}"]
+    shows = f"{code(f'{folder}/repro.py')} shows the failure on {code(summary.model)}"
+    return [f"{shows}. Attach {code(f'{folder}/bundle.zip')}: it holds both"]
 
 
 def _or(said: str, before: Sequence[Block]) -> str:

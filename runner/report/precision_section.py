@@ -185,17 +185,19 @@ def float32_section(summary: Summary) -> list[Section]:
 def _worth(told: Precision) -> list[Block | None]:
     """Say how much of the tolerance is used up, on samples that were searched and on others."""
     samples, alone = told.samples, told.fails_alone
-    named = {"searched": f"{samples.searched} searched", "held_out": f"{samples.held_out} held out"}
+    named = {"searched": f"{samples.searched} of the search", "held_out": f"{samples.held_out} others"}
     if samples.held_out_are not in (None, "given"):
         named["held_out"] += f" ({samples.held_out_are})"
     rows = [(named[on], _share(one.before), _share(one.after)) for on, one in told.error.items() if on in named]
-    said: list[Block | None] = [table(("samples", "error / tolerance, all low", "as handed over"), rows)]
-    said += [f"No sample was held out: {samples.why_not_held_out}."] if samples.why_not_held_out else []
+    said: list[Block | None] = [table(("samples", "error / tolerance, all low", "in the mixed model"), rows)]
+    said += (
+        [f"The answer was not tried on other samples: {samples.why_not_held_out}."] if samples.why_not_held_out else []
+    )
     if told.without_margin is not None:
         few = some(told.without_margin, _MOST_NAMES) or "no node"
         said.append(f"Without a margin fewer would be enough: {few} ({code('strategy.margin=1')}).")
     if samples.passed_held_out is False:
-        said.append("The answer fails on samples that were held out, so it does not hold for other inputs.")
+        said.append("The answer fails on samples that the search did not use, so it does not hold for other inputs.")
     if alone.nodes:
         kept, names = "raised too" if alone.raised else "not raised", some(alone.nodes, _MOST_NAMES)
         said.append(
@@ -342,7 +344,10 @@ def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool
     def draw(axes: Any) -> None:
         known = [row[key] for row in rows for key in ("error_low", "error_mixed") if row[key]]
         top = max([*known, 1.0]) * 10
-        for key, label, color in (("low", f"everything in {low}", "tab:red"), ("mixed", "as handed over", "tab:blue")):
+        for key, label, color in (
+            ("low", f"everything in {low}", "tab:red"),
+            ("mixed", "mixed model", "tab:blue"),
+        ):
             errors = [row[f"error_{key}"] for row in rows]
             heights = [float("nan") if error is None else max(error, LEAST) for error in errors]
             axes.plot(range(len(rows)), heights, label=label, color=color, linewidth=1, marker=".", markersize=2)

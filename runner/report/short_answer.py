@@ -145,7 +145,7 @@ def _why(summary: Summary) -> str:
     if beyond_range(cause):
         return f"{summary.seen or 'NaN or Inf'}; the reference computes it too"
     if cause.status not in SHOWN or not cause.causes:
-        return "; ".join(filter(None, (summary.seen, one_line(cause.reason, _LONGEST_WHY))))
+        return summary.seen
     answer = cause.causes[0]
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
@@ -170,7 +170,9 @@ def _sure(summary: Summary) -> Iterator[str]:
     cause, claim, tested = summary.cause, summary.minimality or "", summary.reliability
     if cause and summary.culprits:
         together = [listed(one.culprits) for one in cause.causes] if len(cause.causes) > 1 else []
-        yield f"cause {cause.status}{_inside(cause)}{': ' if together else ''}{' and '.join(together)}"
+        lacks = cause.reason if cause.status not in SHOWN and not cause.no_value and not beyond_range(cause) else ""
+        said = " and ".join(together) or one_line(lacks, _LONGEST_WHY)
+        yield f"cause {cause.status}{_inside(cause)}{': ' if said else ''}{said}"
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
         one_less = ": without any one of them it passes" if is_part(summary) else ": each of them is needed"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
@@ -178,7 +180,8 @@ def _sure(summary: Summary) -> Iterator[str]:
         whole, control = tested.whole_model, tested.control or Count()
         yield (
             f"the check is flaky: the whole model failed {whole.failed} of {whole.of} times, a model that must pass "
-            f"{control.failed} of {control.of}; the answer is wrong with at most {tested.max_wrong or 0:.0%}"
+            f"{control.failed} of {control.of}; the answer is wrong with a probability of at most "
+            f"{tested.max_wrong or 0:.0%}"
         )
     elif tested and tested.agreed:
         yield f"repeated {counted(tested.agreed, 'time')}, same result"

@@ -231,7 +231,7 @@ def _held(source: Path, kind: Kind, inputs: Mapping[str, Declared]) -> _Held:
         raise UsageError(f"{source}: no value for {kind.word} {lacks}; it holds {has}; {listing(inputs, kind.word)}")
     if extra := [name for name in held if name not in inputs]:
         names = listed([one_line(name, _LONGEST_NAME) for name in extra])
-        log.warning("%s: %s not used, the model has no such %s", source, names, kind.word)
+        log.warning("%s: the model has no %s called %s, so it is not used", source, kind.word, names)
     return held
 
 

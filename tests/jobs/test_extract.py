@@ -63,8 +63,8 @@ def test_by_name_and_by_pattern(model: Path) -> None:
 
 def test_the_part_stands_alone_with_recorded_values(tmp_path: Path, model: Path) -> None:
     run = extracted(tmp_path, model, "strategy.nodes=[b,d]")
-    assert run.code == 0 and "2 nodes of 5 extracted; alone the check says pass" in run.output, run.output
-    assert "; of the model file: pass" in run.output
+    assert run.code == 0 and "2 of 5 nodes cut out; this part alone: pass" in run.output, run.output
+    assert "; the model file: pass" in run.output
     part = run.model()
     assert [node.op_type for node in part.graph.node] == ["Neg", "Add"]
     assert {one.name for one in part.graph.input} == {"ta", "tc"} and [one.name for one in part.graph.output] == ["td"]
@@ -103,13 +103,13 @@ def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Pat
     whole = winnow("strategy=reduce", f"model={model}", "inputs.ranges={x: [1, 2]}", folder=tmp_path / "whole")
     assert whole.code == 0 and whole.result["signature"]["kind"] == "nan", whole.output
     run = extracted(tmp_path, model, f"strategy.nodes={whole.result['culprits']}", "inputs.ranges={x: [1, 2]}")
-    assert run.code == 0 and "alone the check says fail" in run.output, run.output
+    assert run.code == 0 and "this part alone: fail" in run.output, run.output
     assert run.result["signature"]["kind"] == "nan"
     run = winnow(
         *("strategy=extract", f"model={model}", "strategy.nodes=[c]", "inputs.ranges={x: [1, 2]}"),
         folder=tmp_path / "good",
     )
-    assert "alone the check says pass" in run.output and run.result["signature"] is None, run.output
+    assert "this part alone: pass" in run.output and run.result["signature"] is None, run.output
 
 
 @pytest.mark.slow

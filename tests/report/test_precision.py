@@ -111,7 +111,7 @@ def test_the_plots_tell_infinity_from_a_large_error(tmp_path: Path) -> None:
     texts = [path.read_text() for path in (plain, infinite)]
     assert ["Inf or NaN, everything in float16" in text for text in texts] == [False, True]
     assert ["<!-- raised -->" in text for text in texts] == [False, True]
-    assert "as handed over" in texts[0]
+    assert "mixed model" in texts[0]
     assert plot_curve([[0, 2e3], [1, 3.0], [4, 0.5]], tmp_path / "curve.svg", "float32")
     assert "<!-- tolerance -->" in (tmp_path / "curve.svg").read_text()
 

@@ -80,7 +80,7 @@ def test_the_title_says_what_fails_on_what_and_where_in_words() -> None:
 def test_what_shows_a_failure_is_named_whosever_it_is() -> None:
     finite = {"reproduced": {"failure": "infer: nan", "plain_is_finite": True}}
     for said in (page(), page(too=True), page(triage=finite)):
-        assert "with all of it: `steps/03-reduce/bundle.zip`" in said
+        assert "Attach `steps/03-reduce/bundle.zip`" in said
 
 
 def test_warnings_are_on_the_page_and_a_part_is_the_smallest_only_if_it_is() -> None:

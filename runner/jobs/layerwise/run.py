@@ -475,10 +475,10 @@ class _Layerwise:
         outside = "" if plain.outcome is Outcome.FAIL else f"{WHOLE} is not judged ({plain.reason}), but inside it "
         if plain.outcome is Outcome.PASS:
             outside = f"{WHOLE} passes, but inside it "
-        parts = [f"{outside}{first.tensor} of {makers} is the first wrong tensor with right inputs"]
+        parts = [f"{outside}{first.tensor} of {makers} is the first wrong tensor"]
         if own:
             place = f"{ending_in(own)}{own.node}"
-            parts.append(f"{place} has the largest error with right inputs ({size_of(own.kind, own.own)})")
+            parts.append(f"{place} adds the largest error itself ({size_of(own.kind, own.own)})")
         if self.look.marking.word == BREAKS:
             parts.append("it fails once tensors are marked as outputs")
         elif self.look.marking.hides:

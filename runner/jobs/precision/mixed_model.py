@@ -140,7 +140,9 @@ class PrecisionQuestion(Question):
         """Return how it ends where everything in high precision fails."""
         but = f" but {counted(self.stays_low, 'node')} of strategy.include" if self.stays_low else ""
         failure = verdict.signature.name if verdict.signature else verdict.outcome.value
-        message = f"even with {self.whole}{but} the check fails ({failure}): {verdict.reason}"
+        message = f"the check fails even with {self.whole}{but} ({failure})"
+        if verdict.reason not in failure:
+            message += f'; it said "{verdict.reason}"' if failure.startswith("check") else f": {verdict.reason}"
         return SessionResult(Status.no_set_suffices, message, signature=verdict.signature)
 
 

@@ -91,23 +91,24 @@ def _quantized_nodes(settings: Settings) -> Iterator[NodeProto]:
 def _rounding(settings: Settings) -> Settings:
     """Return the settings with the target's rounding decided: on, on ONNX Runtime's CPU."""
     target = settings.target
-    if settings.checker.runs_own_code:
+    rounds = chosen(settings.strategy, PrecisionSettings).low in (FloatType.float16, FloatType.bfloat16)
+    if settings.checker.runs_own_code and rounds:
         log.warning(
-            "checker=%s runs models by itself. If it uses ONNX Runtime's CPU provider, low precision is computed in "
-            "float32 and hides what a GPU shows; runner.backends.rounding.session rounds like a GPU "
-            "(docs/precision.md)",
-            settings.checker.name,
+            "your check runs the models, so Winnow cannot round there. ONNX Runtime's CPU provider computes low "
+            "precision in float32, which hides failures of a GPU: runner.backends.rounding.session rounds like a GPU "
+            "(docs/precision.md)"
         )
     if not isinstance(target, OnnxRuntimeBackend):
         return settings
     if target.rounding is Rounding.off:
         log.warning(
-            "target.rounding=off: ONNX Runtime's CPU provider computes low precision in float32 and drops casts, so "
-            "failures of a GPU may not show"
+            "target.rounding=off: ONNX Runtime's CPU provider computes low precision in float32, so failures of a GPU "
+            "may not show"
         )
     if target.rounding is not Rounding.auto or target.providers != [_CPU]:
         return settings
-    log.info("low precision is emulated: each tensor is rounded when it is computed (target.rounding=on)")
+    if rounds:
+        log.info("each low-precision tensor is rounded when it is computed, as on a GPU (target.rounding=on)")
     return replace(settings, target=replace(target, rounding=Rounding.on))
 
 

@@ -15,7 +15,7 @@ from runner.engine.reliability import IndistinctError
 from runner.engine.session_question import NOTHING, SessionResult
 from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer
 from runner.jobs.precision.prepare_search import Precision
-from runner.jobs.precision.validation_samples import GIVEN, Division, Samples, Values
+from runner.jobs.precision.validation_samples import HELD_OUT, Division, Samples, Values
 from runner.journal.journal import Entry
 from runner.judgment import CannotJudge, Status
 from runner.report.result_parts import ErrorLeft, FailsAlone, PrecisionSamples
@@ -64,20 +64,17 @@ class Confidence:
     @property
     def said(self) -> str:
         """What a message says of it, empty if there is nothing to say."""
-        parts: list[str] = []
-        kind, held = self.samples.kind, len(self.samples.held)
-        for name, error in self.error.items():
-            if error.after is not None:
-                before = "not finite" if error.before is None else f"{error.before:.3g}"
-                searched = counted(len(self.samples.searched), "searched sample")
-                on = f"{held} held out" if name == "held_out" else searched
-                aside = f"{kind}; " if name == "held_out" and kind != GIVEN else ""
-                error_is = "" if parts else "error "
-                parts.append(f"{error_is}{error.after:.2g} of the tolerance on {on} ({aside}all low: {before})")
-        if self.passed and not parts:
-            parts.append(f"it also passes on {counted(held, 'sample')} held out ({kind})")
+        held, parts = counted(len(self.samples.held), HELD_OUT[self.samples.kind]), list[str]()
+        named = {"searched": f"{counted(len(self.samples.searched), 'sample')} of the search", "held_out": held}
+        known = [(named[name], error) for name, error in self.error.items() if error.after is not None]
+        if known:
+            errors = [f"{one.after:.2g} of the tolerance on {on}" for on, one in known]
+            low = ["not finite" if one.before is None else f"{one.before:.3g}" for _, one in known]
+            parts = [f"error {', '.join(errors)}; with everything low: {', '.join(dict.fromkeys(low))}"]
+        elif self.passed:
+            parts = [f"it also passes on {held}"]
         if self.passed is None and self.samples.reason:
-            parts.append(f"no sample was held out: {self.samples.reason}")
+            parts.append(f"the answer was not tried on other samples: {self.samples.reason}")
         return "; ".join(parts)
 
     def warn(self, text: str) -> None:
@@ -155,13 +152,13 @@ class Rounds:
             if further is None:
                 assert found
                 why = impossible.message if impossible else "the budget was reached"
-                self.confidence.warn(f"the samples that were held out cannot be searched ({why})")
+                self.confidence.warn(f"the search cannot use the other samples too ({why})")
                 self.mixing = found.mixing
                 break
             found = further
             if found.failed is None or number == MOST_ROUNDS or found.mixing.session.inquiry.stopped:
                 break
-            why = f"{counted(len(held), 'sample')} that {'was' if len(held) == 1 else 'were'} held out"
+            why = f"{counted(len(held), 'sample')} that the search did not use"
             log.warning("the answer fails on %s (%s), so nodes are added until these pass", why, found.failed.reason)
             searched = (*_subject(judge).samples, *held)
             judge = self.judge.stage(f"round {number + 1}", replace(_subject(judge), samples=searched))
@@ -187,7 +184,9 @@ class Rounds:
         while True:
             if found.failed is not None:
                 why = found.failed.reason
-                self.confidence.warn(f"the answer fails on samples that were held out ({why}); give more samples")
+                self.confidence.warn(
+                    f"the answer fails on samples that the search did not use ({why}); give more samples"
+                )
             self.confidence.looser = self._looser(found.mixing, found.trial)
             ending = found.mixing.hand_over(found.done, found.trial, self._said(found))
             if ending is not None:
@@ -204,7 +203,7 @@ class Rounds:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
         few = f"{self._named(names)} would be enough" if names else "no node would be enough"
-        costs = f"{few} for the full tolerance, these keep the error below {margin.aim:.2g} of it (strategy.margin)"
+        costs = f"these keep the error below {margin.aim:.2g} of the tolerance (strategy.margin); {few} for all of it"
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
     def each_alone(self) -> dict[int, Verdict]:
@@ -231,7 +230,7 @@ class Rounds:
             return SessionResult(Status.interrupted, "", code=exit_code)
         ending, before = self.mixing.session.interrupted(exit_code), self._before
         if ending.standing is None and before and (earlier := before.session.interrupted(exit_code)).standing:
-            ending = replace(earlier, message=f"{earlier.message}, and it fails on samples that were held out")
+            ending = replace(earlier, message=f"{earlier.message}, and it fails on samples that the search did not use")
         return replace(ending, main=None)
 
     # ---- one round

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,6 +52,8 @@ from runner.workers.pool import Pool, limited, operate
 
 Worked = Callable[[str, dict[str, Any]], dict[str, Any]]
 """Calls an operation in a worker."""
+
+log = logging.getLogger(__name__)
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
@@ -135,7 +138,7 @@ def _said(
     lost: list[Lost], taken: set[tuple[int, str]], strangers: set[tuple[int, str]], has_parent: bool
 ) -> Iterator[str]:
     if taken:
-        yield f"raised layers get {len(taken)} weights from reference.model ({_named(taken)})"
+        log.info("raised nodes take %d weights from reference.model (%s)", len(taken), _named(taken))
     if strangers:
         yield (
             f"{len(strangers)} weights of reference.model are not what is stored here ({_named(strangers)}), so they "
@@ -145,7 +148,7 @@ def _said(
     if rounded:
         advice = "" if has_parent else "; give the original as reference.model="
         yield (
-            f"{len(rounded)} quantized weights ({_named(rounded)}) are dequantized for raised layers, which so keep "
+            f"{len(rounded)} quantized weights ({_named(rounded)}) are dequantized for raised nodes, so they keep "
             f"their rounding{advice}"
         )
 

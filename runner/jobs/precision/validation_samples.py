@@ -79,7 +79,9 @@ SHARE = 3
 LEAST = 4
 """Samples that are made to be held out are cheap: so many at least."""
 NONE_LEFT = "there are no samples but those that are searched"
-GIVEN = "given"
+GIVEN, DRAWN, VARIANTS = "given", "drawn", "variants of those given"
+HELD_OUT = {GIVEN: "unseen sample", DRAWN: "fresh random sample", VARIANTS: "varied sample"}
+"""A sample that is held out, in words, by its kind."""
 _SEED = 0x9E3779B9
 
 Values = Mapping[str, TensorFile]
@@ -126,7 +128,7 @@ class Samples:
     @property
     def kind(self) -> str:
         """What further samples are, for a person."""
-        return "drawn" if self.is_endless else "variants of those given"
+        return DRAWN if self.is_endless else VARIANTS
 
     @property
     def is_endless(self) -> bool:

@@ -230,7 +230,7 @@ class FirstLook:
                 pass
             # which of several matters at the outputs is not known: it may be rounding
             elif len(told) == 1 and subject.recorded.error >= _least(session, in_tolerances=runs):
-                self._found(told[0], "fed the same values, reference.model computes something else than")
+                self._found(told[0], "reference.model computes something else from the same values")
             elif runs:
                 self._by_values(session, subject)
             elif failure.kind == "shape" and inner(checker).name == "builds":
@@ -242,7 +242,7 @@ class FirstLook:
                 self._by_recording(subject)
             elif not (runs and raises and self._by_values(session, subject)):
                 nodes = named_operators(subject.graph, _text(session))
-                self._found(nodes, "the error message names the operator of")
+                self._found(nodes, "the error message names the operator")
         elements = frozenset(subject.space.order)
         self.wrong, self.places = (
             tuple(filter(None, (tuple(index for index in nodes if index in elements) for nodes in places)))
@@ -251,8 +251,8 @@ class FirstLook:
         self.nodes = tuple(index for index in self.nodes if index in elements)
         if self.nodes:
             names = subject.graph.names
-            self.said = f"{self.said}: {listed([names[index] for index in self.nodes])}"
-            log.info("the search begins with a suspect: %s", self.said)
+            self.said = f"{listed([names[index] for index in self.nodes])} ({self.said})"
+            log.info("the search begins with %s", self.said)
             session.open_search()
 
     def above(self, cause: Cause | None, subject: Subgraph) -> tuple[str, ...]:
@@ -282,12 +282,12 @@ class FirstLook:
         made = between(subject.graph, last, tensors) if len(tensors) > 1 else ()
         every = tuple(sorted({subject.graph.producers[name] for name in tensors}))
         nodes = made if 1 < len(made) <= MOST else every if len(every) <= MOST else every[-1:]
-        return self._found(nodes, f"{what} names")
+        return self._found(nodes, f"named by {what}")
 
     def _by_recording(self, subject: Subgraph) -> bool:
         """Take the first node that the reference could not run either."""
         first = [node.index for node in subject.graph.nodes if node.name in subject.recorded.unrunnable[:1]]
-        return self._found(tuple(first), "the reference cannot run")
+        return self._found(tuple(first), "the reference cannot run it")
 
     def _by_nonfinite(self, subject: Subgraph) -> bool:
         """Take the first node that made a NaN or Inf, of values without one that counts, when the reference ran."""
@@ -295,7 +295,7 @@ class FirstLook:
         made = [
             node.index for node in subject.graph.nodes if bad.intersection(node.outputs) and bad.isdisjoint(node.inputs)
         ]
-        return self._found(tuple(made[:1]), "the first NaN or Inf, which the reference computes too, comes from")
+        return self._found(tuple(made[:1]), "the first NaN or Inf arises here, in the reference too")
 
     def _by_values(self, session: Session, subject: Subgraph) -> bool:
         """Take the nodes that make the first wrong value; looking at them is one check of the search."""
@@ -317,7 +317,7 @@ class FirstLook:
         as_wrong = max(CLEAR, least_as_bad(max(sizes.values())))
         self.places = tuple(nodes for name, nodes in places if sizes[name] >= as_wrong)
         last, nodes = max(known or places, key=lambda one: subject.graph.producers[one[0]])
-        return self._found(nodes, f"{last} is the first wrong value that is computed from right ones, by")
+        return self._found(nodes, f"{last} is the first wrong value")
 
     def _by_shapes(self, session: Session, subject: Subgraph) -> bool:
         """Take the node that makes the first wrong shape; looking at them is one check of the search."""
@@ -326,7 +326,7 @@ class FirstLook:
         first = next((name for name in subject.graph.producers if sizes.get(name)), None)
         if first is None:
             return False
-        said = f"{first} is the first wrong shape that is computed from right ones, by"
+        said = f"{first} is the first wrong shape"
         return self._found(between(subject.graph, first, sizes), said)
 
     def _found(self, nodes: tuple[int, ...], said: str) -> bool:

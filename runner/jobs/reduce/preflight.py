@@ -167,7 +167,7 @@ class Preflight:
                 refuse(session.judge, seen, THE_FILE)
             # a check may need more than a runtime does, such as shapes, which the rewritten model has
             self._say(
-                f"{THE_FILE} cannot be judged ({_short(seen)}); rewritten for cutting it fails, which is followed"
+                f"{THE_FILE} cannot be judged ({_short(seen)}); rewritten for cutting it fails, and this failure counts"
             )
         session.adopt(self.judged(session.judge))
         verdict = session.examine(surprise=self.flaky)
@@ -217,7 +217,7 @@ class Preflight:
             if _ran_out(verdict) and self.limit.reference >= (self.limit.seconds or math.inf):
                 self.limit.confirm(own, whole, THE_FILE)
             study(judge, verdict, THE_FILE)
-            log.info("%s fails (%s); this failure is followed", THE_FILE, judge.studied)
+            log.info("%s fails (%s); only this failure counts", THE_FILE, judge.studied)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):
             refuse(judge, verdict, THE_FILE)
         return verdict
@@ -265,8 +265,8 @@ class Preflight:
             for other, found, what in tried:
                 if found.signature and same_failure(found.signature, judge.studied.signature, SameFailure.kind):
                     self._say(
-                        f"{otherwise}. Its failure{f' with {what}' if what else ''} is of the same kind, and is the "
-                        "one that is followed"
+                        f"{otherwise}. Its failure{f' with {what}' if what else ''} is of the same kind, and counts "
+                        "from now on"
                     )
                     other.studied.signature = found.signature
                     return other

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from runner.jobs.triage.situation import Situation
-from runner.judgment import ANSWERED, NON_FINITE, Status
+from runner.judgment import ANSWERED, NON_FINITE, SHOWN, Status
 from runner.report.cause_section import NOT_THE_TARGET, own_values
 from runner.report.diagnosis_sections import NOT_FINITE
 from runner.report.result_parts import KnownFailure, NeededPasses, Releases
@@ -313,7 +313,9 @@ class Known(Reproduced):
     def proof(self) -> str:
         """What was shown of the cause on the whole model."""
         cause = self.result("reduce").cause
-        return f"cause {cause.status} on the whole model" if cause else ""
+        if cause is None or cause.status in SHOWN:
+            return f"cause {cause.status} on the whole model" if cause else ""
+        return "the cause could not be tested" if cause.status == "untested" else "not shown to be the cause"
 
     @property
     def recorded_too(self) -> bool:

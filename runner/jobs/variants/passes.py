@@ -395,14 +395,14 @@ def _told(subject: Passes, ending: SessionResult, healing: Sequence[Sequence[str
     needed = subject.names(ending.trial)
     some, many = listed(needed), counted(len(subject.choices), "switch")
     if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
-        said = f"{some} {'is' if len(needed) == 1 else 'are'} needed for the failure with all others of {many} off"
+        said = f"the failure needs {some}; all others of {many} may be off"
     else:
         said = f"with {some} on, of {many}, and all others off it still fails; that each is needed was not shown"
     if len(healing) == len(needed) > 1:
-        return f"{said}; with any one of them off and all others on the whole model passes"
+        return f"{said}; with any one of those needed off, and all others on, the whole model passes"
     if len(healing) > 1:
         some = listed([one for (one,) in healing])
-        return f"{said}; with any one of {some} off and all others on the whole model passes"
+        return f"{said}; with any one of {some} off, and all others on, the whole model passes"
     return f"{said}; " + (f"the whole model passes without {listed(healing[0])}" if healing else HEALING_UNKNOWN)
 
 

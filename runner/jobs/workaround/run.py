@@ -376,11 +376,11 @@ class _Trying:
             return SessionResult(Status.could_not_judge, said, signature=signature)
         left = f"; {len(untried)} could not be tried: {why}" if untried else ""
         if not good:
-            said = f"no workaround keeps the failure away ({many} tried){left}{stopped}{flaky}"
+            said = f"no workaround helps ({many} tried){left}{stopped}{flaky}"
             return SessionResult(Status.nothing_to_find, said, signature=signature)
         best = good[0]
         first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first"
         of = counted(many, "workaround")
-        said = f"{len(good)} of {of} keep{'s' * (len(good) == 1)} the failure away; {first}: {best.remedy.kind}, "
+        said = f"{len(good)} of {of} help{'s' * (len(good) == 1)}; {first}: {best.remedy.kind}, "
         said += f"{best.remedy.what} ({shown(best.told)}){left}{stopped}{flaky}"
         return SessionResult(Status.found, said, signature=signature)

@@ -87,7 +87,7 @@ def test_a_check_of_ones_own_goes_on_being_doubted(tmp_path: Path) -> None:
     assert told(run)["samples"]["why_not_held_out"] == "checker=command has data of its own"
     assert told(run)["samples"]["passed_held_out"] is None
     assert told(run)["error"] == {}  # it measures nothing
-    assert "no sample was held out: checker=command has data of its own" in run.result["message"]
+    assert "the answer was not tried on other samples: checker=command has data of its own" in run.result["message"]
 
 
 @pytest.mark.parametrize("strategy", sample(["precision", "precision_linear"], 2))
@@ -105,8 +105,8 @@ def test_an_answer_that_fails_on_what_was_held_out_grows(tmp_path: Path, strateg
     for on in ("searched", "held_out"):
         assert error[on]["before"] > 1 > error[on]["after"], on
     assert "so nodes are added until these pass" in run.output
-    assert "6 searched samples (all low:" in run.result["message"]
-    assert "(variants of those given; all low:" in run.result["message"]
+    assert "of the tolerance on 6 samples of the search" in run.result["message"]
+    assert "of the tolerance on 4 varied samples; with everything low:" in run.result["message"]
     assert not (run.folder / "values").exists() and not (run.folder / "store").exists()
 
 
@@ -119,7 +119,7 @@ def test_those_held_out_are_spread_evenly_and_stated(tmp_path: Path) -> None:
     assert (samples["held_out_are"], samples["passed_held_out"]) == ("given", True)
     assert error["searched"]["before"] > 1 > error["held_out"]["before"]
     report = (run.folder / "REPORT.md").read_text()
-    assert "| 4 searched |" in report and "| 2 held out |" in report
+    assert "| 4 of the search |" in report and "| 2 others |" in report
 
 
 def test_one_sample_is_warned_of_and_variants_are_held_out(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_one_sample_is_warned_of_and_variants_are_held_out(tmp_path: Path) -> No
     samples = told(run)["samples"]
     assert (samples["searched"], samples["held_out"], samples["held_out_are"]) == (1, 4, "variants of those given")
     assert samples["passed_held_out"] is True
-    assert "| 4 held out (variants of those given) |" in (run.folder / "REPORT.md").read_text()
+    assert "| 4 others (variants of those given) |" in (run.folder / "REPORT.md").read_text()
     run = answered(tmp_path / "two", network(3), *given(tmp_path / "in2", 2, (0,)))
     assert run.code == 0, run.output
     assert not any("one sample" in warning for warning in run.result["warnings"])
@@ -151,7 +151,10 @@ def test_of_whole_numbers_there_are_no_variants(tmp_path: Path) -> None:
     assert (samples["held_out"], samples["held_out_are"], samples["passed_held_out"]) == (0, None, None)
     assert samples["why_not_held_out"] == "there are no samples but those that are searched"
     assert "held_out" not in told(run)["error"]
-    assert "no sample was held out: there are no samples but those that are searched" in run.result["message"]
+    assert (
+        "the answer was not tried on other samples: there are no samples but those that are searched"
+        in run.result["message"]
+    )
 
 
 def test_random_samples_are_drawn_anew(tmp_path: Path) -> None:
@@ -336,7 +339,7 @@ def test_an_interruption_while_it_grows_leaves_what_was_found_before(tmp_path: P
     assert interrupted(*run, folder=folder, ready=Grown(folder), number=signal.SIGINT) == 130  # type: ignore[arg-type]
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["culprits"]) == ("interrupted", ["up", "down"])
-    assert "fails on samples that were held out" in result["message"]
+    assert "fails on samples that the search did not use" in result["message"]
     assert result["precision"]["samples"]["passed_held_out"] is False
     onnx.checker.check_model(onnx.load(str(folder / "mixed.onnx")))
     assert not (folder / "values").exists()
@@ -355,7 +358,10 @@ def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_
     samples = told(run)["samples"]
     assert (samples["searched"], samples["held_out"], samples["passed_held_out"]) == (4, 2, False)
     assert any(
-        "the samples that were held out cannot be searched (even with" in warning for warning in run.result["warnings"]
+        "the search cannot use the other samples too (the check fails even with" in warning
+        for warning in run.result["warnings"]
     )
-    assert any("the answer fails on samples that were held out" in warning for warning in run.result["warnings"])
-    assert "The answer fails on samples that were held out" in (run.folder / "REPORT.md").read_text()
+    assert any(
+        "the answer fails on samples that the search did not use" in warning for warning in run.result["warnings"]
+    )
+    assert "The answer fails on samples that the search did not use" in (run.folder / "REPORT.md").read_text()
