@@ -12,7 +12,6 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from pathlib import Path
 
 from runner.checkers.checker import inner
-from runner.engine.cause import Inside
 from runner.engine.check_trials import CheckLimits, Judge
 from runner.engine.min_good import HandOver, Recheck
 from runner.engine.reliability import (
@@ -25,7 +24,7 @@ from runner.engine.reliability import (
 )
 from runner.engine.repeated_checks import kept_for_the_check
 from runner.engine.search_run import SearchRun
-from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult
+from runner.engine.session_question import NOTHING, CurrentAnswer, Inside, Question, SessionResult
 from runner.judgment import ERROR, TOLERANCES, CannotJudge, Scale, Status, measured
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
@@ -182,8 +181,10 @@ class Session:
         question.begin(self.judge, verdict)
         if not question.wants_failure:
             self.nothing = self.nothing or self.examine(NOTHING)
-        if reliability.mode is Flaky.always and reliability.rates is None:
-            self._measure(ContradictionError("checker.flaky=always"))
+            # where nothing has to be raised there is no failure, and so no rate of it
+            fails = self.nothing.outcome is not question.wanted
+            if fails and reliability.mode is Flaky.always and reliability.rates is None:
+                self._measure(ContradictionError("checker.flaky=always"))
         if self.steady and reliability.rates is None:
             reliability.mode = Flaky.never
             log.info("the check counts as reliable: repeated on a failing and a passing model, it said the same")

@@ -37,7 +37,6 @@ from runner.report.document import (
     Code,
     Document,
     Section,
-    Table,
     bullets,
     code,
     cut,
@@ -181,7 +180,7 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
     mixed = raised(summary, told) if told and summary.nodes_after is not None else []
     known = [
         *section("How it was run", run, aside=True),
-        *section("How it was found", [summary.message if fails else "", _how(summary)]),
+        *section("How it was found", [summary.message if fails else "", table(("", ""), facts(summary))], aside=True),
         *section("What is not known", [table(("reason", "verdicts"), summary.unresolved.items())]),
         *(warnings if fails else []),
         *section("Files", [table(("file", "what it is"), sorted(shown.files.items()), names=1)]),
@@ -279,13 +278,16 @@ def present(
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 
 
-def _how(summary: Summary) -> Table | None:
+def facts(summary: Summary) -> list[tuple[str, str]]:
+    """Return the facts of a run by name, without those that there are none of."""
     checks, failure = summary.checks, summary.failure
+    whole = summary.triage.reproduced.failure if summary.triage else ""  # of the file: its smallest part's may differ
+    told = ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))
     of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
     claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
     rows = [
         ("strategy", summary.strategy),
-        ("failure under study", ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))),
+        ("failure under study", whole or told),
         *([("where the search began", summary.first_look)] if summary.first_look else []),
         (
             "minimality",
@@ -306,7 +308,7 @@ def _how(summary: Summary) -> Table | None:
         ("passing model nearest to a failing one", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
     ]
-    return table(("", ""), [row for row in rows if row[1]])
+    return [row for row in rows if row[1]]
 
 
 def _noticed(reliability: CheckReliability | None) -> str:
@@ -359,6 +361,10 @@ _OF_THE_REFERENCE = "The target is right. Compare with another reference, or rep
 
 _OF_THE_FILE = "Fix the file, or the tool that wrote it; no runtime is at fault"
 _OF_RELEASES = "Take a release of the runtime that knows this, or convert the model to an opset that this release knows"
+_OF_A_LIBRARY = (
+    "Give the library that has the operator (`target.custom_ops=[/path/to/library.so]`), or take a release or build of "
+    "the runtime that has it"
+)
 
 _PLAIN_IS_FINITE = (
     "The part that fails alone shows no bug: the reference computes the NaN or Inf in it too. The workaround keeps the "
@@ -441,7 +447,9 @@ def _advice(summary: Summary) -> list[Block]:
     told = summary.triage or Triage()
     if summary.inspection:
         mended = [f"Take {code(summary.model)}: {summary.inspection.cure}"] if summary.model else []
-        return [Bullets((*mended, _OF_THE_FILE if summary.whose else _OF_RELEASES))]
+        unknown = any(one.kind == "unknown operator" for one in summary.inspection.concerns)
+        other = _OF_A_LIBRARY if unknown else _OF_RELEASES
+        return [Bullets((*mended, _OF_THE_FILE if summary.whose else other))]
     passing = [one for one in summary.workarounds if one.passes]
     found: list[Block] = _applied(passing[0]) if passing else []
     kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}

@@ -489,12 +489,13 @@ class Spliced(SameNodes):
 
     def _unusable(self, name: str) -> str:
         """Why a tensor has no good value that may be fed; "" where it has one in every sample."""
-        if name in self.base.constants or name in self.base.graph.inputs:
+        if name in self.base.graph.inputs:
             return ""
-        if any(name not in values for values in self.base.recorded.values) or not self.base.recorded.values:
-            return f"no good value of {name!r} is known"
-        if name in self.base.recorded.unfit:
-            return self.base.recorded.unfit[name]
+        if name not in self.base.constants:
+            if any(name not in values for values in self.base.recorded.values) or not self.base.recorded.values:
+                return f"no good value of {name!r} is known"
+            if name in self.base.recorded.unfit:
+                return self.base.recorded.unfit[name]
         return f"{REFERENCE_TOO} {name!r} too, so no good value is known for it" if self.base.is_bad_feed(name) else ""
 
 

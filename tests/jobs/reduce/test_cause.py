@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -12,8 +13,6 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from benchmarks.planted_models import SPECS, Evaluator
-from benchmarks.planted_noise import Way, ask, plant, right, write
 from tests.harness import Run, check_script, interrupted, winnow
 from tests.matrix import sample
 
@@ -179,7 +178,8 @@ def test_noise_below_the_fault_is_not_proven_by_what_leaks_around_it(tmp_path: P
     assert f"why {cause['reason']}" in said and "sure cause not proven" in said
     assert [said.count(words) for words in ("fails alone", "not proven", cause["reason"])] == [1, 1, 1]
     assert (run.folder / "REPORT.md").read_text().splitlines()[0].endswith(f": `Div` ({reserved})")
-    assert f"fails alone: Div noise; {reserved}" in (run.folder / "report.html").read_text()
+    page = (run.folder / "report.html").read_text()
+    assert re.search(rf"<p class=.verdict.>noise \(1 of [^<]*; {reserved}</p>", page)
 
 
 def test_every_instance_of_a_broken_pattern_is_healed_together(tmp_path: Path) -> None:
@@ -371,31 +371,6 @@ def test_what_was_paid_for_is_not_paid_for_again_after_an_interruption(tmp_path:
     assert len(after) == sum(run.result["checks"][what] for what in ("search", "cause", "refine", "trust"))
     assert run.result["checks"]["search"] == 0
     assert run.result["checks"]["cause"] == 2
-
-
-@pytest.mark.variants
-@pytest.mark.parametrize(
-    ("name", "seed"),
-    sample(
-        [
-            ("residual qdq after clipped", 1),
-            ("unet fp16 both alpha", 0),
-            ("post-LN fp16 only after cancel", 1),
-            ("inception qdq beside coarse", 0),
-            ("recurrent qdq many after zero point", 1),
-        ],
-        4,
-    ),
-)
-def test_planted_noise_is_not_the_cause(tmp_path: Path, name: str, seed: int) -> None:
-    """A sample of `benchmarks.planted_noise`; the model is verified there as it is made."""
-    evaluator = Evaluator()
-    planted = plant(next(spec for spec in SPECS if spec.name == name), seed, evaluator)
-    write(planted, tmp_path)
-    result = ask(planted, Way("compare", "start"), tmp_path, tmp_path)
-    assert right(planted, result["culprits"], evaluator) == "right", result
-    assert result["cause"]["status"] == "proven"
-    assert not [one for one in result["cause"]["answers"] if one["is_cause"] and one["culprits"] != result["culprits"]]
 
 
 def test_nodes_with_no_good_value_between_them_are_proven_together(tmp_path: Path) -> None:

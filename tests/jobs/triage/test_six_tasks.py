@@ -107,8 +107,12 @@ def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factor
 @pytest.mark.parametrize(
     ("name", "first", "advice"),
     [
-        ("new_opset", "found: ai.onnx 99, ", "- Take a release of the runtime that knows this"),
-        ("unknown_operator", "found: frobnicate; Frobnicate: the imported opset has no such operator", "- "),
+        ("new_opset", "found: ai.onnx 99: onnxruntime ", "- Take a release of the runtime that knows this"),
+        (
+            "unknown_operator",
+            "found: whose bug: the model itself, in frobnicate; Frobnicate: ai.onnx 17 has no such operator",
+            "- Fix the file",
+        ),
     ],
 )
 def test_a_model_that_no_runtime_loads_is_told_in_a_line_without_a_search(
