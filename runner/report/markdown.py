@@ -487,12 +487,12 @@ def _kept_high(summary: Summary) -> list[str]:
     """Return what becomes of the layers that were shown to need high precision."""
     if (told := summary.precision) is None or not told.selected:
         return []
-    if keeps_all(told):
+    if not (model := fixed(summary)):
         said = stays_high(told, sentence=True)
-        return [f"{said[0].upper()}{said[1:]}. Take a larger tolerance{'' if told.low in FLOATS else _OF_QUANTIZED}"]
-    made = f". The model with them: {code(model)}" if (model := fixed(summary)) else ""
+        larger = f". Take a larger tolerance{'' if told.low in FLOATS else _OF_QUANTIZED}" * keeps_all(told)
+        return [f"{said[0].upper()}{said[1:]}{larger}"]
     names = some([one.node for one in told.selected], _MOST_NAMES)
-    return [f"Keep {names} in {told.high}{made}"]
+    return [f"Keep {names} in {told.high}. The model with them: {code(model)}"]
 
 
 def _evidence(summary: Summary) -> list[str]:

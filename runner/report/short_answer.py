@@ -231,12 +231,11 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
     if not error and len(told.selected) == 1 and told.selected[0].reason:
         error = f" ({told.selected[0].reason})"
     if not keeps_all(told):
-        names = names_of([one.node for one in told.selected], _ROOM)
-        return (
-            f"{listed(names)} must stay in {told.high}{error}"
-            if sentence
-            else f"in {told.high}: {listed(names)}{error}"
-        )
+        names = listed(names_of([one.node for one in told.selected], _ROOM))
+        if _nothing_low(told):
+            enough = listed(names_of(told.without_margin or (), _ROOM), FIRST_NAMES)
+            names, error = "all layers", f" for the margin; {enough} hold the tolerance itself: strategy.margin=1"
+        return f"{names} must stay in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
     low = f"in {told.low}" if told.low in FLOATS else "quantized"
     (most, _), *fewer = reversed(told.curve or ((0, 0),))
     if fewer and fewer[0][0] == most - 1 and fewer[0][1] > 1:
@@ -246,7 +245,12 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
 
 def keeps_all(told: Precision) -> bool:
     """Whether nothing is left that could be in low precision, and that at the whole tolerance, not a part of it."""
-    return told.low_share.get("nodes") == 0 and told.without_margin is None and len(told.selected) > 1
+    return _nothing_low(told) and told.without_margin is None
+
+
+def _nothing_low(told: Precision) -> bool:
+    """Whether the mixed model is the original."""
+    return told.low_share.get("nodes") == 0 and len(told.selected) > 1
 
 
 def _what(one: Workaround) -> str:
@@ -259,7 +263,7 @@ def fixed(summary: Summary) -> str:
     """Return the model that passes, below the run's folder; "" where none was made."""
     files = (name for one in summary.workarounds if one.passes for name in one.files)
     model = summary.model if summary.model and PurePosixPath(summary.model).stem == MIXED else ""
-    everything = summary.precision is not None and keeps_all(summary.precision)  # then it is the original
+    everything = summary.precision is not None and _nothing_low(summary.precision)  # then it is the original
     for step in summary.triage.steps if summary.triage and not everything else ():
         model = f"{step.folder}/{MIXED}.onnx" if step.name == "precision" and step.status == Status.found else model
     return next(files, model) if summary.status in NAMED else ""
