@@ -238,7 +238,12 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
 
 
 def keeps_all(told: Precision) -> bool:
-    """Whether nothing is left that could be in low precision, and that at the whole tolerance, not a part of it."""
+    """Whether all of the original is back: nothing could be in low precision, at the whole tolerance, not a part of it.
+
+    Raised to 8 bits, or to another accuracy level, a model is still quantized.
+    """
+    if told.high == "int8" or told.low == "accuracy_level_4":
+        return False
     return told.low_share.get("nodes") == 0 and told.without_margin is None and len(told.selected) > 1
 
 
