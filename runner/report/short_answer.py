@@ -249,7 +249,9 @@ def keeps_all(told: Precision) -> bool:
 
 
 def _nothing_low(told: Precision) -> bool:
-    """Whether the mixed model is the original."""
+    """Whether the mixed model is the original. Raised to 8 bits, or to another accuracy level, it is still quantized."""
+    if told.high == "int8" or told.low == "accuracy_level_4":
+        return False
     return told.low_share.get("nodes") == 0 and len(told.selected) > 1
 
 

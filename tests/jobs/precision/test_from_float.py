@@ -202,6 +202,14 @@ def test_a_raised_node_gets_weights_of_eight_bits(tmp_path: Path) -> None:
     assert nbits(run.folder / "excluded.onnx") == nbits(run.folder / "mixed.onnx")
 
 
+def test_all_weights_in_eight_bits_are_no_reason_not_to_quantize(tmp_path: Path) -> None:
+    pytest.importorskip("onnx_ir")
+    more = ("strategy.high=int8", "strategy.quantize.block_size=16", "strategy.held_out=0")
+    run = asked(tmp_path, network(tmp_path, 24), "int4", *more, rtol=0.076)
+    assert len(run.result["culprits"]) == LAYERS and "no layer may be" not in run.output, run.output
+    assert "mixed.onnx" in run.output
+
+
 @pytest.mark.parametrize("level", [0, 4])
 def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) -> None:
     """Activations of one node have an outlier, which int8 does not hold beside the rest; levels are given, or not."""
