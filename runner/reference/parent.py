@@ -243,6 +243,12 @@ class Inherited:
     partners: Mapping[str, str]
 
     @property
+    def samples(self) -> tuple[Sample, ...]:
+        """What the parent is fed, and what its outputs are, as far as these were recorded."""
+        graph = self.parent.graph
+        return tuple(Sample.of(one, graph.inputs, graph.outputs) for one in self.parent.values)
+
+    @property
     def parent_types(self) -> dict[str, int]:
         """The element types of the parent's tensors, as it ran."""
         weights = {name: getattr(tensor, "data_type", 0) for name, tensor in self.parent.graph.initializers.items()}

@@ -26,7 +26,7 @@ _OF_A_PART = frozenset({"triage", "reduce", "extract"})
 """Strategies, or how they begin, whose answer is a part of a model that fails."""
 FIRST_NAMES, MOST_NAMES = 3, 10
 """Names in the first line, and in all."""
-_SHORTEST, _LONGEST_WHY, _ROOM = 30, 300, 60
+_SHORTEST, _LONGEST_WHY, _LONGEST_QUOTE, _ROOM = 30, 300, 100, 60
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "minimal",
     Claim.UNPROVEN.value: "minimal, but for nodes without which the check gave no answer",
@@ -37,6 +37,7 @@ _CLAIMS: Mapping[str, str] = {
     Claim.BUDGET.value: "the best so far: the search was stopped early",
     Claim.COUNTED.value: "",
 }
+_OWN_CODE = ("command", "python")
 _TOLERANCES = ("auto", "compare")
 """Checkers whose measure counts tolerances."""
 
@@ -75,6 +76,9 @@ def short_answer(summary: Summary, most: int = FIRST_NAMES) -> ShortAnswer:
 def whose_bug(summary: Summary) -> str:
     """Return whose bug it is; "" where nobody asked, or that is not known."""
     named = runtime(summary, "target") if summary.whose == Whose.TARGET else ""
+    own = summary.checker in _OWN_CODE and "reference.model" not in summary.context
+    if own and summary.whose == Whose.UNKNOWN and summary.cause and summary.cause.status in SHOWN:
+        return "what your check runs"  # the reference has good values for the same model
     return named or WHOSE.get(summary.whose or "", "")
 
 
@@ -104,7 +108,7 @@ def _fails(summary: Summary) -> str:
     """Return how the part fails, and of a triage how often the file does."""
     told = summary.triage.reproduced if summary.triage else None
     if told and told.failure and summary.culprits:
-        return f"{failure_in_words(told.failure, summary.said)}, {told.how_often}"
+        return f"{failure_in_words(told.failure, told.said or summary.said)}, {told.how_often}"
     if not is_part(summary) or not summary.signature or not summary.culprits:
         return ""
     return failure_in_words(f"{summary.failure.stage}: {summary.failure.kind}", summary.said)
@@ -116,11 +120,15 @@ def is_part(summary: Summary) -> bool:
 
 
 def failure_in_words(failure: str | None, said: str = "") -> str:
-    """Return a failure that is told as its stage and kind; of a refusal the runtime's own sentence, ``said``."""
+    """Return a failure that is told as its stage and kind; of a refusal the runtime's own sentence, ``said``.
+
+    A check of the user's own is quoted where it says more than its exit code.
+    """
     stage, _, kind = (failure or "").partition(": ")
     if stage in ("load", "build") and kind.startswith("error") and said:
         return f'{"loading" if stage == "load" else "building"} fails: "{one_line(said, 160)}"'
-    return called(failure or "")
+    tells = stage == "check" and said and said not in kind and not said.endswith("returned False")
+    return called(failure or "") + (f': "{one_line(said, _LONGEST_QUOTE)}"' if tells else "")
 
 
 def _why(summary: Summary) -> str:

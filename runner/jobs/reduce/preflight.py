@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.checker import Checker, inner
 from runner.checkers.compare_values import CONSTANT, said
+from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Expected, Judge
 from runner.engine.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
@@ -133,9 +134,11 @@ class TimeLimit:
         more.checker = self.longer(limit)
         verdict = more.sure(trial, Phase.CONTROL, f"{label}, with {limit:g} s")
         if verdict.outcome is not Outcome.UNRESOLVED and not _ran_out(verdict):
+            more_time = f"--timeout {math.ceil(5 * verdict.seconds)}"
             raise CannotJudge(
                 f"checker.timeout={self.seconds:g} is too short: {label} takes {verdict.seconds:.1f} s. Give it more, "
-                f"for example --timeout {math.ceil(5 * verdict.seconds)}"
+                f"for example {more_time}",
+                (more_time,),
             )
 
 
@@ -219,6 +222,8 @@ class Preflight:
                 raise CannotJudge(self.refused())
             if _ran_out(verdict) and self.limit.reference >= (self.limit.seconds or math.inf):
                 self.limit.confirm(own, whole, THE_FILE)
+            if slip := slip_of_exit(verdict):
+                self._say(slip)
             study(judge, verdict, THE_FILE)
             log.info("%s fails (%s); this failure is followed", THE_FILE, judge.studied)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):

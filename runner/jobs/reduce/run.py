@@ -305,7 +305,8 @@ class Reduction(Pipeline):
         seconds = 0.0 if recorded.unrunnable else recorded.seconds
         limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
         not_finite = made is not None and made.not_finite
-        controls = Controls.of(self.job.checker, settings)
+        inherited = self.loaded.inherited
+        controls = Controls.of(self.job.checker, settings, inherited.samples if inherited else ())
         self.opening = Preflight(limit, controls, refused=refused, not_finite=not_finite)
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
