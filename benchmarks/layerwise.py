@@ -1,12 +1,11 @@
 """Does `strategy=layerwise` name the planted node: first wrong tensor, and largest error of its own?
 
-    python -m benchmarks.layerwise [--half seen|held] [--only NAME] [--seeds 2] [--memory] [--cases FOLDER_OF_CASES]
+    python -m benchmarks.layerwise [--half seen|held] [--only NAME] [--seeds 2] [--cases FOLDER_OF_CASES]
 
 Planted: one weight of one node in a copy of a network, which is compared with the network itself (reference.model); in
 every other row a pair of nodes further on, harmless by itself, makes the error 30 times as large. Architectures and
 seeds are held back: the first half of the architectures and the first seed were looked at while it was built.
 
-``--memory``: a chain of convolutions whose values take several times the budget; the most that a worker had resident.
 ``--cases``: real failures in which values are wrong, under the interpreters of make_venvs.sh; marks hide most of them.
 """
 
@@ -14,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -181,29 +179,6 @@ def _spread(cells: tuple[object, ...]) -> list[str]:
     return [part for cell in cells for part in (str(cell), "|")]
 
 
-def memory_rows(out: Path) -> None:
-    """Print what a worker had resident at most, with budgets and without, on a model whose values exceed these."""
-    net = Network(0)
-    x = net.input("x", 1, 8, 384, 384)
-    for _ in range(30):
-        x = net.leaky(net.conv(x, 8, 8))
-    net.head(x, 8, "y")
-    out.mkdir(parents=True, exist_ok=True)
-    onnx.save(net.model(), str(out / "chain.onnx"))
-    values = 60 * 8 * 384 * 384 * 4 / 2**20
-    print("| budget MiB | values MiB | most resident MiB | runs | user CPU s of all | within |")
-    print("|---" * 6 + "|")
-    for budget in (None, 512, 320, 240):
-        folder = out / f"memory{budget}"
-        words = [] if budget is None else [f"strategy.memory_mb={budget}"]
-        before = os.times().children_user
-        result = compared(folder, f"model={out / 'chain.onnx'}", "target.optimization=all", *words)
-        spent, peak = os.times().children_user - before, result["peak_rss_mb"]["workers"]
-        runs = (result["layers"] or {}).get("runs")
-        within = "" if budget is None else peak <= budget
-        print(f"| {budget or 'none'} | {values:.0f} | {peak:.0f} | {runs} | {spent:.1f} | {within} |")
-
-
 def case_rows(folder: Path, out: Path) -> None:
     """Print what is said of real failures."""
     print("| case | marking | culprits | right | runs |\n|---|---|---|---|---|")
@@ -223,13 +198,10 @@ def main() -> None:
     parser.add_argument("--half", choices=["seen", "held"])
     parser.add_argument("--only", default="", help="part of an architecture's name")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--memory", action="store_true")
     parser.add_argument("--cases", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="layerwise-") as scratch:
-        if given.memory:
-            memory_rows(Path(scratch))
-        elif given.cases:
+        if given.cases:
             case_rows(given.cases, Path(scratch))
         else:
             planted_rows(given, Path(scratch))

@@ -1,11 +1,10 @@
-"""python -m benchmarks.precision_natural [--shared DIR] [--samples 12,1] [--rivals PYTHON] [--only NAME,...]: fp16.
+"""python -m benchmarks.precision_natural [--shared DIR] [--samples 12,1] [--only NAME,...]: fp16.
 
 Models that fail in fp16 in natural ways (``benchmarks.precision_networks``), a second of each kind that is held back
 while anything is tuned, and with ``--shared`` the given ones of ``DIR/precision``. ``strategy=precision`` sees 12
 samples (or one: the sample that comes with a given model); its ``mixed.onnx`` is judged on 20 fresh ones by an
-evaluator that owes nothing to Winnow, and so are AutoCast's range rule, AutoCast itself (``nvidia-modelopt`` with
-``onnxslim lief psutil polygraphy onnx-graphsurgeon``) and ``auto_convert_mixed_precision`` (``onnxconverter-common``,
-on the first sample) in the interpreter ``--rivals``. In brackets: how many of the fresh ones pass.
+evaluator that owes nothing to Winnow, and so is the range rule of NVIDIA's AutoCast: whatever reads or makes a value
+beyond a limit stays in high precision. In brackets: how many of the fresh ones pass.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from benchmarks.precision_networks import (
     Case,
     Feeds,
     Judge,
+    beyond_range,
     error,
     expected,
     infinities,
@@ -37,15 +37,13 @@ from benchmarks.precision_networks import (
     refused,
     valid,
 )
-from benchmarks.precision_rivals import beyond_range
 
 RTOL = 0.01
 OUTSIDE = f"strategy=precision checker=compare checker.metric=scale checker.rtol={RTOL} verbosity=error".split()
 HEADS = (
-    "model", "nodes", "Winnow: raised", "range rule", "AutoCast", "auto_convert_mixed_precision", "checks", "seconds",
+    "model", "nodes", "Winnow: raised", "range rule", "checks", "seconds",
     "error / tolerance: given", "fresh", "fresh passed", "new Inf or NaN", "harmful", "loads", "valid", "status",
 )  # fmt: skip
-Rivals = Callable[[Path, Path, bool], dict[str, Any]]
 
 
 def load(path: Path) -> Feeds:
@@ -121,14 +119,13 @@ class Bench:
         """Say how many of the fresh samples are within the tolerance."""
         return f"{sum(one <= 1 for one in self.errors(outputs, self.fresh))} of {len(self.fresh)}"
 
-    def row(self, folder: Path, rivals: Rivals) -> tuple[list[Any], list[str]]:
+    def row(self, folder: Path) -> tuple[list[Any], list[str]]:
         """Return the cells of the table, and what there is to say besides."""
         path, feeds = folder / "net.onnx", save(self.given, folder / "given")
         onnx.save(self.case.model, str(path))
         answer = winnow(path, ["inputs=files", f"inputs.path={feeds}"], folder / "run")
         counts = answer.result.get("nodes") or {}
         cells = [self.case.name, counts.get("before", "-"), counts.get("after", "-"), self._range_rule()]
-        cells += [self._rival(rivals(path, feeds, own), folder / "rival.onnx") for own in (True, False)]
         cells += [answer.checks, f"{answer.seconds:.0f}"]
         said = [f"{self.case.name}: {warning}" for warning in answer.warnings]
         if answer.mixed is None:
@@ -164,16 +161,6 @@ class Bench:
         outputs = self.judge.with_raised(self.case.model, names, self.fresh)
         return f"{len(names)}" + (f" ({self.passed(outputs)})" if outputs else "")
 
-    def _rival(self, told: dict[str, Any], path: Path) -> str:
-        if "raised" not in told:
-            return _line(told.get("error", "-"))
-        try:
-            outputs = [outputs for outputs, _ in self.judge.tables(onnx.load(str(path)), self.fresh)]
-            passed = self.passed(outputs)
-        except Exception as problem:  # noqa: BLE001 - a model that cannot be run is the rival's result
-            passed = f"does not run: {type(problem).__name__}"
-        return f"{len(told['raised'])} ({passed})"
-
 
 def _line(text: Any) -> str:
     return " ".join(str(text).split()).replace("|", "/")[:300]
@@ -194,26 +181,6 @@ DRAWS: dict[str, Callable[[Generator], Feeds]] = {
     },
 }
 OTHERS = ("m_contrib", "v_boxes", "t_untaken", "ort_ln_fuse")
-
-
-def rival(python: str, seconds: float) -> Rivals:
-    """Return what asks AutoCast, or ``auto_convert_mixed_precision``, in another interpreter."""
-
-    def ask(model: Path, feeds: Path, autocast: bool) -> dict[str, Any]:
-        out = model.parent / "rival.onnx"
-        out.unlink(missing_ok=True)
-        given = [str(feeds), "--autocast"] if autocast else [str(feeds / "00.npz")]
-        command = [python, "-m", "benchmarks.precision_rivals", str(model), *given, f"--rtol={RTOL}", f"--out={out}"]
-        try:
-            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return {"error": f"more than {seconds:.0f} s"}
-        if ended.returncode:
-            missing = "ModuleNotFoundError" in ended.stderr or "ImportError" in ended.stderr
-            return {"error": "not installed" if missing else ended.stderr.strip()[-80:]}
-        return dict(json.loads(ended.stdout.splitlines()[-1]))
-
-    return ask
 
 
 def given_cases(shared: Path) -> Iterator[Case]:
@@ -262,8 +229,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shared", type=Path)
     parser.add_argument("--samples", default="12")
-    parser.add_argument("--rivals", default=sys.executable)
-    parser.add_argument("--seconds", type=float, default=120.0, help="for each rival")
     parser.add_argument("--strict", action="store_true", help="judged with rounding inside reductions and norms")
     parser.add_argument("--seed", type=int, default=0, help="other natural models, which nobody has looked at")
     parser.add_argument("--only", default="", help="models by a part of their name")
@@ -272,7 +237,6 @@ def main() -> int:
     judge = Judge(shared, strict=options.strict)
     if shared is None:
         print("No evaluator of its own (--shared): judged with the emulation that Winnow uses as well.\n")
-    ask = rival(options.rivals, options.seconds)
     cases = [case for case in natural(options.seed) if _wanted(case.name, options.only)]
     parts = {"Natural": [case for case in cases if not case.held], "Held back": [case for case in cases if case.held]}
     if shared is not None:
@@ -286,7 +250,7 @@ def main() -> int:
             )
             said: list[str] = []
             for case in members:
-                cells, told = row(case, count, shared, judge, ask)
+                cells, told = row(case, count, shared, judge)
                 said += told
                 print("|", " | ".join(map(str, cells)), "|", flush=True)
             print("", *(f"- {line}" for line in said), "", sep="\n", flush=True)
@@ -299,12 +263,12 @@ def _wanted(name: str, only: str) -> bool:
     return any(part in name for part in only.split(","))
 
 
-def row(case: Case, count: int, shared: Path | None, judge: Judge, ask: Rivals) -> tuple[list[Any], list[str]]:
+def row(case: Case, count: int, shared: Path | None, judge: Judge) -> tuple[list[Any], list[str]]:
     """Return a row of the table, and what there is to say besides."""
     own = shared / "precision" / case.name / "in.npz" if shared else None
     given = [load(own)] if own and own.exists() and count == 1 else case.samples(GIVEN_SEED, count)
     with tempfile.TemporaryDirectory() as folder:
-        return Bench(case, given, case.samples(FRESH_SEED, FRESH), judge).row(Path(folder), ask)
+        return Bench(case, given, case.samples(FRESH_SEED, FRESH), judge).row(Path(folder))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ import onnxruntime
 from numpy.random import Generator
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from benchmarks.precision_rivals import run
 from runner.backends.emulation.rounding import rounded
 
 Feeds = Mapping[str, Any]
@@ -297,6 +296,40 @@ class Judge:
         return [evaluator.run(dict(feeds), raised=raised, low=TensorProto.FLOAT16) for feeds in samples]
 
 
+DATA_MAX, INIT_MAX = 512.0, 65504.0
+"""AutoCast's defaults."""
+
+
+def run(model: ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
+    """Run a model in plain ONNX Runtime, without optimization."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    wanted = {value.name for value in session.get_inputs()}
+    return list(session.run(None, {name: value for name, value in feeds.items() if name in wanted}))
+
+
+def beyond_range(model: ModelProto, feeds: Mapping[str, Any]) -> set[str]:
+    """Return the names of the nodes that AutoCast's range rule keeps in high precision."""
+    probed = ModelProto()
+    probed.CopyFrom(model)
+    floats = {
+        value.name
+        for value in onnx.shape_inference.infer_shapes(model).graph.value_info
+        if value.type.tensor_type.elem_type == TensorProto.FLOAT
+    }
+    del probed.graph.output[:]
+    probed.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in sorted(floats))
+    values = dict(zip(sorted(floats), run(probed, feeds), strict=True))
+    large = {name for name, value in values.items() if value.size and np.abs(value).max() > DATA_MAX}
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            weight = numpy_helper.to_array(tensor)
+            large |= {tensor.name} if weight.size and np.abs(weight).max() > INIT_MAX else set()
+    return {node.name for node in model.graph.node if large & {*node.input, *node.output}}
+
+
 def _exposed(model: ModelProto, feeds: Feeds) -> tuple[Feeds, Table]:
     names = [name for node in model.graph.node for name in node.output if name]
     copy = ModelProto()
@@ -308,14 +341,14 @@ def _exposed(model: ModelProto, feeds: Feeds) -> tuple[Feeds, Table]:
     known = set(outputs)
     extra = [name for name in shown.values() if name not in known]
     made.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in extra)
-    values = dict(zip([*outputs, *extra], run(made, feeds, emulated=False), strict=True))
+    values = dict(zip([*outputs, *extra], run(made, feeds), strict=True))
     return {name: values[name] for name in outputs}, {name: values[one] for name, one in shown.items()}
 
 
 def expected(model: ModelProto, samples: Sequence[Feeds]) -> list[Feeds]:
     """Return what plain ONNX Runtime makes of a model, without optimization."""
     names = [value.name for value in model.graph.output]
-    return [dict(zip(names, run(model, feeds, emulated=False), strict=True)) for feeds in samples]
+    return [dict(zip(names, run(model, feeds), strict=True)) for feeds in samples]
 
 
 def refused(path: Path) -> dict[int, str]:

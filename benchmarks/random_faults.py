@@ -46,7 +46,7 @@ from benchmarks.random_graphs import (
     random_model,
     write_rules,
 )
-from runner.engine.cause import Cause
+from runner.engine.session_question import Cause
 from runner.jobs.reduce.prove_cause import Prover
 from runner.jobs.reduce.refinements import hidden_by
 from runner.jobs.reduce.run import first_end

@@ -33,10 +33,9 @@ from runner.schema.checker import CommandChecker, Flaky, InteractiveChecker, Sho
 from runner.schema.settings import context_of
 from runner.text import digest_of_environment, hide_environment, plain
 from runner.verdict import CHECK_OUTPUT, NO_IMPORT, Candidate, Phase, Sample, Verdict
-from runner.workers.fork_server import Starters
+from runner.workers.commands import CommandEnd, Starters, run_command
 from runner.workers.process_tree import Kills, Telling
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
-from runner.workers.run_command import CommandEnd, run_command
 from strategies.search import Outcome
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from runner.judgment import NotTried, UsageError
 from runner.schema.checker import CommandChecker
 from runner.text import plain
 from runner.verdict import CAUGHT, CHECK, FEEDS, LISTED, MODEL, NO_IMPORT, NOT_RUN, Raised, Signature, Verdict
+from runner.workers.commands import CommandEnd
 from runner.workers.process_tree import death_of
 from runner.workers.reply import OUT_OF_MEMORY, refused_memory, shortage
-from runner.workers.run_command import CommandEnd
 from strategies.search import Outcome
 
 # What a check's output says of the exceptions that ended it: Python's and pytest's tracebacks, runtimes' messages.

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from runner.judgment import UsageError
 from runner.schema.checker import AUTO
-from runner.workers.fork_server import ForkServer
+from runner.workers.commands import ForkServer
 from runner.workers.guardian import Guardian
 from runner.workers.worker import PREPARE_SECONDS
 

@@ -1,24 +1,167 @@
-"""Whether what the settings name is there and makes sense: what is wrong is one clear line, before any work."""
+"""Whether what the settings name is there and makes sense, and what a run writes spares what it reads.
+
+What is wrong is one clear line, before any work.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from glob import glob
 from pathlib import Path
 
+from runner.checkers.command_template import Template
 from runner.checkers.tolerances import rules_of
-from runner.cli.overwrite_guard import check_paths, check_weights_name, spare_inputs
 from runner.disk_space import bytes_of
 from runner.judgment import UsageError
+from runner.reference.input_digests import files_of_command, files_read, weights_beside
+from runner.run_folder import NAME as MARKER
+from runner.run_folder import OF_A_RUN, OF_A_SWEEP
 from runner.schema.installed_choices import SCHEMAS, SEARCHES, added
 from runner.schema.root import Settings
-from runner.schema.settings import beyond_limits
+from runner.schema.settings import PathUse, beyond_limits, path_values
 from runner.schema.strategy import RepeatSettings, StrategySettings, TacticRepeatSettings
 from runner.text import close, program_name
 from strategies.registry import for_tasks
 from strategies.repeat import repeat
+
+# What a run reads, what it writes outside its folder, and that the second spares the first.
+
+#: what a file system takes, in bytes, and what a message shows of it
+_LONGEST_PATH, _LONGEST_NAME, _LONGEST_SHOWN = 4095, 255, 200
+
+
+def check_paths(settings: Settings) -> None:
+    """Raise UsageError for a path in the settings that nothing can have."""
+    for key, use, path in path_values(settings):
+        _possible(key, use, path)
+
+
+def _possible(key: str, use: PathUse, path: str) -> None:
+    """Refuse what can be the path of nothing, before a system call says so in its own way."""
+    shown = f"{path[:60]!r}..." if len(path) > _LONGEST_SHOWN else path
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:
+        raise UsageError(f"{key}={path[:60]!r}: no path has such a character in it. Name another.")
+    if len(encoded) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in encoded.split(b"/")):
+        raise UsageError(
+            f"{key}={shown}: a path has at most {_LONGEST_PATH} bytes and a name in it {_LONGEST_NAME}. Name another."
+        )
+    if PathUse.READ in use and use & (PathUse.MODEL | PathUse.LIBRARY):
+        try:
+            os.path.abspath(path).encode()  # noqa: PTH100 - a path that is none is refused elsewhere
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{key}={path!a}: runtimes take only paths in UTF-8, and Python must read them so (not with LC_ALL=C "
+                "and PYTHONUTF8=0). Copy it elsewhere, or name another."
+            ) from None
+    if path.startswith("~") and not Path(path).exists():
+        try:
+            Path(path).expanduser()
+        except RuntimeError:
+            raise UsageError(f"{key}={shown}: there is no such user, nor such a file. Write the whole path.") from None
+
+
+def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:
+    """Refuse a name for the weights of what is handed over that is none, or another file's."""
+    if not name:
+        return
+    said = f"result.external_data={name}"
+    if Path(name).name != name or name in ("..", ".") or "\\" in name or len(name.encode()) > _LONGEST_NAME - 20:
+        raise UsageError(
+            f"{said}: it must be a plain file name: the weights lie beside the model. For example weights.bin"
+        )
+    written = [f"{first}{name}{last}" for first in ("", "min_good.") for last in ("", ".0")]
+    if any(fnmatchcase(one, pattern) for one in written for pattern in (*OF_A_RUN, *OF_A_SWEEP, MARKER)):
+        raise UsageError(f"{said}: a run writes another file of this name. Give another, for example weights.bin")
+    lost = next((one for one in foreign if one in written or one.startswith(f"{name}.")), None)
+    if lost is not None:
+        raise UsageError(
+            f"{said}: {lost} is there already, in the run's folder, and is not a run's. Give another name."
+        )
+
+
+def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
+    """What a run reads must not be what it writes or moves away; where it writes must be a place for files."""
+    _check_places(settings)
+    named = list(files_read(settings))
+    read = {Path(path).resolve(): path for path in files}
+    read |= {Path(path).resolve(): f"{key}={path}" for key, _, path in named}
+    written = list(_written(settings))
+    if any(path.exists() for *_, path in written):
+        for model in (path for _, use, path in named if use == PathUse.READ | PathUse.MODEL):
+            read |= {path.resolve(): f"{model}'s weights" for path in weights_beside(Path(model))}
+    for number, (key, use, place, path) in enumerate(written):
+        if path.resolve() in read:
+            what = "this is" if path == Path(place) else f"result.external_data={path.name} lies beside it: it is"
+            raise UsageError(f"{key}={place}: {what} {read[path.resolve()]} and would be written over. Name another.")
+        twice = next((other for other, *_, there in written[:number] if there.resolve() == path.resolve()), None)
+        if twice:
+            raise UsageError(f"{key}={place}: {twice} is to be written there. Name another.")
+        if path.is_dir():
+            raise UsageError(f"{key}={place}: this is a folder. Give a file.")
+        if PathUse.MODEL in use and path.exists() and not path.is_file():
+            raise UsageError(
+                f"{key}={place}: this is a device or a pipe, which a model would take the place of. Give a file."
+            )
+    # a log that the command names is what it leaves; a program is not
+    written_by_check = {
+        path.resolve() for word, path in files_of_command(settings).items() if word in Template.data({word: path})
+    }
+    _check_leftovers(settings, {path: name for path, name in read.items() if path not in written_by_check})
+
+
+def _check_places(settings: Settings) -> None:
+    for key, use, place in path_values(settings):
+        if not use & (PathUse.WRITE | PathUse.FOR_CHECK):
+            continue
+        nearest = next(parent for parent in Path(place).absolute().parents if _is_there(parent))
+        if not _writable(nearest):
+            raise UsageError(f"{key}={place}: nothing can be written in {nearest}. Give a path in a folder of yours.")
+
+
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:  # in a folder that nobody but its owner may look into
+        return True
+
+
+def _check_leftovers(settings: Settings, read: Mapping[Path, str]) -> None:
+    start = Path(settings.cwd or ".").absolute()
+    for pattern in settings.artifacts.paths:
+        for hit in glob(str(Path(pattern).expanduser()), root_dir=start, recursive=True):  # noqa: PTH207
+            moved = (start / hit).resolve()
+            lost = next((name for path, name in read.items() if path == moved or moved in path.parents), None)
+            if lost:
+                raise UsageError(f"artifacts.paths=[{pattern}]: it would move {lost} away. Name what the check leaves.")
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a file can be made there; permissions alone do not tell (root, a read-only or virtual file system)."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _written(settings: Settings) -> Iterator[tuple[str, PathUse, str, Path]]:
+    """What a run writes outside its folder: keys, what they are for, their values, and the files."""
+    weights = settings.result.external_data
+    for key, use, place in path_values(settings):
+        if PathUse.WRITE in use:
+            yield key, use, place, Path(place)
+            if PathUse.MODEL in use and weights:
+                beside = f"min_good.{weights}" if key == "result.min_good" else weights
+                yield key, use, place, Path(place).parent / beside
 
 
 def _with_model(settings: Settings) -> str:

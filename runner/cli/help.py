@@ -19,24 +19,24 @@ from runner.text import close, program_name
 
 WIDTH = 80
 _COMMANDS = (
-    ("net.onnx", "triage: whose bug it is, where it lies, since when, and what helps"),
+    ("net.onnx", "triage: whose bug it is, where it lies, and what helps"),
     ("reduce net.onnx", "the smallest part that still fails (strategy=reduce model=net.onnx)"),
     ("reduce net.onnx --check 'python check.py {model}'", "the same, judged by a check of yours"),
-    ("mybug.yaml checker.timeout=60", "a configuration file of yours, with a change"),
-    ("-m reduce 'model=glob(failures/*.onnx)'", "a sweep: a run for each, and one table"),
+    ("mybug.yaml checker.timeout=60", "a configuration file of yours, with one setting changed"),
+    ("-m reduce 'model=glob(failures/*.onnx)'", "a sweep: one run for each model, and one table"),
 )
 #: words that are no strategy's name, with what they do
 WORDS = {
     "resume RUN": "continues an interrupted run or sweep",
     "ls": "lists the runs so far",
-    "status [RUN]": "how far running jobs are, or how to go on",
+    "status [RUN]": "shows how far jobs are, and how to continue",
     "open [RUN]": "opens the page of a run (the last one)",
-    "diff RUN RUN": "shows the differences of two runs",
+    "diff RUN RUN": "shows how two runs differ",
 }
 #: flags, each short for a key
 _FLAGS = (
-    ("--check COMMAND or FILE.py", "exit code 0, or check(model, inputs, expected)"),
-    ("--inputs FILE", "values to feed (npz, data set; or FILE.py)"),
+    ("--check COMMAND or FILE.py", "exit code 0 is good; FILE.py has a function check"),
+    ("--inputs FILE", "the values to feed (npz, data set, FILE.py)"),
     ("--expected FILE", "the right outputs (npz, data set)"),
     ("--original FILE.onnx", "the model that this one was made from"),
     ("--timeout SECONDS", "time limit of one check"),
@@ -47,9 +47,9 @@ _FLAGS = (
 #: the keys that people need
 _KEYS = ("target.optimization", "target.providers", "inputs.shapes", "budget.seconds", "result.path")
 _MORE = (
-    ("--help checker", "a group: its options and keys (also --help budget)"),
-    ("--help checker=command", "an option (also --help reduce), or a key"),
-    ("inputs net.onnx", "a file for the shapes and ranges of its inputs"),
+    ("--help checker", "a group, its options and keys (also --help budget)"),
+    ("--help checker=command", "one option (also --help reduce), or one key"),
+    ("inputs net.onnx", "prints shapes and ranges of inputs, as YAML"),
     ("--cfg job", "all settings of a run (--hydra-help: Hydra's own)"),
 )
 _CODES = (

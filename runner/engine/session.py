@@ -12,7 +12,6 @@ from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from pathlib import Path
 
 from runner.checkers.checker import inner
-from runner.engine.cause import Inside
 from runner.engine.check_trials import CheckLimits, Judge
 from runner.engine.min_good import HandOver, Recheck
 from runner.engine.reliability import (
@@ -25,7 +24,7 @@ from runner.engine.reliability import (
 )
 from runner.engine.repeated_checks import kept_for_the_check
 from runner.engine.search_run import SearchRun
-from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult
+from runner.engine.session_question import NOTHING, CurrentAnswer, Inside, Question, SessionResult
 from runner.judgment import ERROR, TOLERANCES, CannotJudge, Scale, Status, measured
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky

@@ -13,13 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.engine.cause import Cause, how_it_fails
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.reliability import ANSWER, HEALTHY, MEASURED, ContradictionError
 from runner.engine.search_run import SearchRun
 from runner.engine.session import HandedOver, Refined, Session, Stage, harms, scale_of
-from runner.engine.session_question import NOTHING, CurrentAnswer, SessionResult, nothing_shown
+from runner.engine.session_question import NOTHING, Cause, CurrentAnswer, SessionResult, how_it_fails, nothing_shown
 from runner.judgment import Status, Whose, milder
 from runner.reference.models import check_map
 from runner.report.summary import Summary

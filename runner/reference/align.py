@@ -33,6 +33,7 @@ from runner.reference.tensor_pairs import (
     Partner,
     made_with,
     operator,
+    same_product,
     with_same_weights,
 )
 
@@ -124,9 +125,13 @@ def named_weights(child: FingerprintedGraph, parent: FingerprintedGraph) -> Iter
     """Yield the tensors of a child that are dequantized weights, each with the parent's weight of that name."""
     for node in child.graph.nodes:
         if node.op_type == "DequantizeLinear" and node.inputs[0] in child.graph.initializers:
-            name = node.inputs[0].removesuffix(QUANTIZED)
-            if name in parent.graph.initializers:
-                yield node.outputs[0], name
+            name, own = node.inputs[0].removesuffix(QUANTIZED), node.outputs[0]
+            turned = [
+                {each.turns(reader, tensor) for reader, _ in each.readers.get(tensor, ())}
+                for each, tensor in ((child, own), (parent, name))
+            ]
+            if name in parent.graph.initializers and turned[0] == turned[1]:
+                yield own, name
 
 
 def limited(parent: FingerprintedGraph, partner: str, read: Collection[str]) -> str:
@@ -229,19 +234,18 @@ class Matching:
     def _anchors(self) -> None:
         """The same operator with the same weights, which no other has, is the same node."""
         for node in self.child.graph.nodes:
-            partner = self._anchor(node) if node.outputs and node.outputs[0] not in self.pairs else None
-            if (
-                partner is None
-                or (made := made_with(self.parent, node, partner)) is None
-                or made.outputs[0] in self._equal.taken
-            ):
+            is_open = node.outputs and (node.outputs[0] not in self.pairs or node.op_type in PRODUCTS)
+            partner = self._anchor(node) if is_open else None
+            made = made_with(self.child, node, self.parent, partner) if partner else None
+            mine, theirs = (one.outputs for one in made) if made else ((), ())
+            if not mine or mine[0] in self.pairs or theirs[0] in self._equal.taken:
                 continue
-            for output, other in zip(node.outputs, made.outputs, strict=False):
+            for output, other in zip(mine, theirs, strict=False):
                 if output not in self.pairs and self._fits(output, other):
                     below = self._by_value(output, other)
                     self._pair(output, below or other, How.value if below else How.position)
-            if node.outputs[0] not in self.pairs and self._fits_reshaped(node.outputs[0], made.outputs[0]):
-                self._pair(node.outputs[0], made.outputs[0], How.position, reshaped=True)
+            if mine[0] not in self.pairs and self._fits_reshaped(mine[0], theirs[0]):
+                self._pair(mine[0], theirs[0], How.position, reshaped=True)
 
     def _backward(self) -> None:
         """What a node reads is what its partner reads at the same place."""
@@ -304,7 +308,7 @@ class Matching:
         for one, two in aligned(ours, others):
             node, partner = mine[one], theirs[two]
             anchor = self._anchor(node)
-            if anchor and made_with(self.parent, node, anchor) != partner:
+            if anchor and made_with(self.child, node, self.parent, anchor) != (node, partner):
                 continue
             for output, other in zip(node.outputs, partner.outputs, strict=False):
                 if output not in self.pairs and output not in self.alone and self._fits(output, other):
@@ -391,6 +395,8 @@ class Matching:
                 if other is not None and len(left) == 1:
                     yield left[0]
                     continue
+            if slot == 1 and self.child.turns(node, node.inputs[1]) != self.parent.turns(partner, partner.inputs[1]):
+                continue  # one of the two matrices is stored the other way round
             if not self._crossed(node, partner):
                 yield from map(self.parent.root, partner.inputs[slot : slot + 1])
 
@@ -433,7 +439,7 @@ class Matching:
             other = self.parent.producer(known.tensor) if known else None
             if other is not None and operator(other) == operator(node):
                 return other
-        return None
+        return same_product(self.child, node, self.parent, self.pairs) if node.op_type in PRODUCTS else None
 
     def _fits(self, tensor: str, partner: str) -> bool:
         mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)

@@ -122,13 +122,19 @@ class Weights:
 
     graph: Graph
     store: Store
-    _known: dict[str, Fingerprint | None] = field(default_factory=dict, init=False)
+    _known: dict[tuple[str, bool], Fingerprint | None] = field(default_factory=dict, init=False)
 
-    def get(self, name: str) -> Fingerprint | None:
-        """Return the fingerprint of an initializer; None where it is none, is sparse or no number."""
-        if name not in self._known:
-            self._known[name] = self._print(name)
-        return self._known[name]
+    def get(self, name: str, *, turned: bool = False) -> Fingerprint | None:
+        """Return the fingerprint of an initializer; None where it is none, is sparse or no number.
+
+        ``turned``: with its last two axes exchanged.
+        """
+        if (name, turned) not in self._known:
+            array = self._mapped(name)
+            if array is not None and turned and array.ndim > 1:
+                array = np.swapaxes(array, -1, -2)
+            self._known[name, turned] = None if array is None or array.dtype.kind in "OSU" else print_of([array])
+        return self._known[name, turned]
 
     def array(self, name: str) -> Array | None:
         """Return a dense initializer; None where there is none."""
@@ -142,15 +148,14 @@ class Weights:
         found: Array = recorded.to_array(tensor)
         return found
 
-    def _print(self, name: str) -> Fingerprint | None:
+    def _mapped(self, name: str) -> Array | None:
+        """Return a dense initializer, one that lies outside without reading it; None where there is none."""
         tensor = self.graph.initializers.get(name)
         if isinstance(tensor, TensorProto) and tensor_bytes.is_external(tensor) and tensor.data_type in NUMPY:
             _, offset, _ = tensor_bytes.reference(tensor)
             kind = np.dtype(NUMPY[tensor.data_type]).newbyteorder("<")
-            mapped = np.memmap(self.store.weights, kind, "r", offset, tuple(tensor.dims))
-            return print_of([mapped])
-        array = self.array(name)
-        return None if array is None or array.dtype.kind in "OSU" else print_of([array])
+            return np.memmap(self.store.weights, kind, "r", offset, tuple(tensor.dims))
+        return self.array(name)
 
 
 def _kind(array: Array) -> str:
@@ -162,9 +167,11 @@ def _kind(array: Array) -> str:
 def _some(array: Array) -> Array:
     if array.dtype.kind in "OSU":
         return np.empty(0)
-    flat = array.reshape(-1)
-    if flat.size > SAMPLED:
-        flat = flat[np.random.Generator(np.random.PCG64(flat.size)).integers(0, flat.size, SAMPLED)]
+    if array.size > SAMPLED:
+        places = np.random.Generator(np.random.PCG64(array.size)).integers(0, array.size, SAMPLED)
+        flat = array[np.unravel_index(places, array.shape)]  # which copies nothing, in whatever order the axes lie
+    else:
+        flat = array.reshape(-1)
     with np.errstate(invalid="ignore"):
         kept: Array = (
             flat.astype(np.complex128).view(np.float64) if array.dtype.kind == "c" else flat.astype(np.float64)

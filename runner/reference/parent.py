@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import math
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import ml_dtypes
-import numpy as np
 
 from runner.checkers.compare_values import compare
 from runner.checkers.tolerances import Rules, rules_of
@@ -25,7 +19,6 @@ from runner.model.graph.graph_index import Graph
 from runner.model.nested.hoist import HoistError, hoist, kind_of
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, in_place, ordered_bodies
-from runner.reference.fingerprints import Weights
 from runner.reference.good_values import UnfitError, cast
 from runner.reference.lineage import Lineage, ParentValues, RecordedModel, matched_inputs, read_map
 from runner.reference.models import ingest, recorder, recording_backend
@@ -38,192 +31,7 @@ from runner.text import listed
 from runner.verdict import Sample
 from runner.workers.pool import Pool
 
-# Why a weight is wrong: what a conversion made of it, told from its partner in the original by the values alone.
-#
-# A weight that a conversion got wrong is most often the right numbers in a wrong place, sign, size or type. Each kind
-# is one question about the two arrays; the first that explains all elements is the answer, from the most to the least
-# specific. Nothing here runs, reads or writes anything.
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-_NEAR = 1e-5
-"""Part of the largest value by which equal numbers may differ: float32 that was computed in another order."""
-_LOW: Mapping[str, Any] = {
-    "bfloat16": ml_dtypes.bfloat16,
-    "float16": np.float16,
-    "float8_e4m3": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-}
-_MOST_AXES, _GATES = 6, (4, 3)
-_LEVELS = (256, 16)
-"""Of an integer type of 8 bits, and of 4."""
-_LEAST_CUT = 0.01
-"""Part of the elements that stand at an end where values were cut off."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """What happened to a weight.
-
-    ``kind``: transposed, permuted, gates, scaled, negated, swapped, rounded, cut off, zero. ``axis``: along which axis,
-    or None. ``said``: in words, behind "it is".
-    """
-
-    kind: str
-    said: str
-    axis: int | None = None
-
-
-def change_of(mine: Array, good: Array, others: Mapping[str, Array] | None = None) -> Change | None:
-    """Return what makes ``mine`` of ``good``; None: nothing does, or the two are alike.
-
-    ``mine``, ``good``: of any shape, dtype float or integer. ``others``: further weights of the original by name, of
-    which ``mine`` may be one.
-    """
-    mine, good = (np.asarray(one).astype(np.float64) for one in (mine, good))
-    if not mine.size or not np.isfinite(good).all() or (mine.shape == good.shape and _alike(mine, good)):
-        return None
-    for ask in (_zero, _transposed):
-        if found := ask(mine, good):
-            return found
-    for name, other in (others or {}).items():
-        if other.shape == mine.shape and other.size > 1 and _alike(mine, other.astype(np.float64)):
-            return Change("swapped", f"the values of {name}")
-    if mine.shape != good.shape:
-        return None
-    asked: tuple[Callable[[Array, Array], Change | None], ...] = (_scaled, _permuted, _rounded, _cut_off, _scaled_along)
-    return next((found for ask in asked if (found := ask(mine, good))), None)
-
-
-def _alike(mine: Array, good: Array, near: float = _NEAR) -> bool:
-    largest = np.max(np.abs(good), initial=0.0)
-    return bool(np.isfinite(mine).all() and np.max(np.abs(mine - good), initial=0.0) <= near * largest)
-
-
-def _zero(mine: Array, good: Array) -> Change | None:
-    return Change("zero", "zero throughout") if not mine.any() and good.any() else None
-
-
-def _transposed(mine: Array, good: Array) -> Change | None:
-    """Whether the axes stand in another order, or the values were read in the order of one."""
-    if 2 <= good.ndim <= _MOST_AXES and mine.ndim == good.ndim:
-        for order in itertools.permutations(range(good.ndim)):
-            turned = good.transpose(order)
-            if list(order) != sorted(order) and turned.shape == mine.shape and _alike(mine, turned):
-                named = "transposed" if good.ndim == 2 else f"transposed, its axes in the order {list(order)}"
-                return Change("transposed", named)
-            laid = turned.ravel()
-            if list(order) != sorted(order) and laid.size == mine.size and _alike(mine.ravel(), laid):
-                return Change("transposed", "transposed in memory: the values in the order of another layout")
-    return None
-
-
-def _scaled(mine: Array, good: Array) -> Change | None:
-    factor = _factor(mine, good)
-    if factor is None:
-        return None
-    if abs(factor + 1) <= _NEAR:
-        return Change("negated", "negated")
-    return Change("scaled", f"scaled by {factor:.4g}")
-
-
-def _factor(mine: Array, good: Array) -> float | None:
-    """Return the number that makes one of the other; None: none does."""
-    square = float((good * good).sum())
-    factor = float((mine * good).sum()) / square if square else 0.0
-    return factor if factor and _alike(mine, factor * good) else None
-
-
-def _scaled_along(mine: Array, good: Array) -> Change | None:
-    """Whether each slice along an axis has a factor of its own; some may be 1."""
-    for axis in range(good.ndim if good.ndim > 1 else 0):
-        rows, right = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good))
-        if rows.shape[1] < 2 or rows.shape[0] < 2:
-            continue
-        factors = [_factor(*pair) if pair[1].any() else 1.0 for pair in zip(rows, right, strict=True)]
-        wrong = [one for one in factors if one is not None and abs(one - 1) > _NEAR]
-        if None not in factors and wrong:
-            if all(abs(one + 1) <= _NEAR for one in wrong):
-                return Change("negated", f"negated in {len(wrong)} places along axis {axis}", axis)
-            many = f"by {min(wrong):.4g} to {max(wrong):.4g}" if len(wrong) > 1 else f"by {wrong[0]:.4g} in one place"
-            return Change("scaled", f"scaled {many} along axis {axis}", axis)
-    return None
-
-
-def _permuted(mine: Array, good: Array) -> Change | None:
-    for axis in range(good.ndim):
-        rows, right = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good))
-        order = _order(rows, right)
-        if order is None or len(order) < 2:
-            continue
-        for gates in _GATES:
-            if moved := _of_blocks(order, gates):
-                return Change("gates", f"in another order of its {gates} gates, {moved}, along axis {axis}", axis)
-        if order == [*range(len(order))][::-1]:
-            return Change("permuted", f"reversed along axis {axis}", axis)
-        return Change("permuted", f"permuted along axis {axis}", axis)
-    return None
-
-
-def _order(rows: Array, right: Array) -> list[int] | None:
-    """Return which good row each is; None: they are not the same rows."""
-    largest, free, found = np.max(np.abs(right), initial=0.0), np.ones(len(right), bool), []
-    for row in rows:
-        off = np.max(np.abs(right - row), axis=1)
-        off[~free] = np.inf
-        at = int(np.argmin(off))
-        if not off[at] <= _NEAR * largest:
-            return None
-        free[at] = False
-        found.append(at)
-    return found
-
-
-def _of_blocks(order: list[int], gates: int) -> list[int] | None:
-    """Return the order of so many blocks of equal length, each whole; None: the rows moved otherwise."""
-    length, rest = divmod(len(order), gates)
-    if rest or length < 2:
-        return None
-    starts = order[::length]
-    if any(
-        order[at] != starts[at // length] + at % length or order[at - at % length] % length for at in range(len(order))
-    ):
-        return None
-    return [one // length for one in starts]
-
-
-def _rounded(mine: Array, good: Array) -> Change | None:
-    """Whether the values are the good ones in a type of fewer bits, or in the steps of an integer type."""
-    for name, dtype in _LOW.items():
-        with np.errstate(all="ignore"):
-            rounded = good.astype(np.float32).astype(dtype).astype(np.float64)
-        if np.isfinite(rounded).all() and np.array_equal(mine.astype(np.float32), rounded.astype(np.float32)):
-            return Change("rounded", f"rounded to {name}")
-    values = np.unique(mine)
-    steps = np.diff(values)
-    step = float(steps.min()) if steps.size else 0.0
-    for levels in _LEVELS[::-1]:
-        if 2 <= values.size <= levels < mine.size and step > 0:
-            whole = mine / step
-            if np.abs(whole - np.rint(whole)).max() <= 1e-3 and np.abs(mine - good).max() <= 0.51 * step:
-                return Change("rounded", f"rounded to int{8 if levels == 256 else 4} in steps of {step:.3g}")
-    return None
-
-
-def _cut_off(mine: Array, good: Array) -> Change | None:
-    low, high = float(mine.min()), float(mine.max())
-    at_ends = (good > high * (1 + _NEAR) if high > 0 else good > high + _NEAR) | (good < low - _NEAR * abs(low))
-    if not at_ends.any() or at_ends.mean() < min(_LEAST_CUT, 1 / mine.size):
-        return None
-    if _alike(mine, np.clip(good, low, high)):
-        largest = float(np.max(np.abs(good)))
-        return Change("cut off", f"cut off at {low:.4g} and {high:.4g}, where its values reach {largest:.4g}")
-    return None
-
-
 log = logging.getLogger(__name__)
-_MOST_OTHERS, _MOST_ELEMENTS = 64, 1 << 24
-"""Weights that one may have been swapped with, and elements of one that is looked at."""
 
 
 @dataclass(frozen=True)
@@ -434,35 +242,6 @@ def _origins(graph: Graph, other: Graph, found: ParentValues) -> dict[str, str]:
         if name in found.partners
     }
     return {name: other.nodes[index].name for name, index in makers.items() if index is not None}
-
-
-def changed_weights(above: Inherited, graph: Graph, store: Store, names: Collection[str]) -> tuple[str, ...]:
-    """Return what a conversion made of the weights that these nodes read, a sentence each, as far as that is known."""
-    mine, theirs = Weights(graph, store), Weights(above.parent.graph, above.parent.store)
-    partners = {
-        node.name: proto for node, proto in zip(above.parent.graph.nodes, above.parent.graph.protos, strict=True)
-    }
-    said = []
-    for node, proto in zip(graph.nodes, graph.protos, strict=True):
-        partner = partners.get(above.origins.get(node.name, "")) if node.name in names else None
-        for own, good in zip(proto.input, partner.input if partner else (), strict=False):
-            held = _numbers(mine, own), _numbers(theirs, good)
-            if held[0] is not None and held[1] is not None:
-                shape = list(held[0].shape)
-                every = theirs.graph.initializers.items()
-                others = (name for name, one in every if name != good and list(getattr(one, "dims", ())) == shape)
-                like = ((name, _numbers(theirs, name)) for name in islice(others, _MOST_OTHERS))
-                told = change_of(*held, {name: one for name, one in like if one is not None})
-                said += [f"{own} is {told.said}, compared with {good} of the original"] if told else []
-    return tuple(said)
-
-
-def _numbers(weights: Weights, name: str) -> Any:
-    """Return a weight of numbers that is not too large; None for any other."""
-    tensor = weights.graph.initializers.get(name)
-    dims = getattr(tensor, "dims", None)
-    array = weights.array(name) if dims is not None and math.prod(dims) <= _MOST_ELEMENTS else None
-    return array if array is not None and array.dtype.kind not in "OSUb" else None
 
 
 def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from runner.reference.fingerprints import CLEARLY, TWINS, Fingerprint, Fingerpri
 
 # what goes in comes out: the tensor before and the one after are the same for a matching
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
-PRODUCTS = frozenset({"MatMul", "Gemm"})
+PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul"})
 """One product with a matrix, however it is written."""
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
@@ -127,31 +127,44 @@ class FingerprintedGraph:
         """The tensors that nodes make, to be found by what they hold."""
         return FingerprintIndex({name: self.prints[name] for name in self.graph.producers if name in self.prints})
 
-    def constant(self, name: str) -> Fingerprint | None:
-        """Return what a tensor holds that no data reaches."""
+    def constant(self, name: str, *, turned: bool = False) -> Fingerprint | None:
+        """Return what a tensor holds that no data reaches; ``turned``: with its last two axes exchanged."""
         if name in self.graph.initializers:
-            return self.weights.get(name)
+            return self.weights.get(name, turned=turned)
         held = self.prints.get(name)
-        return held.first if held and name in self.graph.data_independent else None
+        return held.first if held and name in self.graph.data_independent and not turned else None
+
+    def turns(self, node: Node, name: str) -> bool:
+        """Whether a node exchanges the axes of the matrix ``name``, so that it need not be stored so (``transB``)."""
+        if node.op_type not in PRODUCTS or node.op_type == "MatMul" or name not in node.inputs[1:2]:
+            return False
+        return any(one.name == "transB" and one.i for one in self.graph.protos[node.index].attribute)
 
     def weights_of(self, node: Node) -> list[Fingerprint]:
-        """Return what a node reads that no data reaches, as far as it can be told from others."""
-        held = [self.constant(name) for name in node.inputs if name in self.graph.data_independent]
+        """Return what a node reads that no data reaches, as it uses it, as far as it can be told from others."""
+        names = [name for name in node.inputs if name in self.graph.data_independent]
+        held = [self.constant(name, turned=self.turns(node, name)) for name in names]
         return [one for one in held if one is not None and one.telling]
 
     @cached_property
-    def _constants(self) -> FingerprintIndex:
-        names = {name for node in self.graph.nodes for name in node.inputs if name in self.graph.data_independent}
-        return FingerprintIndex({name: one for name in sorted(names) if (one := self.constant(name))})
+    def _constants(self) -> tuple[FingerprintIndex, Mapping[str, list[tuple[Node, str]]]]:
+        """What nodes read that no data reaches, as they use it; and by the same keys who reads it, and its name."""
+        prints: dict[str, Fingerprint] = {}
+        readers: dict[str, list[tuple[Node, str]]] = {}
+        for node in self.graph.nodes:
+            for name in dict.fromkeys(node.inputs):
+                if name in self.graph.data_independent:
+                    turned = self.turns(node, name)
+                    key = name + "\0" * turned  # which no name has
+                    readers.setdefault(key, []).append((node, name))
+                    if held := self.constant(name, turned=turned):
+                        prints[key] = held
+        return FingerprintIndex(dict(sorted(prints.items()))), readers
 
     def reading(self, held: Fingerprint) -> list[tuple[Node, str]]:
-        """Return the nodes that read such a constant, and what it is called."""
-        return [
-            (self.graph.nodes[index], name)
-            for _, names in self._constants.near(held)
-            for name in names
-            for index in self.graph.readers.get(name, ())
-        ]
+        """Return the nodes that use such a constant, and what it is called."""
+        index, readers = self._constants
+        return [one for _, keys in index.near(held) for key in keys for one in readers[key]]
 
 
 @dataclass
@@ -240,16 +253,41 @@ def with_same_weights(node: Node, mine: list[Fingerprint], parent: Fingerprinted
     return alike[0] if len(alike) == 1 else None
 
 
-def made_with(parent: FingerprintedGraph, node: Node, partner: Node) -> Node | None:
-    """Return what makes in the parent what a node of the child does, where ``partner`` has its weights.
+def made_with(
+    child: FingerprintedGraph, node: Node, parent: FingerprintedGraph, partner: Node
+) -> tuple[Node, Node] | None:
+    """Return the nodes of child and parent that make the same tensor, where ``partner`` has the weights of ``node``.
 
-    That is ``partner``; or the addition after it, where only the child's product has a bias.
+    These two; or the addition after one of them, where only the other is a product that has a bias.
     """
-    if len(node.inputs) == len(partner.inputs) or node.op_type not in PRODUCTS:
-        return partner
-    readers = parent.readers.get(partner.outputs[0], ())
-    found = [one for one, _ in readers if len(readers) == 1 and one.op_type == "Add" and len(node.inputs) > 2]
-    return found[0] if found else None
+    more = len(node.inputs) - len(partner.inputs)
+    if not more or node.op_type not in PRODUCTS:
+        return node, partner
+    added = _sum_with(parent, partner) if more > 0 else _sum_with(child, node)
+    return ((node, added) if more > 0 else (added, partner)) if added else None
+
+
+def _sum_with(one: FingerprintedGraph, product: Node) -> Node | None:
+    """Return the addition that alone reads a product without a bias."""
+    readers = one.readers.get(product.outputs[0], ()) if product.outputs else ()
+    return readers[0][0] if len(readers) == 1 and readers[0][0].op_type == "Add" else None
+
+
+def same_product(
+    child: FingerprintedGraph, node: Node, parent: FingerprintedGraph, made: Mapping[str, Partner]
+) -> Node | None:
+    """Return the parent's product that is this one of the child's, as the partners say of what the two add up to."""
+    added = _sum_with(child, node) if len(node.inputs) == 2 else None
+    for last in (node, added):
+        known = made.get(last.outputs[0]) if last and last.outputs else None
+        other = parent.producer(known.tensor) if known else None
+        if other is not None and other.op_type == "Add" and (last == added or len(node.inputs) > 2):
+            makers = [parent.producer(parent.root(name)) for name in other.inputs]
+            products = [one for one in makers if one and one.op_type in PRODUCTS and _sum_with(parent, one) == other]
+            other = products[0] if len(products) == 1 else None
+        if other is not None and other.op_type in PRODUCTS:
+            return other
+    return None
 
 
 def _agree(mine: list[Fingerprint], theirs: list[Fingerprint]) -> bool:

@@ -6,7 +6,7 @@ from runner.checkers.exit_and_output import ExitRules
 from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import Raised, Signature
-from runner.workers.run_command import CommandEnd
+from runner.workers.commands import CommandEnd
 from strategies.search import Outcome
 
 PASS, FAIL, DIFFERENT, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.DIFFERENT, Outcome.UNRESOLVED

@@ -18,8 +18,8 @@ from runner.judgment import UsageError
 from runner.schema.checker import Better, CommandChecker
 from runner.verdict import Verdict
 from runner.workers import process_tree
+from runner.workers.commands import CommandEnd
 from runner.workers.process_tree import HEAD_BYTES, BoundedLog
-from runner.workers.run_command import CommandEnd
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 

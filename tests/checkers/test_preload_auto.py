@@ -23,7 +23,7 @@ from runner.judgment import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from runner.verdict import Candidate
 from runner.workers import Guardian
-from runner.workers.fork_server import ForkedCheck, ForkServer
+from runner.workers.commands import ForkedCheck, ForkServer
 from runner.workers.gpu_leases import Stopped
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate

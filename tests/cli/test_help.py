@@ -41,7 +41,7 @@ def test_the_page_fits_on_a_screen_and_names_all_options(program: str, monkeypat
         (["reduce", "net.onnx", "-m"], ["strategy=reduce\n", "strategy.find=cause"]),
         (["+experiment=quantized"], ["experiment=quantized", "reference.model=original.onnx"]),
         (["model=net"], ["model=null\n", "(a path or null (model, read))"]),
-        (["budget", "model"], ["budget.seconds", "the ONNX model; only"]),
+        (["budget", "model"], ["budget.seconds", "the ONNX model (strategy=repeat"]),
         (["ls"], ["ls: lists the runs so far"]),
         (["resume"], ["resume RUN: continues", "resume=null\n"]),
         (["hydra"], ["hydra.run.dir=", "folder for the results"]),

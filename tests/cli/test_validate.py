@@ -13,10 +13,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from runner.checkers.candidate_runs import digests_of
-from runner.cli.check_given import check_given
+from runner.cli.check_given import check_given, spare_inputs
 from runner.cli.compose import register, to_settings
 from runner.cli.explain_errors import unknown_key
-from runner.cli.overwrite_guard import spare_inputs
 from runner.cli.paths import rooted
 from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker

@@ -56,7 +56,7 @@ def test_what_is_said_of_a_key() -> None:
     assert policy.choices == ("auto", "input", "constant", "seeded") and policy.options == ()
     assert "\n" in policy.text, "lines that mean something each are kept apart"
     memory = next(key for key in KEYS if key.name == "cut.memory")
-    assert "quarter of what is free" in memory.text, "lines that were only full are one"
+    assert "quarter of the free memory" in memory.text, "lines that were only full are one"
     model = next(key for key in KEYS if key.name == "model")
     assert model.path == PathUse.READ | PathUse.MODEL and model.type == "a path or null (model, read)"
     assert len({key.text for key in KEYS if key.name == "strategy.extra_checks"}) == 3

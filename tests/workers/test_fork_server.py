@@ -18,7 +18,7 @@ import pytest
 from runner.judgment import CannotJudge, UsageError
 from runner.schema.root import LeaseMode
 from runner.workers import CommandEnd, Guardian, run_command
-from runner.workers.fork_server import ForkServer
+from runner.workers.commands import ForkServer
 from tests.workers.house import ONE, Make, ended_late, free, soon
 from tests.workers.test_command import guardian
 from tests.workers.test_left_behind import DAEMONS
@@ -141,7 +141,7 @@ def test_what_a_check_does_not_wait_for_is_reaped_while_it_runs(forked: Forked) 
 
 def test_a_server_that_says_nothing_is_not_waited_for_always(forked: Forked, monkeypatch: pytest.MonkeyPatch) -> None:
     """No limit of the check's runs before it is forked."""
-    monkeypatch.setattr("runner.workers.fork_server.FORK_SECONDS", 0.5)
+    monkeypatch.setattr("runner.workers.commands.FORK_SECONDS", 0.5)
     server = forked.start()
     os.kill(server.pid, signal.SIGSTOP)
     with pytest.raises(CannotJudge, match="ended while a check ran"):
@@ -357,7 +357,7 @@ _JOB = """
 import os, sys
 from pathlib import Path
 from runner.workers import Guardian, run_command
-from runner.workers.fork_server import ForkServer
+from runner.workers.commands import ForkServer
 folder, env, server = Path(sys.argv[1]), dict(os.environ), None
 with Guardian() as guardian:
     if sys.argv[2] == "forked":

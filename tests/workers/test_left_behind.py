@@ -15,8 +15,7 @@ import pytest
 
 from runner.workers import Guardian, Pool
 from runner.workers import guardian as guardians
-from runner.workers.fork_server import Starters
-from runner.workers.run_command import run_command
+from runner.workers.commands import Starters, run_command
 from tests.workers.house import ended_late, soon
 from tests.workers.test_command import Runner, guardian, run
 from tests.workers.test_pool import gone
@@ -217,8 +216,8 @@ _KILLED = """
 import os, sys
 from pathlib import Path
 from runner.workers import Guardian
-from runner.workers.fork_server import Starters
-from runner.workers.run_command import run_command
+from runner.workers.commands import Starters
+from runner.workers.commands import run_command
 orphan = "import os\\nos.fork() and os._exit(0)\\nos.setsid()\\nos.fork() and os._exit(0)\\n"
 orphan += "print(os.getpid(), flush=True)\\nos.execve('/bin/sleep', ['sleep', '60'], {})"
 source = "import subprocess, sys, time\\nfor _ in range(3): "

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
 from runner.engine.session import HandedOver, Session, Stage
-from runner.engine.session_question import CurrentAnswer
+from runner.engine.session_question import Cause, CurrentAnswer
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.prove_cause import Causes
 from runner.jobs.reduce.subgraph import LARGEST_CONSTANT, SameNodes, Subgraph

@@ -16,11 +16,10 @@ from onnx import ModelProto, TensorProto, TypeProto, helper
 from runner.checkers.checker import inner
 from runner.checkers.command import CommandCheck
 from runner.checkers.python import PythonCheck
-from runner.engine.cause import AnswerExperiments, Cause
 from runner.engine.check_trials import Expected, Judge
 from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, scale_of
-from runner.engine.session_question import NOTHING
+from runner.engine.session_question import NOTHING, AnswerExperiments, Cause
 from runner.jobs.reduce.subgraph import SameNodes, Spliced, Subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, got_further, measured, milder
 from runner.model.graph.cut import depends_on

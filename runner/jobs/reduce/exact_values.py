@@ -20,10 +20,9 @@ from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
 from runner.checkers.metrics import FLOOR_ULPS
 from runner.checkers.runtime import RuntimeCheck
-from runner.engine.cause import Cause, InWiderType
 from runner.engine.check_trials import Judge
 from runner.engine.session import Session
-from runner.engine.session_question import CurrentAnswer
+from runner.engine.session_question import Cause, CurrentAnswer, InWiderType
 from runner.engine.subject import Cutting, cutting
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause_experiments import REACHED, USED_UP, Experiments, SessionModel

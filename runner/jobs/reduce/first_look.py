@@ -17,8 +17,8 @@ from onnx import ModelProto, helper
 from runner.checkers.checker import Checker, inner
 from runner.checkers.failure_text import last_line
 from runner.checkers.runtime import RuntimeCheck
-from runner.engine.cause import Cause
 from runner.engine.session import Session
+from runner.engine.session_question import Cause
 from runner.files import inside, read_plain
 from runner.jobs.reduce.subgraph import SameNodes, Subgraph
 from runner.judgment import CauseStatus, least_as_bad, measured

@@ -21,10 +21,9 @@ from typing import ParamSpec, TypeVar
 import onnx
 
 from runner.disk_space import FULL, NoRoom
-from runner.engine.cause import Inside
 from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, Stage
-from runner.engine.session_question import CurrentAnswer
+from runner.engine.session_question import CurrentAnswer, Inside
 from runner.engine.subject import Kept, Subject, cut_candidate, cutting
 from runner.jobs.reduce.cause_experiments import SessionModel
 from runner.jobs.reduce.prove_cause import Causes, Prover

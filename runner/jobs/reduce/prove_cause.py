@@ -20,10 +20,9 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from runner.checkers.exit_and_output import OTHER_SHAPE
-from runner.engine.cause import AnswerExperiments, Cause
 from runner.engine.search_run import SearchRun
 from runner.engine.session import HandedOver
-from runner.engine.session_question import CurrentAnswer
+from runner.engine.session_question import AnswerExperiments, Cause, CurrentAnswer
 from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, unless_fed
 from runner.jobs.run import Pipeline
 from runner.journal.kept_files import failure_of

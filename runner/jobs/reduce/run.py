@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
-from runner.engine.cause import Cause
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
 from runner.engine.reliability import Reliability
 from runner.engine.session import HandedOver, Stage
-from runner.engine.session_question import CurrentAnswer, SessionResult
+from runner.engine.session_question import Cause, CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting
 from runner.jobs.inspect import not_loaded
 from runner.jobs.job import Job, compared_with, load_recorded
@@ -412,10 +411,13 @@ class Reduction(Pipeline):
         more += (flips,) if flips and not (cause and cause.reason == flips) else ()  # which the cause says as well
         warnings = (*summary.warnings, *self.look.above(cause, self.subject), *more)
         if summary.cause and cause and cause.whose is Whose.CONVERSION and loaded.inherited:
-            from runner.reference.parent import changed_weights
+            from runner.reference.changed_weights import WeightedGraph, changed_weights
+            from runner.reference.fingerprints import Weights
 
-            names = {*summary.culprits, *summary.nested}
-            weights = changed_weights(loaded.inherited, loaded.graph, loaded.store, names)
+            above, elder = loaded.inherited, loaded.inherited.parent
+            mine = WeightedGraph(loaded.graph, Weights(loaded.graph, loaded.store))
+            theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
+            weights = changed_weights(mine, theirs, above.origins, {*summary.culprits, *summary.nested})
             summary = replace(summary, cause=replace(summary.cause, weights=weights))
         return replace(summary, first_look=self.look.said, warnings=warnings)
 

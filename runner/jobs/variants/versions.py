@@ -19,8 +19,8 @@ from runner.engine.session import Session
 from runner.engine.session_question import Question, SessionResult, study
 from runner.files import read_plain
 from runner.jobs.job import Job, load_whole
+from runner.jobs.variants.passes import WholeModel
 from runner.jobs.variants.release_cache import Installed, ReleaseCache, chosen_versions, installed_under, last_patches
-from runner.jobs.variants.switches import WholeModel
 from runner.judgment import CannotJudge, Status, UsageError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.result_parts import AskedRelease

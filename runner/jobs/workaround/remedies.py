@@ -18,8 +18,8 @@ from runner.files import sha256_of
 from runner.jobs.extract import named
 from runner.jobs.job import Job
 from runner.jobs.reduce.subgraph import samples_of
+from runner.jobs.variants.passes import Change, Switch, builder_switches, changes, overrides, session_switches
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under
-from runner.jobs.variants.switches import Change, Switch, builder_switches, changes, overrides, session_switches
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
 from runner.judgment import UsageError
 from runner.model.graph.cut import Cut, CutError, Form, control

@@ -12,8 +12,6 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from benchmarks.planted_models import SPECS, Evaluator
-from benchmarks.planted_noise import Way, ask, plant, right, write
 from tests.harness import Run, check_script, interrupted, winnow
 from tests.matrix import sample
 
@@ -371,31 +369,6 @@ def test_what_was_paid_for_is_not_paid_for_again_after_an_interruption(tmp_path:
     assert len(after) == sum(run.result["checks"][what] for what in ("search", "cause", "refine", "trust"))
     assert run.result["checks"]["search"] == 0
     assert run.result["checks"]["cause"] == 2
-
-
-@pytest.mark.variants
-@pytest.mark.parametrize(
-    ("name", "seed"),
-    sample(
-        [
-            ("residual qdq after clipped", 1),
-            ("unet fp16 both alpha", 0),
-            ("post-LN fp16 only after cancel", 1),
-            ("inception qdq beside coarse", 0),
-            ("recurrent qdq many after zero point", 1),
-        ],
-        4,
-    ),
-)
-def test_planted_noise_is_not_the_cause(tmp_path: Path, name: str, seed: int) -> None:
-    """A sample of `benchmarks.planted_noise`; the model is verified there as it is made."""
-    evaluator = Evaluator()
-    planted = plant(next(spec for spec in SPECS if spec.name == name), seed, evaluator)
-    write(planted, tmp_path)
-    result = ask(planted, Way("compare", "start"), tmp_path, tmp_path)
-    assert right(planted, result["culprits"], evaluator) == "right", result
-    assert result["cause"]["status"] == "proven"
-    assert not [one for one in result["cause"]["answers"] if one["is_cause"] and one["culprits"] != result["culprits"]]
 
 
 def test_more_than_two_nodes_with_no_good_value_between_them_are_not_proven(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.jobs.variants.switches import builder_switches, changes, overrides, session_switches
+from runner.jobs.variants.passes import builder_switches, changes, overrides, session_switches
 from runner.report.diagnosis_sections import session_code
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 

@@ -1,0 +1,208 @@
+"""A weight is compared with what does the same in the original, wherever it stands, and however it is read there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import NodeProto, helper, numpy_helper
+
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
+from runner.reference.changed_weights import WeightedGraph, changed_weights
+from runner.reference.fingerprints import Weights
+from tests.harness import winnow
+
+DRAW = np.random.default_rng(11)
+W, V = (DRAW.normal(size=(6, 6)).astype(np.float32) for _ in range(2))
+B = DRAW.normal(size=6).astype(np.float32)
+K, KB = DRAW.normal(size=(6, 6, 3, 3)).astype(np.float32), DRAW.normal(size=6).astype(np.float32)
+GAIN, SHIFT, MEAN = (DRAW.normal(size=6).astype(np.float32) for _ in range(3))
+VARIANCE = np.abs(DRAW.normal(size=6)).astype(np.float32) + 0.5
+SCALE = (GAIN / np.sqrt(VARIANCE + 1e-5)).astype(np.float32)
+FOLDED, FOLDED_BIAS = K * SCALE[:, None, None, None], (KB - MEAN) * SCALE + SHIFT
+R = DRAW.normal(size=(1, 24, 6)).astype(np.float32)
+Part = tuple[list[NodeProto], Mapping[str, np.ndarray]]
+
+
+def node(operator: str, reads: str, makes: str, **attributes: object) -> NodeProto:
+    domain = "com.microsoft" if operator.startswith("Fused") else ""
+    return helper.make_node(
+        operator, reads.split(" "), [makes], name=f"{makes}/{operator}", domain=domain, **attributes
+    )
+
+
+def side(part: Part, folder: Path) -> WeightedGraph:
+    nodes, weights = part
+    kept = [numpy_helper.from_array(np.ascontiguousarray(one), name) for name, one in weights.items()]
+    ends = ([helper.make_tensor_value_info(name, 1, None)] for name in ("x", "y"))
+    graph = Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends, kept)))
+    return WeightedGraph(graph, Weights(graph, Store(folder)))
+
+
+def told(mine: Part, theirs: Part, folder: Path, *names: str) -> tuple[str, ...]:
+    """What is said of the nodes that are named, else of all; tensors of the same name are partners."""
+    child, parent = side(mine, folder / "mine"), side(theirs, folder / "theirs")
+    makers = {name: parent.graph.nodes[index].name for name, index in parent.graph.producers.items()}
+    origins = {each.name: makers[each.outputs[0]] for each in child.graph.nodes if each.outputs[0] in makers}
+    return changed_weights(child, parent, origins, names or child.graph.names)
+
+
+def matmul(weight: np.ndarray, bias: np.ndarray = B, *, flipped: bool = False) -> Part:
+    add = node("Add", "b m" if flipped else "m b", "y")
+    return [node("MatMul", "x w", "m"), add], {"w": weight, "b": bias}
+
+
+def gemm(weight: np.ndarray, bias: np.ndarray | None = B, **attributes: object) -> Part:
+    weights = {"gw": weight} | ({"gb": bias} if bias is not None else {})
+    return [node("Gemm", "x gw gb" if bias is not None else "x gw", "y", **attributes)], weights
+
+
+def split(weight: np.ndarray, bias: np.ndarray = B) -> Part:
+    """A Gemm as two nodes, the first of which has a tensor of its own."""
+    return [node("MatMul", "x sw", "own"), node("Add", "own sb", "y")], {"sw": weight, "sb": bias}
+
+
+def conv(weight: np.ndarray, bias: np.ndarray | None = KB, makes: str = "y", kind: str = "Conv") -> Part:
+    weights = {"k": weight} | ({"kb": bias} if bias is not None else {})
+    return [node(kind, "x k kb" if bias is not None else "x k", makes)], weights
+
+
+def normalized(weight: np.ndarray, bias: np.ndarray | None = KB) -> Part:
+    nodes, weights = conv(weight, bias, "c")
+    held = {"gain": GAIN, "shift": SHIFT, "mean": MEAN, "variance": VARIANCE}
+    return [*nodes, node("BatchNormalization", "c gain shift mean variance", "y")], {**weights, **held}
+
+
+def lstm(recurrence: np.ndarray, bias: bool = True) -> Part:
+    held = {"lw": R + 1, "lr": recurrence, **({"lb": np.tile(B, 8).reshape(1, 48)} if bias else {})}
+    return [node("LSTM", "x lw lr lb" if bias else "x lw lr", "y", hidden_size=6)], held
+
+
+def through_transpose(weight: np.ndarray) -> Part:
+    return [node("Transpose", "tw", "turned"), node("MatMul", "x turned", "y")], {"tw": weight}
+
+
+ALONE: Part = ([node("MatMul", "x w", "y")], {"w": W})
+SWAPPED = (gemm(V), (matmul(W)[0], {"w": W, "b": B, "v": V}))
+GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "said"),
+    [
+        # right ones: nothing is said, however differently the two are written
+        (gemm(W), matmul(W), ()),
+        (gemm(W), matmul(W, flipped=True), ()),
+        (gemm(W.T, transB=1), matmul(W), ()),
+        (gemm(W.T, transB=1), gemm(W), ()),
+        (gemm(2 * W, B, alpha=0.5), matmul(W), ()),
+        (gemm(W, 2 * B, beta=0.5), matmul(W), ()),
+        (split(W), gemm(W), ()),
+        (split(W), gemm(W.T, transB=1), ()),
+        (matmul(W, B.reshape(1, 6)), gemm(W), ()),
+        (through_transpose(W.T), ALONE, ()),
+        (([node("FusedMatMul", "x fw", "y", transB=1)], {"fw": W.T}), ALONE, ()),
+        (gemm(W.astype(np.float16), B.astype(np.float16)), matmul(W), ()),
+        (conv(FOLDED, FOLDED_BIAS), normalized(K), ()),
+        (conv(FOLDED, SHIFT - MEAN * SCALE), normalized(K, None), ()),
+        (conv(np.flip(K.swapaxes(0, 1), (2, 3)), kind="ConvTranspose"), conv(K), ()),
+        (lstm(R), lstm(R), ()),
+        (([node("QLinearConv", "x s z q s z s z i", "y")], {"q": K.astype(np.int8), "s": B[:1]}), conv(K), ()),
+        # wrong ones
+        (gemm(W.T), matmul(W), ("gw is transposed, compared with w of the original",)),
+        (gemm(W.T), matmul(W, flipped=True), ("gw is transposed, compared with w of the original",)),
+        (gemm(W, transB=1), matmul(W), ("gw is stored like w of the original, but y/Gemm reads it with transB=1",)),
+        (gemm(W.astype(np.float16), transB=1), matmul(W),
+         ("gw is stored like w of the original, but y/Gemm reads it with transB=1",)),
+        (split(W.T), gemm(W.T, transB=1),
+         ("sw is stored like gw of the original, but own/MatMul reads it as it is, not with transB=1",)),
+        (gemm(W, alpha=0.5), matmul(W), ("gw is stored like w of the original, but y/Gemm reads it with alpha=0.5",)),
+        (gemm(W.T * 3, transB=1), matmul(W), ("gw is scaled by 3, compared with w of the original",)),
+        (gemm(W.T.astype(np.float16)), matmul(W), ("gw is transposed, compared with w of the original",)),
+        (gemm(W, -B), matmul(W), ("gb is negated, compared with b of the original",)),
+        (gemm(W, None), matmul(W), ("y/Gemm adds no bias; the original adds b",)),
+        (split(W, B[::-1]), gemm(W), ("sb is reversed along axis 0, compared with gb of the original",)),
+        (split(W.T), gemm(W), ("sw is transposed, compared with gw of the original",)),
+        (*SWAPPED, ("gw is the values of v, compared with w of the original",)),
+        (through_transpose(W), ALONE,
+         ("tw is stored like w of the original, but y/MatMul reads it behind turned/Transpose",)),
+        (([node("FusedMatMul", "x fw", "y", transB=1)], {"fw": W}), ALONE,
+         ("fw is stored like w of the original, but y/FusedMatMul reads it with transB=1",)),
+        (conv(FOLDED * 2, FOLDED_BIAS), normalized(K),
+         ("k is scaled by 2, compared with k of the original, scaled by y/BatchNormalization",)),
+        (conv(K, FOLDED_BIAS), normalized(K),
+         ("k is stored like k of the original, but y/Conv reads it as it is, not scaled by y/BatchNormalization",)),
+        (conv(K, None), conv(K), ("y/Conv adds no bias; the original adds kb",)),
+        (conv(np.flip(K, (2, 3)), kind="ConvTranspose"), conv(K),
+         ("k is transposed, its axes in the order [1, 0, 2, 3], compared with k of the original",)),
+        (conv(K, kind="ConvTranspose"), conv(K),
+         ("k is stored like k of the original, but y/ConvTranspose reads it as a transposed convolution",)),
+        (lstm(GATES), lstm(R),
+         ("lr is in another order of its 4 gates, [0, 2, 1, 3], along axis 1, compared with lr of the original",)),
+        (lstm(-R, bias=False), lstm(R), ("lr is negated, compared with lr of the original",)),
+    ],
+)  # fmt: skip
+def test_a_weight_is_compared_with_its_partner_as_both_are_read(
+    tmp_path: Path, mine: Part, theirs: Part, said: tuple[str, ...]
+) -> None:
+    assert told(mine, theirs, tmp_path) == said
+
+
+def test_only_nodes_of_the_answer_are_asked(tmp_path: Path) -> None:
+    wrong = split(W.T, -B)
+    assert told(wrong, gemm(W), tmp_path, "own/MatMul") == ("sw is transposed, compared with gw of the original",)
+    assert told(wrong, gemm(W), tmp_path, "y/Add") == ("sb is negated, compared with gb of the original",)
+
+
+def test_a_bias_that_two_nodes_add_is_compared_with_neither(tmp_path: Path) -> None:
+    nodes, weights = gemm(W, B)
+    nodes[0].output[0] = "between"
+    twice: Part = [*nodes, node("Add", "between more", "y")], {**weights, "more": KB}
+    assert told(gemm(W, B + KB), twice, tmp_path) == ()
+
+
+def layers(kind: str, *, wrong: int | None = None, transposed: bool = False) -> onnx.ModelProto:
+    """Four layers, written as Gemm or as MatMul and Add; the weight of one is stored the other way round."""
+    draw, nodes, weights, reads = np.random.default_rng(1), list[NodeProto](), [], "x"
+    for at in range(4):
+        weight, bias = (draw.normal(size=size).astype(np.float32) / 3 for size in ((8, 8), 8))
+        weight = weight.T if transposed != (at == wrong) else weight
+        kept = ((f"{kind}{at}.weight", weight), (f"{kind}{at}.bias", bias))
+        weights += [numpy_helper.from_array(np.ascontiguousarray(one), name) for name, one in kept]
+        own, made = f"{kind}{at}.weight {kind}{at}.bias".split(), f"{kind}{at}.sum"
+        if kind == "Gemm":
+            nodes.append(helper.make_node("Gemm", [reads, *own], [made], name=made, transB=int(transposed)))
+        else:
+            nodes.append(helper.make_node("MatMul", [reads, own[0]], [f"{made}/m"], name=f"{made}/m"))
+            nodes.append(helper.make_node("Add", [f"{made}/m", own[1]], [made], name=made))
+        reads = "y" if at == 3 else f"{kind}{at}.tanh"
+        nodes.append(helper.make_node("Tanh", [made], [reads], name=reads))
+    ends = ([helper.make_tensor_value_info(name, 1, [4, 8])] for name in ("x", "y"))
+    imports = [helper.make_opsetid("", 17)]
+    return helper.make_model(helper.make_graph(nodes, "g", *ends, weights), opset_imports=imports, ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "culprit", "said"),
+    [
+        (layers("Gemm", wrong=2), layers("MatMul"), "Gemm2.sum",
+         "Gemm2.weight is transposed, compared with MatMul2.weight of the original"),
+        (layers("Gemm", wrong=2, transposed=True), layers("MatMul"), "Gemm2.sum",
+         "Gemm2.weight is stored like MatMul2.weight of the original, but Gemm2.sum reads it with transB=1"),
+        (layers("MatMul", wrong=1), layers("Gemm", transposed=True), "MatMul1.sum/m",
+         ("MatMul1.weight is stored like Gemm1.weight of the original, "
+          "but MatMul1.sum/m reads it as it is, not with transB=1")),
+    ],
+)  # fmt: skip
+def test_a_reduction_tells_what_became_of_the_weight(
+    tmp_path: Path, mine: onnx.ModelProto, theirs: onnx.ModelProto, culprit: str, said: str
+) -> None:
+    onnx.save(mine, tmp_path / "mine.onnx")
+    onnx.save(theirs, tmp_path / "theirs.onnx")
+    run = winnow("reduce", "mine.onnx", "--original", "theirs.onnx", folder=tmp_path / "run", cwd=tmp_path)
+    assert culprit in run.result["culprits"] and len(run.result["culprits"]) <= 2, run.output
+    assert run.result["cause"]["status"] == "proven" and run.result["cause"]["weights"] == [said], run.output
