@@ -65,6 +65,8 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return resume_command(program, folder), "continues; finished checks are not repeated"
     if status == Status.planned:
         return resume_command(program, folder, "plan=false"), "runs what was planned; the checks made so far are reused"
+    if result.inspection and result.inspection.why and strategy != "inspect":
+        return "", ""  # no other question has another answer
     if result.lacks and not result.culprits and (folder / ".hydra").is_dir():
         command = resume_command(program, folder, *shlex.split(" ".join(result.lacks)))
         return command, "with your files there" if ".onnx" in command or ".npz" in command else "goes on with that"

@@ -258,7 +258,7 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     if found.alone:
         text += f"; not compared, for lack of one: {listed(found.alone)}"
     if found.wrong:
-        log.info("fed the original's values, something else is computed by: %s", listed(found.wrong))
+        log.info("given the original's values, these compute something else: %s", listed(found.wrong))
     said = []
     if cuts and (found.alone or counts["value"] or counts["position"]):
         said.append(text)

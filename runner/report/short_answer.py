@@ -135,7 +135,8 @@ def _why(summary: Summary) -> str:
     """Return the cause in a clause, with the numbers that show it."""
     cause = summary.cause
     if summary.precision and (numbers := summary.precision.numbers):
-        return f"the check's number: {', '.join(f'{value:.3f} {name}' for name, value in numbers.items())}"
+        said = ", ".join(f"{value:.3f} {name}" for name, value in numbers.items())
+        return f"the check's number: {said.replace('as handed over', f'in {MIXED}.onnx')}"
     if cause is None or summary.status not in NAMED:
         return summary.seen
     if cause.weights:
@@ -151,7 +152,7 @@ def _why(summary: Summary) -> str:
     answer = cause.causes[0]
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
-        return f"{first}; {outputs} with right outputs here, {inputs.removeprefix('still ')} with right inputs"
+        return f"{first}; with right outputs here the model {outputs}, with right inputs it {inputs}"
     these = "this node" if len(summary.culprits) == 1 else "these nodes"
     return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 
@@ -210,7 +211,7 @@ def _helps(summary: Summary) -> str:
     if passing:
         more = len(passing) - 1
         said = [f"{_what(passing[0])} ({shown(passing[0])})" + (f", and {more} more" if more else "")]
-        said += ["to try it with a GPU's rounding: target.rounding=on"] if passing[0].where else []
+        said += ["to round as a GPU does, add target.rounding=on to the command"] if passing[0].where else []
     elif summary.triage and summary.precision and summary.precision.selected:
         names = names_of([one.node for one in summary.precision.selected], _ROOM)
         return f"in {summary.precision.high}: {listed(names)}"

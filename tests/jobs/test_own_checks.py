@@ -177,3 +177,28 @@ def test_advice_fits_a_check_that_reads_nothing_of_winnows(home: Path) -> None:
     run = asked(home, "triage", "import sys\n", model="good.onnx")
     assert run.code == 4 and "run it by hand on this file" in run.output, run.output
     assert "rtol" not in run.output and "seeds" not in run.output and "--inputs" not in run.output
+
+
+@pytest.mark.parametrize("strategy", ["precision", "layerwise"])
+def test_a_model_that_the_target_does_not_load_is_no_question_of_values(tmp_path: Path, strategy: str) -> None:
+    model = network(quantized=False)
+    model.graph.node[1].op_type = "Tahn"
+    onnx.save(model, str(tmp_path / "net.onnx"))
+    run = winnow(f"strategy={strategy}", f"model={tmp_path / 'net.onnx'}", folder=tmp_path / "run")
+    assert run.result["culprits"] == ["T0"] and "Tahn" in run.result["message"], run.output
+    assert sum(run.result["outcomes"].values()) == 0 and "  next " not in run.output, run.output
+
+
+def test_a_check_that_is_quick_on_a_harmless_model_and_too_slow_on_the_whole(home: Path) -> None:
+    text = "import sys, time\ntime.sleep(2.5 * (b'MatMul' in open(sys.argv[1], 'rb').read()))\n"
+    run = asked(home, "reduce", text, "checker.timeout=1", model="good.onnx")
+    assert run.code == 3 and "checker.timeout=1 is too short: the model file takes" in run.result["message"], run.output
+    assert following(run)[:3:2] == ["resume", "--timeout"], run.output
+
+
+def test_samples_along_the_open_axis_of_one_file_are_offered(home: Path) -> None:
+    given = ("inputs=files", f"inputs.path={home / 'data.npz'}")
+    run = winnow("strategy=precision", f"model={home / 'good.onnx'}", *given, folder=home / "run")
+    assert any("inputs.split=200" in warning for warning in run.result["warnings"]), run.output
+    run = winnow("strategy=precision", f"model={home / 'good.onnx'}", *given, "inputs.split=10", folder=home / "split")
+    assert not any("one sample" in warning for warning in run.result["warnings"]), run.output

@@ -20,6 +20,7 @@ from runner.engine.min_good import HandOver
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
 from runner.files import write_text
+from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import low_nodes
@@ -59,7 +60,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
     made, settings = from_float(_asked(settings), folder)
     with Job.opened(_rounding(settings), folder, command) as job:
-        return _raise(job, made)
+        return refused_by_target(job) or _raise(job, made)
 
 
 def _asked(settings: Settings) -> Settings:
@@ -91,7 +92,8 @@ def _quantized_nodes(settings: Settings) -> Iterator[NodeProto]:
 def _rounding(settings: Settings) -> Settings:
     """Return the settings with the target's rounding decided: on, on ONNX Runtime's CPU."""
     target = settings.target
-    if settings.checker.runs_own_code:
+    own = settings.checker.runs_own_code
+    if own and chosen(settings.strategy, PrecisionSettings).low is not FloatType.quantized:
         log.warning(
             "checker=%s runs models by itself. If it uses ONNX Runtime's CPU provider, low precision is computed in "
             "float32 and hides what a GPU shows; runner.backends.rounding.session rounds like a GPU "
@@ -107,7 +109,8 @@ def _rounding(settings: Settings) -> Settings:
         )
     if target.rounding is not Rounding.auto or target.providers != [_CPU]:
         return settings
-    log.info("low precision is emulated: each tensor is rounded when it is computed (target.rounding=on)")
+    if not own:
+        log.info("low precision is emulated: each tensor is rounded when it is computed (target.rounding=on)")
     return replace(settings, target=replace(target, rounding=Rounding.on))
 
 

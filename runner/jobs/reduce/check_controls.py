@@ -12,6 +12,7 @@ inputs or the outputs (``strategy.reduce_inputs=false``, ``strategy.reduce_outpu
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, ReduceSettings, chosen
 from runner.text import listed
-from runner.verdict import CAUGHT, Phase, Raised, Sample, Verdict
+from runner.verdict import CAUGHT, MISFIT, Phase, Raised, Sample, Verdict
 from strategies.search import Closure, Outcome, Trial
 
 log = logging.getLogger(__name__)
@@ -125,6 +126,8 @@ OWN = (Form(inputs=True, outputs=True, good=True), Form(inputs=True, outputs=Tru
 SETTINGS: Mapping[Closure, str] = MappingProxyType(
     {Closure.ANCESTORS: "strategy.reduce_inputs=false", Closure.DESCENDANTS: "strategy.reduce_outputs=false"}
 )
+_OWN_INPUT = re.compile(rf"{re.escape(MISFIT)} \((?:a missing|an unknown|the \w+ of an) input\)")
+"""The reason of a check that feeds what a harmless model has not."""
 REPEATS = 3
 """How often a control that failed is checked again, to tell a flaky check from one that cannot judge."""
 
@@ -214,6 +217,8 @@ class Controls:
         own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
         if not own:
             if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
+                if not self.fed and _OWN_INPUT.match(why.reason):
+                    return self._whole_only(judge, why)
                 # on a harmless model the check does not report the failure under study: no answer, but no wrong one
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
                 return Judged(judge, also, said)
@@ -261,6 +266,13 @@ class Controls:
             lacks,
         )
 
+    def _whole_only(self, judge: Judge, why: Verdict) -> Judged:
+        """Return who judges nodes in their place, for a check that feeds an input of its own. Raises CannotJudge."""
+        placed = self._in_place(judge, why) if self.fallbacks == set(KEPT.values()) else self._no_cuts(judge, why, ())
+        if isinstance(placed, Judged):
+            return placed
+        raise self._wrong_values(judge) if INPUTS in self.lacks else CannotJudge(placed, self.lacks)
+
     def _wrong_values(self, judge: Judge) -> CannotJudge:
         """Return what to raise for a check of the whole model that fails with recorded values for its outputs too."""
         if known := fails_on_good(judge, self.original, self.samples, ORIGINAL_FILE):
@@ -293,6 +305,12 @@ class Controls:
         subject = _subgraph(judge)
         placed = judge.stage("in place", InPlace.of(subject))
         passing = placed.sure(NOTHING, Phase.CONTROL, "the whole model, good values in place of all nodes")
+        if passing.outcome is Outcome.UNRESOLVED and not self.fed:
+            return (
+                "the check works for the whole model only, and the good values recorded for your input did not fit "
+                f"there ({passing.reason}). It has to feed that input at once, not in batches; or let it feed "
+                f"{{inputs}} and compare with {{references}}.\ncheck: {judge.checker.describe()}"
+            )
         if passing.outcome is Outcome.UNRESOLVED:
             return f"{self._no_cuts(judge, why, ())}\nGood values were not put into the whole model: {passing.reason}"
         right = passing.outcome is Outcome.PASS

@@ -220,7 +220,9 @@ class Preflight:
             alike = told and told.stage == "infer" and (not self.not_finite or told.kind in NON_FINITE)
             if self.refused and alike and isinstance(inner(judge.checker), RuntimeCheck):
                 raise CannotJudge(self.refused())
-            if _ran_out(verdict) and self.limit.reference >= (self.limit.seconds or math.inf):
+            seconds = self.limit.seconds or math.inf
+            slow = self.limit.reference >= seconds or (self.controls is not None and seconds <= PATIENCE)
+            if _ran_out(verdict) and slow:  # a check of the user's own may do more than run the model once
                 self.limit.confirm(own, whole, THE_FILE)
             if slip := slip_of_exit(verdict):
                 self._say(slip)

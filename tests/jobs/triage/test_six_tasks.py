@@ -89,7 +89,7 @@ def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factor
     run = asked("quantized", tmp_path_factory)
     rows = {line[2:9].strip(): line[11:] for line in run.screen[1:]}
     assert run.screen[0] == "found: r_QuantizeLinear (1 of 9 nodes)" and len(run.screen) <= AT_THE_END, run.output
-    assert rows["why"] == "the check's number: 1.000 float32, 0.580 int8, 1.000 as handed over"
+    assert rows["why"] == "the check's number: 1.000 float32, 0.580 int8, 1.000 in mixed.onnx"
     assert rows["fixed"] == "run/steps/04-precision/mixed.onnx" and rows["helps"].startswith("in float32: ")
     title = (run.folder / "REPORT.md").read_text().partition("\n")[0]
     assert title == '# a check fails: `"0.58, where the baseline is 1 (checker.max_drop=2%)"`: `r_QuantizeLinear`'
