@@ -2,29 +2,34 @@
 
 A mutant is one change in one module: ``<`` for ``<=``, ``and`` for ``or``, an operand, a keyword or a call left out,
 another member of an enumeration, a number by one. So many are drawn by a seed, alike from each room; each is written
-into a copy of the tree, where the fast tests of its room run until one fails. Tests that take much longer than with
-nothing changed have noticed it too. Every second mutant is held back: its survivors are counted and not named, so that
-tests which were written for the others are judged by what nobody saw (``--held`` names them).
+into a copy of the tree, where the fast tests of its room run until one fails, and then the golden runs. Tests that take
+much longer than with nothing changed have noticed it too. The copy has a virtual environment of its own, in which it is
+what is installed: a process that a test starts runs the mutant whatever its environment and folder. Every second mutant
+is held back: its survivors are counted and not named, so that tests which were written for the others are judged by
+what nobody saw (``--held`` names them in a file). On a busy machine, run those that timed out again.
 
 No library fits: mutmut switches mutants in the process that runs the tests, while runs of Winnow are other processes;
 cosmic-ray changes the tree in which it stands, and has one command of tests for all. Neither draws a sample by room, or
 holds a part of it back. Texts, annotations, fractions, and what is raised or logged are left alone.
 
-    python -m benchmarks.mutations [--count 200] [--seed 1] [--rooms strategies,engine] [--held]
+    python -m benchmarks.mutations [--count 200] [--seed 1] [--rooms strategies,engine] [--held FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import math
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
+import venv
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,8 +45,15 @@ ROOMS = {
     "reduce": ("runner/jobs/reduce/*.py", "tests/jobs/reduce"),
     "model": ("runner/model/**/*.py", "tests/model"),
     "precision": ("runner/jobs/precision/*.py", "tests/jobs/precision"),
+    "reference": ("runner/reference/*.py", "tests/reference"),
+    "judgment": (
+        "runner/judgment.py runner/verdict.py",
+        "tests/test_judgment.py tests/checkers tests/engine/test_session.py",
+    ),
+    "report": ("runner/report/[frs]*.py runner/report/cause_section.py", "tests/report"),
 }
-_NOT_COPIED = shutil.ignore_patterns(".*", "outputs", "__pycache__", "site", "build", "dist")
+GOLDEN = "tests/behaviour"
+_COPIED = ("runner", "strategies", "conf", "tests", "benchmarks", "examples", "docs")
 _BETWEEN = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"), ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"),
@@ -154,7 +166,7 @@ class _Changes(ast.NodeVisitor):
 def drawn(root: Path, room: str, count: int, seed: int) -> list[Mutant]:
     """Draw so many mutants of a room, every second of which is held back."""
     every, taken = list[Mutant](), list[Mutant]()
-    for path in sorted(root.glob(ROOMS[room][0])):
+    for path in sorted(path for pattern in ROOMS[room][0].split() for path in root.glob(pattern)):
         changes = _Changes(source := path.read_bytes())
         changes.visit(ast.parse(source))
         every += [Mutant(str(path.relative_to(root)), *change) for change in changes.found]
@@ -166,32 +178,85 @@ def drawn(root: Path, room: str, count: int, seed: int) -> list[Mutant]:
     return taken[:count]
 
 
+def copied(copy: Path) -> None:
+    """Copy what the tests need."""
+    copy.mkdir()
+    for folder in _COPIED:
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in ROOT.iterdir():
+        if file.is_file():
+            shutil.copy2(file, copy)
+
+
+def installed(copy: Path) -> Path:
+    """Make a virtual environment in which the copy is installed, beside all that is installed here; return its Python.
+
+    Raises RuntimeError where a process with nothing in its environment would run other code.
+    """
+    here, folder = Path(sysconfig.get_path("purelib")), copy / ".venv"
+    venv.create(folder, symlinks=True)
+    there = next(folder.glob("lib/python*/site-packages"))
+    for entry in here.iterdir():
+        if not entry.match("*editable*winnow*"):
+            (there / entry.name).symlink_to(entry)
+    (there / "winnow.pth").write_text(f"{copy}\n")
+    for script in Path(sys.executable).parent.iterdir():
+        if script.read_bytes().startswith(first := f"#!{sys.executable}\n".encode()):
+            target = folder / "bin" / script.name
+            target.write_bytes(script.read_bytes().replace(first, f"#!{folder}/bin/python\n".encode(), 1))
+            target.chmod(0o755)
+    python = folder / "bin" / "python"
+    asked = [python, "-c", "import runner, strategies; print(runner.__file__, strategies.__file__)"]
+    said = subprocess.run(asked, cwd="/", env={}, text=True, check=True, capture_output=True).stdout
+    if said.split() != [str(copy / room / "__init__.py") for room in ("runner", "strategies")]:
+        raise RuntimeError(f"a process of the tests would run {said}")
+    return python
+
+
 @dataclass
 class Room:
-    """Runs the tests of a room in a copy of the tree; ``seconds``: that they take with nothing changed."""
+    """Runs the tests of a room, and the golden runs, in a copy of the tree.
+
+    ``seconds``, ``golden``: that they take with nothing changed.
+    """
 
     name: str
     copy: Path
-    seconds: float = 0.0
+    python: Path
+    seconds: float = math.inf
+    golden: float = math.inf
     #: how often a file of tests has noticed a mutant of a module
     noticed: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def run(self, tests: Sequence[str]) -> tuple[str, str]:
-        """Return ``killed``, ``survived`` or ``timed out``, and the file of the test that failed."""
+    def run(self, tests: Sequence[str], seconds: float = math.inf) -> tuple[str, str]:
+        """Return ``killed``, ``survived`` or ``timed out``, and the file of the test that failed.
+
+        ``seconds``: that they take with nothing changed.
+        """
+        environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+        environment["PATH"] = f"{self.python.parent}:{environment['PATH']}"
         options = ["-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no"]
         process = subprocess.Popen(
-            ["nice", sys.executable, "-m", "pytest", *options, *tests], cwd=self.copy, text=True,
-            env={**os.environ, "PYTHONPATH": str(self.copy)}, start_new_session=True,
+            ["nice", str(self.python), "-m", "pytest", *options, *tests], cwd=self.copy, text=True,
+            env=environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
-            said, _ = process.communicate(timeout=self.seconds * _SLOWER + _SLACK if self.seconds else None)
+            said, _ = process.communicate(timeout=seconds * _SLOWER + _SLACK if seconds < math.inf else None)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return "timed out", ""
         failed = [line.split()[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
         return ("killed" if process.returncode else "survived"), (failed or [said[-300:]])[0].partition("::")[0]
+
+    def unchanged(self, tests: Sequence[str]) -> float:
+        """Return how many seconds the tests take with nothing changed."""
+        start = time.monotonic()
+        outcome, file = self.run(tests)
+        if outcome != "survived":
+            sys.exit(f"the tests of {self.name} fail with nothing changed: {file}")
+        return time.monotonic() - start
 
     def judge(self, mutant: Mutant) -> str:
         """Run the tests against a mutant, those first that noticed others of its module or import that."""
@@ -203,7 +268,9 @@ class Room:
         source = target.read_bytes()
         target.write_bytes(mutant.of(source))
         first = sorted(spoken_of, key=lambda one: (-self.noticed[module, one], not spoken_of[one], one))
-        outcome, file = self.run(first)
+        outcome, file = self.run(first, self.seconds)
+        if outcome == "survived":
+            outcome, file = self.run([GOLDEN], self.golden)
         target.write_bytes(source)
         self.noticed[module, file] += 1
         return outcome
@@ -225,24 +292,30 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="mutants, alike from each room")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rooms", default=",".join(ROOMS), help="some of them")
-    parser.add_argument("--held", action="store_true", help="name the survivors among those held back too")
+    parser.add_argument("--held", type=Path, help="a file for the survivors among those held back")
     given = parser.parse_args()
     names = given.rooms.split(",")
     counts: defaultdict[tuple[str, bool], Counter[str]] = defaultdict(Counter)
     with tempfile.TemporaryDirectory(prefix="winnow-mutations-") as place:
         copy = Path(place) / "winnow"
-        shutil.copytree(ROOT, copy, ignore=_NOT_COPIED)
+        copied(copy)
+        python = installed(copy)
+        golden = Room("golden runs", copy, python).unchanged([GOLDEN])
         for at, name in enumerate(names):
-            room, start = Room(name, copy), time.monotonic()
-            if (failed := room.run(ROOMS[name][1].split()))[0] != "survived":
-                sys.exit(f"the tests of {name} fail with nothing changed: {failed[1]}")
-            room.seconds = time.monotonic() - start
+            room = Room(name, copy, python, golden=golden)
+            room.seconds = room.unchanged(ROOMS[name][1].split())
             print(f"{name}: {room.seconds:.0f} s of tests with nothing changed", flush=True)
             for mutant in drawn(copy, name, (given.count + at) // len(names), given.seed):
                 outcome = room.judge(mutant)
                 counts[name, mutant.held][outcome] += 1
-                if outcome == "survived" and (given.held or not mutant.held):
-                    print(f"survived: {mutant.shown((copy / mutant.path).read_bytes())}", flush=True)
+                line = f"{outcome}: {mutant.shown((copy / mutant.path).read_bytes())}"
+                if outcome != "killed" and not mutant.held:
+                    print(line, flush=True)
+                elif outcome != "killed" and given.held:
+                    with given.held.open("a") as held:
+                        print(line, file=held)
+                print(f"{name}: {sum(counts[name, half].total() for half in (False, True))} judged", flush=True)
+            print(table({key: found for key, found in counts.items() if key[0] == name}), flush=True)
     print(f"seed {given.seed}\n\n{table(counts)}")
 
 

@@ -6,17 +6,23 @@ import dataclasses
 import filecmp
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto
 
 from runner.checkers import auto_tolerance, metrics
 from runner.checkers.failure_text import finite
 from runner.checkers.metrics import BLOCK, Angle, Array, Difference, Pair, blocks, quantile, real
+from runner.judgment import ModelError
+from runner.model.files.parse_without_weights import ExternalFiles, chunks, parse
+from runner.model.graph.data_dependence import handed_on
 from runner.model.values import recorded
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile, mapped
-from runner.model.values.tensor_bytes import STRING
+from runner.model.values.tensor_bytes import STRING, elements, is_external, set_raw
 from runner.model.values.value_types import leaf_dtype, structure_text
 from runner.schema.checker import CompareChecker, Tolerance
 from runner.text import listed
@@ -248,6 +254,39 @@ def non_finite(outputs: Mapping[str, TensorFile], *, nan: bool, inf: bool) -> It
             yield name, "nan"
         elif inf and (not tensor.nan or has_inf(tensor)):
             yield name, "inf"
+
+
+_LARGEST_MASK = 16 << 20
+"""Elements of a constant that is looked at as a mask."""
+_VERY_LOW = -6e4
+"""A mask puts it in place of what does not count: -Inf, or once two of them are added or rounded to float16."""
+
+
+def masked_outputs(path: Path, outputs: Mapping[str, TensorFile]) -> frozenset[str]:
+    """Return the outputs whose only infinities are a mask: -Inf, which operators that move values put there.
+
+    ``path``: of the model. It holds that mask: very low numbers, and nothing above zero.
+    """
+    low = {name for name, held in outputs.items() if not held.finite and not held.nan and held.structure is None}
+    low = {name for name in low if not (mapped(outputs[name]) == math.inf).any()}
+    if not low:
+        return frozenset()
+    model = parse(path)
+    held = {tensor.name: tensor for tensor in model.graph.initializer}
+    held |= {one.output[0]: item.t for one in model.graph.node for item in one.attribute if item.name == "value"}
+    return frozenset(low) & handed_on(model.graph.node, {name for name, one in held.items() if _is_mask(one, path)})
+
+
+def _is_mask(tensor: TensorProto, path: Path) -> bool:
+    """Whether a constant of the model at ``path`` holds very low numbers, and nothing above zero."""
+    if tensor.data_type not in auto_tolerance.EPSILON or elements(tensor.dims) > _LARGEST_MASK:
+        return False
+    with suppress(ModelError, ValueError, OSError):
+        if is_external(tensor):
+            set_raw(tensor, b"".join(chunks(*ExternalFiles(path, own=True).region(tensor))))
+        array = values.to_array(tensor)
+        return array.size > 0 and bool(array.max() <= 0) and bool(array.min() <= _VERY_LOW)
+    return False
 
 
 def failed_by(bad: Sequence[Bad], outputs: Sequence[Mapping[str, TensorFile]], *, told: bool) -> Verdict:

@@ -20,7 +20,7 @@ from typing import Any
 from runner.checkers.candidate_runs import BackendRun, BackendRunner, CandidateRuns, built, digests_of
 from runner.checkers.checker import Tools
 from runner.checkers.compare_outputs import Comparison, looked_inside
-from runner.checkers.compare_values import WORDS, Bad, failed_by, non_finite
+from runner.checkers.compare_values import WORDS, Bad, failed_by, masked_outputs, non_finite
 from runner.checkers.failure_text import LARGEST
 from runner.checkers.task_metrics import read_labels
 from runner.checkers.tolerances import rules_of
@@ -28,7 +28,7 @@ from runner.judgment import UsageError
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Flaky, Golden, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
-from runner.text import one_line
+from runner.text import listed, one_line
 from runner.verdict import SAID, Candidate, Phase, Signature, Verdict
 from strategies.search import Outcome
 
@@ -85,6 +85,8 @@ class RuntimeCheck:
         self._given = given
         # what the reference made of the whole model: "ran", "failed", "non-finite"; None until that is known
         self._known: str | None = None
+        # its outputs that are masked, which is said once
+        self._masks: list[str] = []
         # non-finite tensors of the whole model that are meant (a mask); None: not known, the reference is asked
         self._harmless: frozenset[str] | None = None
         self._reference_model = tools.at(settings.reference.model) if settings.reference.model else None
@@ -236,7 +238,7 @@ class RuntimeCheck:
         theirs = self._non_finite(case.reference)
         if own := [one for one in bad if one not in theirs]:
             return _noted(self._failed_by(case, own), "ran")
-        if self._known == "non-finite" or (self._known is None and self._counts_anyway(bad)):
+        if self._known == "non-finite" or (self._known is None and self._counts_anyway(case, bad)):
             return _noted(verdict, "non-finite")
         if "compare" in self._stages:
             return None
@@ -250,9 +252,17 @@ class RuntimeCheck:
     def _failed_by(self, case: CandidateRuns, bad: list[Bad]) -> Verdict:
         return failed_by(bad, case.target.outputs, told=case.candidate.phase in TOLD_PHASES)
 
-    def _counts_anyway(self, bad: list[Bad]) -> bool:
-        """Whether the whole model fails though the reference is not finite either: auto lets Inf on both sides pass."""
-        return self.name == "finite" or any(kind == "nan" for _, _, kind in bad)
+    def _counts_anyway(self, case: CandidateRuns, bad: list[Bad]) -> bool:
+        """Whether the whole model fails though the reference is not finite either: with auto not for a mask."""
+        if self.name == "finite" or any(kind == "nan" for _, _, kind in bad):
+            return True
+        meant = [masked_outputs(case.model, held) for held in case.target.outputs]
+        if any(name not in meant[number] for number, name, _ in bad):
+            return True
+        if not self._masks:
+            self._masks = sorted({name for _, name, _ in bad})
+            log.warning("%s holds -Inf, taken for a mask of the model's own; checker=finite fails", listed(self._masks))
+        return False
 
     def _write_log(self, case: CandidateRuns, verdict: Verdict) -> str | None:
         parts = [str(verdict.signature or ""), verdict.reason]

@@ -138,7 +138,7 @@ def _of(tensor: TensorProto) -> tuple[str, str]:
 
 _MOST_ROWS = 7
 """Below the first line; what is left out for that stands in REPORT.md."""
-_LEAST_MISSED = ("", "nodes", "warning", "unknown", "also", "inside")
+_LEAST_MISSED = ("nodes", "", "warning", "unknown", "also", "inside")
 """Rows that are left out, the first of them first."""
 _COLUMNS, _MARGIN = 100, 11
 """Of a row, and of its name."""

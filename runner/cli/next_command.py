@@ -13,6 +13,7 @@ from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, BUDGET_REACHED, NON_FINITE, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
+from runner.report.short_answer import FLOATS, keeps_all
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
@@ -37,11 +38,8 @@ _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
     "versions": _HELP,
 }
 
-_CHANGED: Mapping[str, str] = {
-    Whose.CONVERSION: "after you have converted the model again: repeats this run",
-    Whose.MODEL: "after you have changed the model or its inputs: repeats this run",
-}
-"""What its replay is for, where the fault is not the runtime's."""
+_AS_QUANTIZED = ("checker=compare", "checker.metric=fraction", "checker.rtol=0.1", "checker.fraction=0.02")
+"""How +experiment=quantized judges."""
 
 
 def shown_path(path: Path) -> str:
@@ -140,13 +138,16 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
             answer = (folder / (result.model or "")).parent  # of a triage it is a step's, with what the failure needs
             there = inside(answer, folder) and (answer / REPLAY_NAME).is_file()
             return _again(program, answer if there else folder, *changes), "runs the model with the workaround"
+    told = result.precision
+    if told and keeps_all(told) and told.low not in FLOATS and result.checker == "auto":
+        return _again(program, folder, *_AS_QUANTIZED), "judges as quantized models are: 2 % of the values may be off"
     model = folder / (result.model or "")
     if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
         return "", ""
     if result.cause and beyond_range(result.cause) and model.parent == folder:
         return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
-    if changed := _CHANGED.get(result.whose or ""):
-        return _again(program, folder), changed
+    if result.whose in (Whose.CONVERSION, Whose.MODEL):  # the user changes the model first
+        return "", ""
     if (
         result.checker not in _OWN_CODE
         and result.whose != Whose.REFERENCE

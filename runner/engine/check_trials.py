@@ -308,7 +308,7 @@ class Judge:
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
         studied, signature = self.studied, verdict.signature
-        if studied.loads and verdict.outcome is Outcome.FAIL and signature and signature.refuses:
+        if studied.loads and signature and signature.refuses:
             return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"{REFUSED}: {verdict.reason}")
         if not studied.signature:
             return verdict

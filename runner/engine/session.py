@@ -181,8 +181,10 @@ class Session:
         question.begin(self.judge, verdict)
         if not question.wants_failure:
             self.nothing = self.nothing or self.examine(NOTHING)
-        if reliability.mode is Flaky.always and reliability.rates is None:
-            self._measure(ContradictionError("checker.flaky=always"))
+            # where nothing has to be raised there is no failure, and so no rate of it
+            fails = self.nothing.outcome is not question.wanted
+            if fails and reliability.mode is Flaky.always and reliability.rates is None:
+                self._measure(ContradictionError("checker.flaky=always"))
         if self.steady and reliability.rates is None:
             reliability.mode = Flaky.never
             log.info("the check counts as reliable: repeated on a failing and a passing model, it said the same")

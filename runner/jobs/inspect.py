@@ -9,9 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import onnx
 from onnx import NodeProto, TensorProto, helper
 
 from runner.engine.verdict_cache import versions
@@ -21,6 +23,7 @@ from runner.jobs.processes import processes
 from runner.journal import artifact_folder
 from runner.judgment import Status, UsageError, Whose
 from runner.model.files.parse_without_weights import parse
+from runner.model.graph.scopes import domain_of
 from runner.model.passes.infer_shapes import BARE
 from runner.reference.load import STEPS
 from runner.report.diagnosis_sections import screen
@@ -56,7 +59,7 @@ def limits_of_runtime(
     """
     target = settings.target
     if not isinstance(target, OnnxRuntimeBackend):
-        return _unknown(unknown, "onnx"), []
+        return _unknown(unknown, "onnx", inspection["opsets"]), []
     name = f"onnxruntime {pool.versions(target.python).get('onnxruntime', '')}".strip()
     with tempfile.TemporaryDirectory() as scratch:
         plain, strange = Path(scratch) / "opsets.onnx", Path(scratch) / "operators.onnx"
@@ -69,14 +72,16 @@ def limits_of_runtime(
     if loads.value is None:
         return [], [f"whether the runtime knows the opsets was not asked: {loads.why}"]
     refused = _short(loads.value["levels"].get("disable", ""))
-    stated = {**inspection["opsets"], "IR version": inspection["ir_version"]}
-    imports = [f"{name} {version}" for name, version in stated.items()]
-    said = f"{name} refuses even one Identity with this header: {refused}"
-    found = [Concern("opset", said, imports)] if refused and inspection["opsets"] else []
+    found = []
+    if refused and inspection["opsets"]:
+        found = [*_too_new(settings, pool, inspection, name)]
+        stated = {**inspection["opsets"], "IR version": inspection["ir_version"]}
+        said = f"{name} refuses even one Identity with this header: {refused}"
+        found = found or [Concern("opset", said, [f"{name} {version}" for name, version in stated.items()])]
     known = {(one["domain"], one["op"]) for one in (schemas.value or {}).get("schemas", ())}
     # of the operators in a library of the user's own nobody is told
     left = [] if target.custom_ops else [one for one in unknown if (one[0], one[1]) not in known]
-    return [*found, *_unknown(left, name)], []
+    return [*found, *_unknown(left, name, inspection["opsets"])], []
 
 
 def _short(said: str) -> str:
@@ -84,9 +89,68 @@ def _short(said: str) -> str:
     return one_line(_WHERE.sub("", said))
 
 
-def _unknown(operators: Sequence[Unknown], runtime: str) -> list[Concern]:
+def _too_new(settings: Settings, pool: Pool, inspection: Mapping[str, Any], runtime: str) -> Iterator[Concern]:
+    """Yield what of a header ONNX Runtime refuses by itself, with the latest that it takes."""
+    latest = {"ai.onnx": onnx.defs.onnx_opset_version(), "IR version": int(onnx.IR_VERSION)}
+    asked = {"ai.onnx": inspection["opsets"].get("ai.onnx", 0), "IR version": inspection["ir_version"]}
+    for what, version in asked.items():
+
+        def takes(one: int, what: str = what) -> bool:
+            header = {"opsets": {"ai.onnx": one}, "ir_version": _OLD[1]}
+            if what != "ai.onnx":
+                header = {"opsets": {"ai.onnx": _OLD[0]}, "ir_version": one}
+            with tempfile.TemporaryDirectory() as scratch:
+                _write(Path(scratch) / "m.onnx", [helper.make_node("Identity", ["x"], ["y"])], header)
+                return not _refused(settings, pool, Path(scratch) / "m.onnx")
+
+        low, high = _OLD[what != "ai.onnx"], version
+        if high <= low or takes(high) or not takes(low):
+            continue
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if takes(middle) else (low, middle)
+        none = f"; onnx {onnx.__version__} defines none after {latest[what]}" if version > latest[what] else ""
+        yield Concern("opset", f"{runtime} takes {what} up to {low}{none}", [f"{what} {version}"])
+
+
+_OLD = (13, 8)
+"""An opset of ai.onnx and an IR version that any release takes."""
+
+
+def _unknown(operators: Sequence[Unknown], runtime: str, opsets: Mapping[str, int]) -> list[Concern]:
+    """Return what operators of the model nobody knows, with their nodes, and what to do."""
+    if not operators:
+        return []
     names = [operator_name(domain, name) for domain, name, _ in operators]
-    return [Concern("unknown operator", f"the imported opset has no such operator ({runtime})", names)] if names else []
+    said = [_why_unknown(domain, name, runtime, opsets) for domain, name, _ in operators]
+    told = []
+    for (_, _, nodes), operator, (why, cure) in zip(operators, names, said, strict=True):
+        several = len(operators) > 1
+        told.append(f"{operator} (node {listed(nodes, 2)}): {why}; {cure}" if several else f"{why}; {cure}")
+    return [Concern(_UNKNOWN, "; ".join(told[:_MOST_TOLD]), names)]
+
+
+_MOST_TOLD = 3
+
+
+def _why_unknown(domain: str, name: str, runtime: str, opsets: Mapping[str, int]) -> tuple[str, str]:
+    """Return why an operator is not known, and what to do."""
+    domain = domain_of(domain) or "ai.onnx"
+    if domain not in ("ai.onnx", "ai.onnx.ml"):
+        if domain == "com.microsoft":
+            return f"{runtime} has no such operator", "take a release or build of onnxruntime that has it"
+        return (
+            f"{runtime} has no such operator",
+            f"give the library of {domain}: target.custom_ops=[/path/to/library.so]",
+        )
+    schemas = [one for one in onnx.defs.get_all_schemas_with_history() if (one.domain or "ai.onnx") == domain]
+    version, own = opsets.get(domain, 0), [one for one in schemas if one.name == name]
+    if later := [one.since_version for one in own if one.since_version > version and not one.deprecated]:
+        return f"{domain} {version} has no {name}, {min(later)} has", f"convert the model to opset {min(later)}"
+    if gone := [one.since_version for one in own if one.deprecated]:
+        return f"{domain} has no {name} since opset {min(gone)}", "let the exporter write what took its place"
+    near = get_close_matches(name, sorted({one.name for one in schemas}), 1)
+    return f"{domain} {version} has no such operator", f"is {near[0]} meant?" if near else "correct its name or domain"
 
 
 def _write(path: Path, nodes: Sequence[NodeProto], inspection: Mapping[str, Any]) -> None:
@@ -191,6 +255,7 @@ _LARGE = 256 << 20
 #: those that name nodes; those for which the target is too old, else the model or its converter is mistaken
 _OF_NODES = _REASONS[6:-1]
 _TOO_OLD = frozenset({"opset", "unknown operator", "domain not imported", "no kernel"})
+_UNKNOWN = "unknown operator"
 _CURES = {
     "infer": "without the types that are declared inside",
     "cast": "with a Cast to the declared type behind each of them",
@@ -239,7 +304,8 @@ def _model(
 
 def _whose(settings: Settings, reason: ToldConcern | None) -> str | None:
     """Return whose mistake it is that the target refuses the model; None where it does not, or is too old for it."""
-    if reason is None or reason.kind in _TOO_OLD:
+    own = reason and reason.kind == _UNKNOWN and not any("." in name for name in reason.names)  # of ai.onnx
+    if reason is None or (reason.kind in _TOO_OLD and not own):
         return None
     return str((Whose.CONVERSION if settings.reference.model else Whose.MODEL).value)
 

@@ -431,10 +431,9 @@ def _imported(model: ModelProto) -> Mapping[str, int]:
 
 def _in_onnx(key: tuple[str, str], version: int) -> bool:
     try:
-        defs.get_schema(key[1], version, key[0])
+        return not defs.get_schema(key[1], version, key[0]).deprecated
     except Exception:  # noqa: BLE001 - each release of onnx has a class of its own for it
         return False
-    return True
 
 
 _MOST_LARGEST = 10

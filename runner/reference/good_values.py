@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from runner.model.graph.data_dependence import FILLS, PUTS
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer
@@ -102,10 +103,6 @@ def _is_mask(found: np.ndarray[Any, Any]) -> bool:
 # filled a whole row with -Inf is not at fault, and holds what it was given. Other operators take no mask: of an
 # infinite bias or embedding a normalization makes a NaN as well, and there it is the weight.
 
-_FILLS = frozenset({"Constant", "ConstantOfShape"})
-_MOVES = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile"}
-_PUTS = frozenset({*_MOVES, "Add", "ScatterND", "Transpose", "Trilu", "Unsqueeze", "Where"})
-"""Operators that hand an Inf on as it is, or put it in place of something else: what masks are made with."""
 _MASKED = ("Softmax", "Attention")
 """Words in the names of the operators that take what is masked."""
 
@@ -158,7 +155,7 @@ def _only_put(
     put: set[str] = set()
     for node in graph.nodes:
         sources = {name for name in node.inputs if name in found or name in constants}
-        fills = node.op_type in _FILLS and not node.domain
-        if (sources and sources <= put | constants and node.op_type in _PUTS and not node.domain) or fills:
+        fills = node.op_type in FILLS and not node.domain
+        if (sources and sources <= put | constants and node.op_type in PUTS and not node.domain) or fills:
             put |= {name for name in node.outputs if name in found and not sample[name].nan}
     return frozenset(put)

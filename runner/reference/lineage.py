@@ -487,7 +487,9 @@ class Lineage:
             if any(name not in sample for sample in run.made):
                 reasons[name] = f"no good value is known for {name!r}: it has no partner in reference.model"
             elif name in doubts:
-                reasons[name] = f"no good value is known for {name!r}: it has no partner, and the next values are wrong"
+                reasons[name] = (
+                    f"no good value is known for {name!r}: it has no partner, and the values after it are wrong"
+                )
         both = tuple({**made, **good} for made, good in zip(run.made, run.good, strict=True))
         wrong = tuple(
             node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)

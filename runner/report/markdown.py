@@ -37,7 +37,6 @@ from runner.report.document import (
     Code,
     Document,
     Section,
-    Table,
     bullets,
     code,
     cut,
@@ -52,7 +51,7 @@ from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
-from runner.report.short_answer import short_answer
+from runner.report.short_answer import FLOATS, fixed, keeps_all, short_answer, stays_high
 from runner.report.summary import Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
@@ -181,7 +180,7 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
     mixed = raised(summary, told) if told and summary.nodes_after is not None else []
     known = [
         *section("How it was run", run, aside=True),
-        *section("How it was found", [summary.message if fails else "", _how(summary)]),
+        *section("How it was found", [summary.message if fails else "", table(("", ""), facts(summary))], aside=True),
         *section("What is not known", [table(("reason", "verdicts"), summary.unresolved.items())]),
         *(warnings if fails else []),
         *section("Files", [table(("file", "what it is"), sorted(shown.files.items()), names=1)]),
@@ -279,13 +278,16 @@ def present(
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 
 
-def _how(summary: Summary) -> Table | None:
+def facts(summary: Summary) -> list[tuple[str, str]]:
+    """Return the facts of a run by name, without those that there are none of."""
     checks, failure = summary.checks, summary.failure
+    whole = summary.triage.reproduced.failure if summary.triage else ""  # of the file: its smallest part's may differ
+    told = ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))
     of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
     claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
     rows = [
         ("strategy", summary.strategy),
-        ("failure under study", ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))),
+        ("failure under study", whole or told),
         *([("where the search began", summary.first_look)] if summary.first_look else []),
         (
             "minimality",
@@ -306,7 +308,7 @@ def _how(summary: Summary) -> Table | None:
         ("passing model nearest to a failing one", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
     ]
-    return table(("", ""), [row for row in rows if row[1]])
+    return [row for row in rows if row[1]]
 
 
 def _noticed(reliability: CheckReliability | None) -> str:
@@ -351,11 +353,18 @@ _OF_THE_MODEL = (
     "are in a lower precision, float32 may help; else other inputs, or a guard before these nodes"
 )
 
+_OF_QUANTIZED = (
+    " (+experiment=quantized lets 2 % of the values be off), calibrate on more real inputs, or quantize per channel"
+)
 _OF_THE_CONVERSION = "compare its weights and attributes with those of the original"
 _OF_THE_REFERENCE = "The target is right. Compare with another reference, or report this to the reference's project"
 
 _OF_THE_FILE = "Fix the file, or the tool that wrote it; no runtime is at fault"
 _OF_RELEASES = "Take a release of the runtime that knows this, or convert the model to an opset that this release knows"
+_OF_A_LIBRARY = (
+    "Give the library that has the operator (`target.custom_ops=[/path/to/library.so]`), or take a release or build of "
+    "the runtime that has it"
+)
 
 _PLAIN_IS_FINITE = (
     "The part that fails alone shows no bug: the reference computes the NaN or Inf in it too. The workaround keeps the "
@@ -438,7 +447,9 @@ def _advice(summary: Summary) -> list[Block]:
     told = summary.triage or Triage()
     if summary.inspection:
         mended = [f"Take {code(summary.model)}: {summary.inspection.cure}"] if summary.model else []
-        return [Bullets((*mended, _OF_THE_FILE if summary.whose else _OF_RELEASES))]
+        unknown = any(one.kind == "unknown operator" for one in summary.inspection.concerns)
+        other = _OF_A_LIBRARY if unknown else _OF_RELEASES
+        return [Bullets((*mended, _OF_THE_FILE if summary.whose else other))]
     passing = [one for one in summary.workarounds if one.passes]
     found: list[Block] = _applied(passing[0]) if passing else []
     kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}
@@ -451,6 +462,7 @@ def _advice(summary: Summary) -> list[Block]:
     if (releases := summary.releases) and releases.good and "release" not in tried:
         wanted = f"{releases.package}=={releases.good[-1]}"
         found.append(_or(f"Take a release without it: {code(wanted)} (shown on {on.releases})", found))
+    found += [_or(one, found) for one in _kept_high(summary)]
     if summary.whose == Whose.CONVERSION:
         weights = summary.cause.weights if summary.cause else ()
         why = "; ".join(weights) or _OF_THE_CONVERSION
@@ -464,6 +476,18 @@ def _advice(summary: Summary) -> list[Block]:
         found += [f"Report it with {one}" for one in _evidence(summary)]
     items = groupby(found, lambda one: isinstance(one, str))
     return [one for are, some in items for one in ([Bullets(tuple(map(str, some)))] if are else some)]
+
+
+def _kept_high(summary: Summary) -> list[str]:
+    """Return what becomes of the layers that were shown to need high precision."""
+    if (told := summary.precision) is None or not told.selected:
+        return []
+    if keeps_all(told):
+        said = stays_high(told, sentence=True)
+        return [f"{said[0].upper()}{said[1:]}. Take a larger tolerance{'' if told.low in FLOATS else _OF_QUANTIZED}"]
+    made = f". The model with them: {code(model)}" if (model := fixed(summary)) else ""
+    names = some([one.node for one in told.selected], _MOST_NAMES)
+    return [f"Keep {names} in {told.high}{made}"]
 
 
 def _evidence(summary: Summary) -> list[str]:

@@ -14,7 +14,7 @@ from runner.judgment import ANSWERED, SHOWN, Status, Whose
 from runner.report.cause_section import WHOSE, beyond_range
 from runner.report.diagnosis_sections import left_out, shown
 from runner.report.failure_section import called, runtime
-from runner.report.result_parts import Cause, CauseExperiment, Count, Workaround
+from runner.report.result_parts import Cause, CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.text import counted, duration, listed, one_line, with_inside
@@ -29,7 +29,7 @@ FIRST_NAMES, MOST_NAMES = 3, 10
 _SHORTEST, _LONGEST_WHY, _LONGEST_QUOTE, _ROOM = 30, 300, 100, 60
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "minimal",
-    Claim.UNPROVEN.value: "minimal, but for nodes without which the check gave no answer",
+    Claim.UNPROVEN.value: "minimal, except that leaving out some of them could not be judged",
     Claim.WINDOW.value: "not minimal: some nodes between the first and the last may not be needed",
     Claim.RANKED.value: "not minimal: the first nodes of a ranking; some may not be needed",
     Claim.SMALLEST_SEEN.value: "the smallest set that was tried; some of it may not be needed",
@@ -38,6 +38,8 @@ _CLAIMS: Mapping[str, str] = {
     Claim.COUNTED.value: "",
 }
 _OWN_CODE = ("command", "python")
+FLOATS = ("float16", "bfloat16")
+"""The low types that are no quantization."""
 _TOLERANCES = ("auto", "compare")
 """Checkers whose measure counts tolerances."""
 
@@ -107,7 +109,7 @@ def _short(name: str, longest: int) -> str:
 def _fails(summary: Summary) -> str:
     """Return how the part fails, and of a triage how often the file does."""
     told = summary.triage.reproduced if summary.triage else None
-    if told and told.failure and summary.culprits:
+    if told and told.failure and (summary.culprits or summary.precision):
         return f"{failure_in_words(told.failure, told.said or summary.said)}, {told.how_often}"
     if not is_part(summary) or not summary.signature or not summary.culprits:
         return ""
@@ -213,13 +215,40 @@ def _helps(summary: Summary) -> str:
         said = [f"{_what(passing[0])} ({shown(passing[0])})" + (f", and {more} more" if more else "")]
         said += ["to round as a GPU does, add target.rounding=on to the command"] if passing[0].where else []
     elif summary.triage and summary.precision and summary.precision.selected:
-        names = names_of([one.node for one in summary.precision.selected], _ROOM)
-        return f"in {summary.precision.high}: {listed(names)}"
+        return stays_high(summary.precision) if summary.culprits else ""  # else the first line says it
     elif tried and not own:
         said = [f"no workaround helped ({len(tried)} tried)"]
     elif not meant and summary.cause and beyond_range(summary.cause) and not summary.cause.wider:
         said = ["perhaps a wider type at this place, or smaller values"]
     return "; ".join([*said, *([left] if left and not own else [])])
+
+
+def stays_high(told: Precision, *, sentence: bool = False) -> str:
+    """Return which layers have to stay in high precision, and the error if they do not; or that none may be low.
+
+    ``sentence``: as one, and not as what helps.
+    """
+    before = told.error["searched"].before if "searched" in told.error else None
+    error = f" (error {before:.3g} times the tolerance otherwise)" if before else ""
+    if not error and len(told.selected) == 1 and told.selected[0].reason:
+        error = f" ({told.selected[0].reason})"
+    if not keeps_all(told):
+        names = names_of([one.node for one in told.selected], _ROOM)
+        return (
+            f"{listed(names)} must stay in {told.high}{error}"
+            if sentence
+            else f"in {told.high}: {listed(names)}{error}"
+        )
+    low = f"in {told.low}" if told.low in FLOATS else "quantized"
+    (most, _), *fewer = reversed(told.curve or ((0, 0),))
+    if fewer and fewer[0][0] == most - 1 and fewer[0][1] > 1:
+        error = f": with a single one {low} the error is at least {fewer[0][1]:.3g} times it"
+    return f"no layer may be {low} at this tolerance{error}"
+
+
+def keeps_all(told: Precision) -> bool:
+    """Whether nothing is left that could be in low precision, and that at the whole tolerance, not a part of it."""
+    return told.low_share.get("nodes") == 0 and told.without_margin is None and len(told.selected) > 1
 
 
 def _what(one: Workaround) -> str:
@@ -232,6 +261,7 @@ def fixed(summary: Summary) -> str:
     """Return the model that passes, below the run's folder; "" where none was made."""
     files = (name for one in summary.workarounds if one.passes for name in one.files)
     model = summary.model if summary.model and PurePosixPath(summary.model).stem == MIXED else ""
-    for step in summary.triage.steps if summary.triage else ():
+    everything = summary.precision is not None and keeps_all(summary.precision)  # then it is the original
+    for step in summary.triage.steps if summary.triage and not everything else ():
         model = f"{step.folder}/{MIXED}.onnx" if step.name == "precision" and step.status == Status.found else model
     return next(files, model) if summary.status in NAMED else ""

@@ -308,16 +308,29 @@ class TestAuto:
         check.settle(whole)
         assert check.check(candidate(path, {"x": np.full(4, 1, np.float16)})).outcome is Outcome.PASS
 
-    def test_an_infinity_on_both_sides_is_none(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+    def test_an_infinity_on_both_sides_fails_as_a_nan_does(
+        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path
+    ) -> None:
         path = model(
             [helper.make_node("Div", ["x", "zero"], ["y"])],
             tmp_path / "m.onnx",
             weights={"zero": np.zeros(1, np.float32)},
         )
-        verdict = make(tools, AutoChecker()).check(candidate(path, {"x": np.array([1, 2, -1, 3], np.float32)}))
-        assert verdict.outcome is Outcome.PASS
-        verdict = make(tools, AutoChecker()).check(candidate(path, {"x": np.array([0, 2, -1, 3], np.float32)}))
-        assert verdict.outcome is Outcome.FAIL and str(verdict.signature) == "infer: nan"
+        for values, kind in (([1, 2, -1, 3], "inf"), ([-1, -2, -1, -3], "inf"), ([0, 2, -1, 3], "nan")):
+            verdict = make(tools, AutoChecker()).check(candidate(path, {"x": np.array(values, np.float32)}))
+            assert verdict.outcome is Outcome.FAIL and str(verdict.signature) == f"infer: {kind}"
+
+    @pytest.mark.parametrize("low", [-np.inf, np.finfo(np.float32).min])
+    @pytest.mark.parametrize(("last", "fails"), [("Identity", False), ("LogSoftmax", False), ("Neg", True)])
+    def test_a_mask_that_reaches_an_output_is_meant(
+        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path, low: float, last: str, fails: bool
+    ) -> None:
+        mask = np.array([0, low, 0, 0], np.float32)
+        nodes = [helper.make_node("Add", ["x", "mask"], ["m"]), helper.make_node("Add", ["m", "mask"], ["n"])]
+        path = model([*nodes, helper.make_node(last, ["n"], ["y"])], tmp_path / "m.onnx", weights={"mask": mask})
+        verdict = make(tools, AutoChecker()).check(candidate(path, X))
+        assert verdict.outcome is (Outcome.FAIL if fails else Outcome.PASS)
+        assert make(tools, FiniteChecker()).check(candidate(path, X)).outcome is Outcome.FAIL
 
 
 class TestOwnModels:

@@ -144,7 +144,7 @@ def test_what_to_type_next_is_what_the_run_lacks_and_it_leads_to_an_answer(home:
     files = {"x.npz": str(home / "data.npz"), "good.onnx": str(home / "good.onnx")}
     onward = [sys.executable, "-m", "runner", *(files.get(one, one) for one in following(run))]
     done = subprocess.run(onward, cwd=home, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "found: Q1 (1 of " in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "Q1, D1 (2 of " in done.stdout, done.stdout + done.stderr
     # with the inputs alone it is not asked for them again
     (home / "half").mkdir()
     given = ("inputs=files", f"inputs.path={home / 'data.npz'}")

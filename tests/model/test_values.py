@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.values import recorded
+from runner.model.values.tensor_bytes import beyond, clipped
 from tests.model.data_sets import describe, read_test_data_set
 
 EVERY = [number for name, number in TensorProto.DataType.items() if name != "UNDEFINED"]
@@ -135,3 +136,16 @@ def test_ranges_are_kept():
     assert set(recorded.seeded_array("x", 9, (100,)).tolist()) == {True, False}
     assert recorded.seeded_array("x", 7, (100,)).min() >= 1
     assert recorded.seeded_array("x", 7, ()).shape == ()
+
+
+WHOLE = {"INT4": (-8, 7), "UINT4": (0, 15), "INT8": (-128, 127), "UINT8": (0, 255), "INT16": (-(2**15), 2**15 - 1)}
+
+
+@pytest.mark.parametrize("given", [np.int32, np.int64, np.float32, np.float64])
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_type_holds_its_own_ends_and_nothing_beyond_them(name: str, given: type) -> None:
+    least, largest = WHOLE[name]
+    numbers = np.array([least - 1, least, largest, largest + 1], given)
+    dtype = TensorProto.DataType.Value(name)
+    assert beyond(numbers, dtype).tolist() == [True, False, False, True]
+    assert clipped(numbers, dtype).tolist() == [least, least, largest, largest]

@@ -500,7 +500,8 @@ class PrecisionAnswer:
         budget = " (the budget was reached: fewer may be enough)" if session.inquiry.stopped else ""
         stays = question.stays_high
         besides = f" besides {counted(stays, 'node')} that {'are' if stays > 1 else 'is'} not searched" if stays else ""
-        message = f"the check passes with {count} in {question.high}{besides} and the rest in {question.low}{budget}"
+        rest = f" and the rest in {question.low}" if trial != session.judge.subject.space.whole else ", which is all"
+        message = f"the check passes with {count} in {question.high}{besides}{rest}{budget}"
         message += f"; {UNSURE}" if session.reliability.unsure and not session.inquiry.stopped else ""
         message += f"; {done.note}" if done.note else ""
         return replace(ending, message=f"{message}{loads}{said}{session.flakiness}")

@@ -41,6 +41,7 @@ from runner.reference.models import recorder, recording_backend
 from runner.report.precision_section import per_byte, plot_curve, plot_layers
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
+from runner.report.short_answer import keeps_all, stays_high
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings
@@ -427,11 +428,13 @@ def answered(
     if strategy.layer_errors and ending.status is not Status.interrupted:
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
     told = replace(told, numbers=_numbers(rounds.entries, material, ending.trial))
-    points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
+    points = curve(rounds.entries, lambda trial: len(subject.raised(trial) - subject.following.keys()))
     told = replace(_written(job, rows, points, strategy, told), alone=tuple(row for _, row in found.alone))
     told = replace(told, within_budget=found.within)
     told = _for_tools(material, told, raised, found.made)
     culprits = subject.names(ending.trial)
+    if culprits and keeps_all(told):
+        summary = replace(summary, message=f"{stays_high(told)}; {summary.message}")
     return replace(
         summary,
         nodes_after=len(raised - subject.following.keys()),

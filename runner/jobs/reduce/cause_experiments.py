@@ -324,9 +324,9 @@ class SessionModel:
         """Return the types of its tensors, as far as they are known."""
         return self.base.types_of_all
 
-    def overflows(self, tensor: str) -> bool:
-        """Whether the good value of a tensor is beyond the end of its type, so that it cannot be put in its place."""
-        return tensor in self.base.recorded.unfit and self.base.has_reference(tensor)
+    def no_good(self, tensor: str) -> bool:
+        """Whether no good value can be put in a tensor's place: it has none, or one beyond the end of its type."""
+        return tensor in self.base.recorded.unfit
 
     def looks_at_nodes(self, answer: Trial) -> bool:
         """Whether its check may look for the nodes of an answer, and not at what they compute."""

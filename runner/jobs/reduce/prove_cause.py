@@ -136,7 +136,7 @@ ANOTHER = "with good values for these the model still fails, so there is another
 """Said of a cause beside which another one was not found."""
 MILDER = "with good values for these the model fails much less: rounding beyond your tolerance, or another fault"
 """Said of a cause where what is left is less than a quarter of the failure."""
-SPREAD = "it fails without any fusion too; which of these nodes is wrong was not shown"
+SPREAD = "together these nodes make the model fail, also without any fusion; no single one was shown to"
 
 
 @dataclass(frozen=True)
@@ -258,8 +258,7 @@ class Prover:
         less than a check minds inside the model, and the others carry it on; or each of them is a little wrong, and
         then there is none. Only a measure tells these apart. A check that looks for nodes is misled by no value.
         """
-        constant = self._model.graph.constants  # no fence stands between one and its reader
-        parts = [Trial.of([index]) for index in fault.answer if index not in constant]
+        parts = self._parts(fault)
         measured = fault.good_inputs is not None and fault.good_inputs.measure is not None
         if not self._model.about_values or len(parts) < 2:
             return fault
@@ -300,20 +299,27 @@ class Prover:
         return found if found.proven else self._undivided(fault) if found.unanswered else None
 
     def _undivided(self, fault: AnswerExperiments) -> AnswerExperiments | None:
-        """Return a fault between whose nodes no good value can stand; None: that names too much.
+        """Return a fault of which one part could not be asked about alone; None: that names too much.
 
-        Of a pair one node is named in vain at most. What is beyond the end of its type makes a fault of all nodes that
-        hand it on.
+        Of a pair one node is named in vain at most.
         """
-        graph, nodes = self._model.graph, fault.answer.elements
-        inner = [
-            name
-            for index in nodes
-            for name in graph.nodes[index].outputs
-            if name not in graph.output_set and nodes.issuperset(graph.readers.get(name, ()))
-        ]
-        overflow = bool(inner) and all(map(self._model.overflows, inner))
-        return fault if len(nodes) == 2 or overflow else None
+        return fault if len(fault.answer) == 2 else None
+
+    def _parts(self, fault: AnswerExperiments) -> list[Trial]:
+        """Return what of a fault can be asked about alone: its nodes, in order.
+
+        Nodes between which no good value can stand are one part: a quantized tensor that the original does not have,
+        or a value beyond the end of its type. No fence stands between a constant and its reader.
+        """
+        graph, parts = self._model.graph, list[frozenset[int]]()
+        for index in fault.answer:
+            if index in graph.constants:
+                continue
+            before = {graph.producers.get(name) for name in graph.nodes[index].inputs if self._model.no_good(name)}
+            joined = [one for one in parts if not one.isdisjoint(before)]
+            parts = [one for one in parts if one not in joined]
+            parts.append(frozenset({index}).union(*joined))
+        return [Trial(one) for one in sorted(parts, key=min)]
 
     def _following(self, last: AnswerExperiments) -> Trial | None:
         """Return another answer: from the place that the experiments lead to, the smallest part that fails alone."""

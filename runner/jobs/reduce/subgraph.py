@@ -489,12 +489,13 @@ class Spliced(SameNodes):
 
     def _unusable(self, name: str) -> str:
         """Why a tensor has no good value that may be fed; "" where it has one in every sample."""
-        if name in self.base.constants or name in self.base.graph.inputs:
+        if name in self.base.graph.inputs:
             return ""
-        if any(name not in values for values in self.base.recorded.values) or not self.base.recorded.values:
-            return f"no good value of {name!r} is known"
-        if name in self.base.recorded.unfit:
-            return self.base.recorded.unfit[name]
+        if name not in self.base.constants:
+            if any(name not in values for values in self.base.recorded.values) or not self.base.recorded.values:
+                return f"no good value of {name!r} is known"
+            if name in self.base.recorded.unfit:
+                return self.base.recorded.unfit[name]
         return f"{REFERENCE_TOO} {name!r} too, so no good value is known for it" if self.base.is_bad_feed(name) else ""
 
 
@@ -523,6 +524,8 @@ class InPlace(Subgraph):
         """Write the candidate of ``trial``; that of the empty one hands out good values."""
         if self.as_file and trial == self.space.whole:
             return self.original(folder)
+        if why := self._inside_a_piece(trial):
+            return Invalid(why)
         computed, splices = self._splices(trial)
         made = splices.make(computed, folder)
         return made if isinstance(made, Invalid) else replace(made, trial=trial, nodes=self.names(trial))
@@ -535,6 +538,16 @@ class InPlace(Subgraph):
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return what a candidate is fed, and what its outputs should be: the same for each."""
         return Spliced(self, held=True).samples(made, self.space.whole)
+
+    def _inside_a_piece(self, trial: Trial) -> str:
+        """Why some nodes cannot be told from what reads them; "" where they can.
+
+        What they give has no partner, so whether they or their readers are wrong could not be shown.
+        """
+        given = (name for index in trial for name in self.graph.nodes[index].outputs)
+        unknown = (name for name in given if name in self.recorded.unfit and not self.has_reference(name))
+        ends = (name for name in unknown if not trial.elements.issuperset(self.graph.readers.get(name, ())))
+        return next((self.recorded.unfit[name] for name in ends), "")
 
     def _splices(self, trial: Trial) -> tuple[Trial, Spliced]:
         """Return what is computed, and what makes the candidate of it."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from runner.jobs.triage.transcript import SEEN, Known
 from runner.judgment import Status, Whose
 from runner.report.diagnosis_sections import inputs_of
-from runner.report.result_parts import Decision
+from runner.report.result_parts import Decision, Precision
+from runner.report.short_answer import keeps_all, stays_high
 from runner.text import counted, listed, one_line
 
 # A triage in a sentence or two: what fails, how often, why, since when, and what helps.
@@ -60,9 +61,12 @@ def verdict(known: Known) -> str:
     if known.planned:
         return f"{said}; stopped before the search, as asked"
     releases = known.said("versions") if known.releases else ""
+    precision, part = _told_precision(known), _told_part(known)
+    if known.has_answer("precision") and not known.culprits:  # then that is the answer
+        said, precision = precision, ""
     told = (
-        *(said, _told_part(known), told_reference(known), told_passes(known), releases),
-        *(_told_precision(known), _told_workaround(known), _told_budget(known)),
+        *(said, part, told_reference(known), told_passes(known), releases),
+        *(precision, _told_workaround(known), _told_budget(known)),
     )
     return "; ".join(filter(None, told))
 
@@ -84,7 +88,8 @@ def _told_part(known: Known) -> str:
         return "" if step is None or step.why.endswith(REACHED) else f"no part was searched: {step.why or LEFT_OUT}"
     if step.status == Status.interrupted:
         return "no part was found so far"
-    return f"no part was found: {known.said('reduce')}"
+    why = known.said("reduce").partition("\n")[0]  # the check's command below it is the user's own
+    return f"no part was found: {why}"
 
 
 def _told_budget(known: Known) -> str:
@@ -111,9 +116,13 @@ def _told_precision(known: Known) -> str:
     step = known.of("precision")
     if step and step.status == Status.nothing_to_find and (made := step.known.model):
         return f"the original, converted to {known.situation.low} again, passes ({step.folder}/{made})"
-    if not known.has_answer("precision"):
-        return ""
-    return f"float32 is needed in {listed(known.result('precision').culprits)}"
+    found = _mixed(known)
+    return stays_high(found, sentence=True) if found else ""
+
+
+def _mixed(known: Known) -> Precision | None:
+    """Return what has to stay in high precision; None: that was not found."""
+    return known.result("precision").precision if known.has_answer("precision") else None
 
 
 def _told_workaround(known: Known) -> str:
@@ -346,7 +355,10 @@ BOXES: tuple[Box, ...] = (
     Box("healed", "repeat", "Does that help the whole model?", _healed),
     Box("passes_on_whole", "passes", "Which optimization does the whole model need?", _passes_on_whole),
     Box("versions", "versions", "Which releases fail?", _versions),
-    Box("workaround", "workaround", "What helps?", _workaround),
+    Box(
+        *("workaround", "workaround", "What helps?", _workaround),
+        lambda known: known.said("workaround") if known.has_answer("workaround") else _told_help(known),
+    ),
 )
 NAMES = tuple(box.name for box in BOXES)
 
@@ -375,7 +387,11 @@ def _told_why(known: Known) -> str:
 
 
 def _told_help(known: Known) -> str:
-    return _told_workaround(known) or known.message
+    found = _mixed(known)
+    if known.has_answer("workaround") or found is None or keeps_all(found):
+        return _told_workaround(known) or known.message
+    others = len(known.result("workaround").workarounds)
+    return stays_high(found) + f"; nothing else that was tried ({others})" * bool(others)
 
 
 PARTS = (

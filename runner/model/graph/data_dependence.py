@@ -104,6 +104,26 @@ def levels(model: ModelProto, nodes: Sequence[NodeProto], constants: Iterable[st
     return found
 
 
+FILLS = frozenset({"Constant", "ConstantOfShape"})
+MOVES = frozenset(
+    {"Concat", "Expand", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Tile"}
+)
+PUTS = frozenset({*MOVES, "Add", "ScatterND", "Transpose", "Trilu", "Unsqueeze", "Where"})
+"""Operators that hand an Inf on as it is, or put it in place of something else: what masks are made with."""
+
+_LEAVES = frozenset({"Cast", "Div", "Log", "LogSoftmax", "Mul", "Softmax", "Sub"})
+"""What leaves of scores that are masked what they are, or makes probabilities and their logarithms of them."""
+
+
+def handed_on(nodes: Iterable[NodeProto], names: Iterable[str]) -> frozenset[str]:
+    """Return what hands these on: moved, put in place of scores, or as probabilities. ``nodes``: in their order."""
+    found = {*names}
+    for node in nodes:
+        if node.op_type in (*PUTS, *_LEAVES) and not node.domain and not found.isdisjoint(node.input):
+            found.update(node.output)
+    return frozenset(found)
+
+
 def draws(node: NodeProto) -> bool:
     """Whether a node's own operator draws random numbers."""
     return any(part in node.op_type for part in _RANDOM)

@@ -23,8 +23,9 @@ from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
-from runner.report.cause_section import NOT_THE_CAUSE, sentence
+from runner.report.cause_section import reservation, sentence
 from runner.report.document import Bullets, Code, Document, Table, cut, without_marks
+from runner.report.markdown import facts
 from runner.report.markup import on_a_line, printed
 from runner.report.page.data import (
     Page,
@@ -51,7 +52,7 @@ from runner.report.page.tensor_values import (
 )
 from runner.report.repro.compose import rounds
 from runner.report.repro.write import REPRO_NAME
-from runner.report.short_answer import whose_bug
+from runner.report.short_answer import MOST_NAMES, short_answer, where
 from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -60,31 +61,19 @@ from runner.verdict import Sample
 
 # What a page says first: the verdict in a sentence, what limits it, and the facts of a run.
 
-MOST_NAMES, FIRST_NAMES = 10, 3
-LONGEST, LONGEST_SENTENCE, LONGEST_NAME = 2000, 120, 160
-"""Characters of a sentence or a fact: a name in a damaged file may be megabytes long."""
+LONGEST, LONGEST_SENTENCE, ROOM = 2000, 120, 480
+"""Characters of a sentence or a fact, and of names in the first one: one in a damaged file may be megabytes long."""
 SIMULATED = "+simulated"
 """What the version of a stand-in for TensorRT ends in."""
 
 
-CAUSES: Mapping[str, str] = {
-    "proven": "it is the cause",
-    "joint": "it is part of the cause",
-    "not proven": NOT_THE_CAUSE,
-    "untested": "whether it is the cause could not be tested",
-}
-"""Of a part that fails, by what the experiments on the whole model showed."""
-
-
-def verdict_of(summary: Summary, reduced: PageGraph | None = None) -> str:
-    """Return what was found, in one short sentence: the facts have the rest. ``reduced``: tells nodes' operators."""
-    if summary.status in ANSWERED and reduced and summary.culprits and summary.nodes_after:
-        fails = "fails" if summary.nodes_after == 1 else "fail"
-        part = f"{summary.nodes_after} of {counted(summary.nodes_before, 'node')} {fails} alone"
-        names = listed([_named(name, reduced) for name in summary.nested or summary.culprits], FIRST_NAMES)
-        cause = CAUSES.get(summary.cause.status, "") if summary.cause else ""
-        whose = f"whose bug: {said}" if (said := whose_bug(summary)) else ""
-        return "; ".join(filter(None, (whose, f"{part}: {names}", cause)))
+def verdict_of(summary: Summary) -> str:
+    """Return what was found, in one short sentence, as the last screen begins: the facts have the rest."""
+    if summary.status in ANSWERED and summary.culprits and summary.nodes_after:
+        answer = short_answer(summary)
+        whose = f"whose bug: {answer.whose}" if answer.whose else ""
+        nodes = ": ".join(filter(None, (where(summary, room=ROOM), answer.fails)))
+        return "; ".join(filter(None, (whose, nodes, reservation(summary.cause))))
     said = summary.message.replace("\n", "; ")
     said = said if len(said) <= LONGEST_SENTENCE else cut(_first_part(said), LONGEST)
     if summary.status in ANSWERED:
@@ -103,14 +92,6 @@ def _first_part(said: str) -> str:
 def words(status: object) -> str:
     """Return a status as people write it."""
     return str(status).replace("_", " ")
-
-
-def _named(name: str, graph: PageGraph) -> str:
-    """Return a node's name with its operator, unless that is told by the name."""
-    at = graph["names"].index(name) if name in graph["names"] else -1
-    operator = graph["operators"][graph["operator"][at]] if at >= 0 else ""
-    short = cut(name, LONGEST_NAME)
-    return short if operator in short else f"{operator} {short}"
 
 
 def labels_of(summary: Summary, settings: Settings) -> list[str]:
@@ -136,39 +117,22 @@ def labels_of(summary: Summary, settings: Settings) -> list[str]:
 
 
 def facts_of(summary: Summary) -> list[Row]:
-    """Return the facts of a run by name, without those that there are none of."""
-    return [[name, cut(str(value), LONGEST)] for name, value in _facts(summary) if value]
-
-
-def _facts(summary: Summary) -> Iterator[tuple[str, Any]]:
-    failure, checks, seconds = summary.failure, summary.checks, summary.seconds
-    yield "status", f"{words(summary.status)} (exit code {summary.exit_code})"
-    yield "result", summary.message.replace("\n", "; ")
-    yield "culprits", listed(summary.culprits, MOST_NAMES) if len(summary.culprits) > FIRST_NAMES else ""
-    whole = summary.triage.reproduced.failure if summary.triage else ""  # of the file: its smallest part's may differ
-    told = ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))
-    yield "failure", whole or told
-    yield "seen", summary.seen
-    yield "check", summary.check
-    yield "model", summary.input_model
+    """Return the facts of a run by name: those of its report, and what stands elsewhere in that."""
     kept = "raised" if summary.precision and not summary.triage else "kept"  # a triage keeps the part that fails
-    yield kept, f"{summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after is not None else ""
-    yield "nested nodes kept", listed(summary.nested, MOST_NAMES)
-    stopped = summary.status == Status.interrupted  # by somebody, and not by a budget
-    yield "minimality", "; ".join(part for part in (not stopped and summary.minimality, summary.tried) if part)
-    paid = {
-        "to search": checks.search,
-        "to make it smaller in other ways": checks.refine,
-        "to show the cause": checks.cause,
-        "to trust the answer": checks.trust,
-        "reused": checks.reused,
-    }
-    yield "checks", ", ".join(f"{count} {what}" for what, count in paid.items() if count)
-    counts = ((getattr(name, "value", name), count) for name, count in summary.outcomes.items())
-    yield "outcomes", ", ".join(f"{count} {name}" for name, count in counts)
-    yield "not known", "; ".join(f"{reason} ({count})" for reason, count in summary.unresolved.items())
-    yield "seconds", f"{seconds.total:.1f}, of which {seconds.checking:.1f} in checks" if seconds.total else ""
-    yield "memory", ", ".join(f"{name} {size:.0f} MiB" for name, size in summary.peak_rss_mb.items() if size)
+    nodes = f"{summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after is not None else ""
+    told = [
+        ("status", f"{words(summary.status)} (exit code {summary.exit_code})"),
+        ("result", summary.message.replace("\n", "; ")),
+        ("culprits", listed(summary.culprits, MOST_NAMES)),
+        (kept, nodes),
+        ("nested nodes kept", listed(summary.nested, MOST_NAMES)),
+        ("seen", summary.seen),
+        ("check", summary.check),
+        *facts(summary),
+        ("not known", "; ".join(f"{reason} ({count})" for reason, count in summary.unresolved.items())),
+        ("most memory", ", ".join(f"{name} {size:.0f} MiB" for name, size in summary.peak_rss_mb.items() if size)),
+    ]
+    return [[name, cut(str(value), LONGEST)] for name, value in told if value]
 
 
 # The path of a search: every check in the order in which it was made, what it kept, how it ended, what it printed.
@@ -310,23 +274,23 @@ def page_of(
     whole = _whole(settings, folder, summary, material)
     trials, left = trials_of(folder, material)
     layers, fewer = layers_of(folder, summary, material.graph)
-    facts = facts_of(summary)
+    told = facts_of(summary)
     undrawn = whole["undrawn"] if whole else 0
     why = "there are too many, they are too deep, or their names are too long"
     crowded = [f"{counted(undrawn, 'nested graph')} of the model cannot be opened: {why}"] if undrawn else []
     warnings = (*summary.warnings, *left, *fewer, *crowded, *(reduced.left if reduced else ()))
     if reduced and reduced.seconds:
         took = f"{reduced.seconds:.2f} s" if reduced.seconds >= SHORTEST else f"less than {SHORTEST} s"
-        facts.append(["values on this page", f"from extra runs for this page: {took}"])
+        told.append(["values on this page", f"from extra runs for this page: {took}"])
     page: Page = {
         "kind": "run",
         "title": cut(_plain(document.title) if document else words(summary.status), LONGEST),
-        "verdict": verdict_of(summary, reduced.graph if reduced else None),
+        "verdict": verdict_of(summary),
         "cause": cut(sentence(summary.cause), LONGEST) if summary.cause else "",
         "status": str(summary.status),
         "strategy": summary.strategy,
         "labels": labels_of(summary, settings),
-        "facts": facts,
+        "facts": told,
         "warnings": [cut(one, LONGEST) for one in warnings],
         "reduced": reduced.graph if reduced else None,
         "whole": whole,

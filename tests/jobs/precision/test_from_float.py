@@ -115,6 +115,17 @@ def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_that_no_layer_may_be_quantized_is_said(tmp_path: Path) -> None:
+    """A node that is raised with another one counts nowhere: in the curve, in the first line, in the sentence."""
+    run = asked(tmp_path, network(tmp_path, 200), "int8", "strategy.quantize.operators=[MatMul,Tanh]", rtol=1e-5)
+    nodes, told = run.result["nodes"], run.result["precision"]
+    assert run.code == 0 and nodes["before"] == nodes["after"] == told["curve"][-1][0], (told["curve"], run.output)
+    assert (
+        f"({nodes['after']} of {nodes['before']} nodes); no layer may be quantized at this tolerance" in run.screen[0]
+    )
+    assert "and the rest in" not in run.output and "must stay" not in run.output
+
+
 def test_nodes_without_a_name_get_one_that_the_tool_knows(tmp_path: Path) -> None:
     run = asked(tmp_path, network(tmp_path, 200, named=False), "int8", "inputs.samples=4")
     assert run.result["precision"]["nodes_to_exclude"] == ["m2"], run.output

@@ -356,7 +356,7 @@ def test_an_unknown_operator_is_the_failure(tmp_path):
     onnx.save(odd_operator(), tmp_path / "m.onnx")
     run = winnow(f"model={tmp_path / 'm.onnx'}", folder=tmp_path / "run")
     assert run.code == 0 and run.result["culprits"] == [CULPRIT], run.output
-    assert "the imported opset has no such operator" in run.result["message"]
+    assert "give the library of odd.ops: target.custom_ops=" in run.result["message"]
 
 
 @pytest.mark.variants

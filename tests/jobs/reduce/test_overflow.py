@@ -124,6 +124,29 @@ def test_what_no_type_heals_is_told_by_its_operands(steps: list[Step], said: str
     assert said in " ".join(run.output.split()), run.output
 
 
+@pytest.mark.parametrize("word", ["reduce", "triage"])
+@pytest.mark.parametrize(
+    ("steps", "weight", "said"),
+    [
+        ([("Neg", "w", "a"), ("Sqrt", "a", "b"), ("Div", "x b", "z")], 2, "Sqrt b computes NaN from -2 (a, output of"),
+        (
+            [("Neg", "x", "a"), ("Sub", "w w", "s"), ("Div", "a s", "z")],
+            2,
+            "Div z computes Inf from -1.5 (a, output of",
+        ),
+    ],
+)
+def test_what_weights_alone_make_is_the_models_own(
+    word: str, steps: list[Step], weight: float, said: str, tmp_path: Path
+) -> None:
+    """No good value is known of a node that no input reaches; an Inf that both sides make is a failure as a NaN is."""
+    path = model(tmp_path, steps, {"w": np.float32(weight)}, TensorProto.FLOAT)
+    run = winnow(word, path, "--inputs", str(tmp_path / "x.npz"), folder=tmp_path / "run")
+    culprits, kind = [said.split()[1]], said.split()[3].lower()
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, culprits, "model"), run.output
+    assert run.result["signature"]["kind"] == kind and said in run.result["cause"]["no_value"]
+
+
 def test_what_fails_in_the_wider_type_as_well_is_not_proven(tmp_path: Path) -> None:
     """The exponential of what overflows in float16 does so in float32."""
     steps = [("Mul", "x big", "b"), ("Mul", "b tiny", "c"), ("Exp", "c", "d"), ("Div", "d d", "z")]

@@ -199,11 +199,11 @@ def test_low_precision() -> None:
         "layerwise": found("a"),
         "extract": judged(2, 2, {"stage": "compare", "kind": "mismatch"}),
         "reduce": CUT,
-        "precision": found("n"),
+        "precision": found("n", precision={"high": "float32", "low": "float16", "selected": [{"node": "n"}]}),
         "workaround": found(),
     }
     known = told(situation, {**FAILS, **steps})
-    assert "float32 is needed in n" in verdict(known) and known.place == "the whole model"
+    assert "; n must stay in float32" in verdict(known) and known.place == "the whole model"
 
 
 def test_what_heals_the_reduced_model_but_not_the_whole_is_asked_again() -> None:

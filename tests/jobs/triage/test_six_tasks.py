@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.harness import Run, winnow
@@ -80,27 +83,36 @@ def test_a_triage_of_the_example_takes_twelve_lines(tmp_path_factory: pytest.Tem
 
 
 def test_nothing_is_asked_of_a_runtime_about_a_converted_model(tmp_path_factory: pytest.TempPathFactory) -> None:
-    asks = {one["name"]: one for one in asked("transposed", tmp_path_factory).result["triage"]["steps"]}
+    run = asked("transposed", tmp_path_factory)
+    asks = {one["name"]: one for one in run.result["triage"]["steps"]}
     assert all(asks[name]["status"] == "not asked" for name in ("passes", "versions", "workaround"))
+    assert not any(line.startswith("  next ") for line in run.screen), "the same run again would say the same"
 
 
 def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factory: pytest.TempPathFactory) -> None:
     """``checker.max_drop`` is counted from what the same check says of the original, as in a precision search."""
     run = asked("quantized", tmp_path_factory)
     rows = {line[2:9].strip(): line[11:] for line in run.screen[1:]}
-    assert run.screen[0] == "found: r_QuantizeLinear (1 of 9 nodes)" and len(run.screen) <= AT_THE_END, run.output
+    assert run.screen[0] == "found: r_QuantizeLinear, r_DequantizeLinear (2 of 9 nodes)", run.output
+    assert len(run.screen) <= AT_THE_END, run.output
     assert rows["why"] == "the check's number: 1.000 float32, 0.580 int8, 1.000 in mixed.onnx"
-    assert rows["fixed"] == "run/steps/04-precision/mixed.onnx" and rows["helps"].startswith("in float32: ")
+    assert rows["helps"].startswith("no layer may be quantized at this tolerance"), run.output
+    assert "fixed" not in rows, "with both in float32 it is the original"
     title = (run.folder / "REPORT.md").read_text().partition("\n")[0]
-    assert title == '# a check fails: `"0.58, where the baseline is 1 (checker.max_drop=2%)"`: `r_QuantizeLinear`'
+    said = '`"0.58, where the baseline is 1 (checker.max_drop=2%)"`'
+    assert title == f"# a check fails: {said}: `r_QuantizeLinear`, `r_DequantizeLinear`"
     assert "#" not in run.output.replace("##", "")
 
 
 @pytest.mark.parametrize(
     ("name", "first", "advice"),
     [
-        ("new_opset", "found: ai.onnx 99, ", "- Take a release of the runtime that knows this"),
-        ("unknown_operator", "found: frobnicate; Frobnicate: the imported opset has no such operator", "- "),
+        ("new_opset", "found: ai.onnx 99: onnxruntime ", "- Take a release of the runtime that knows this"),
+        (
+            "unknown_operator",
+            "found: whose bug: the model itself, in frobnicate; Frobnicate: ai.onnx 17 has no such operator",
+            "- Fix the file",
+        ),
     ],
 )
 def test_a_model_that_no_runtime_loads_is_told_in_a_line_without_a_search(
@@ -112,3 +124,37 @@ def test_a_model_that_no_runtime_loads_is_told_in_a_line_without_a_search(
     assert report.partition("\n")[0].endswith(" does not load the model")
     assert report.partition("## What to do now\n\n")[2].startswith(advice), report
     assert run.result["checks"]["search"] == 0
+
+
+OWN_CHECK = """import sys, numpy as np, onnxruntime
+data = np.load({data!r})
+got = onnxruntime.InferenceSession(sys.argv[1]).run(None, {{"x": data["x"]}})[0]
+sys.exit(bool((got.argmax(1) == data["label"]).mean() < 0.9))
+"""
+
+
+def test_layers_that_must_stay_are_the_answer_where_no_part_can_be_judged(tmp_path: Path) -> None:
+    """The check fits the whole model and an input of its own that Winnow does not have; it judges mixed models."""
+    words = TASKS["quantized"](tmp_path).words[:2]
+    (tmp_path / "own.py").write_text(OWN_CHECK.format(data=str(tmp_path / "data.npz")))
+    check = ["checker=command", f"checker.command={sys.executable} own.py {{model}}", "checker.flaky=never"]
+    run = winnow(*words, *check, folder=tmp_path / "run", cwd=tmp_path)
+    assert (run.code, run.result["status"]) == (0, "found"), run.output
+    assert run.screen[0].startswith("found: fc2 must stay in float32 (quantized, it introduces a relative error of ")
+    rows = {line[2:9].strip(): line[11:] for line in run.screen[1:]}
+    assert rows["fixed"] == "run/steps/04-precision/mixed.onnx" and "next" not in rows
+    assert "no workaround" not in run.output and "the reference is wrong" not in run.output
+    advice = (run.folder / "REPORT.md").read_text().partition("## What to do now\n\n")[2]
+    assert advice.startswith("- Keep `fc2` in float32. The model with them: `steps/04-precision/mixed.onnx`")
+
+
+def test_that_no_layer_may_be_quantized_is_said_with_what_may_help(tmp_path: Path) -> None:
+    words = TASKS["quantized"](tmp_path).words
+    given = [*words[:2], *words[5:]]
+    run = winnow(*given, folder=tmp_path / "run", cwd=tmp_path)
+    rows = {line[2:9].strip(): line[11:] for line in run.screen[1:]}
+    assert run.code == 0 and rows["helps"].startswith("no layer may be quantized at this tolerance: ")
+    assert rows["next"].endswith("checker=compare checker.metric=fraction checker.rtol=0.1 checker.fraction=0.02")
+    assert "fixed" not in rows and "must stay in" not in run.output
+    advice = (run.folder / "REPORT.md").read_text().partition("## What to do now\n\n")[2]
+    assert advice.startswith("- No layer may be quantized at this tolerance: "), advice

@@ -1,4 +1,4 @@
-"""The sentence that a page begins with: short, about nodes by their operators, and honest about the cause."""
+"""The sentence that a page begins with, short and honest about the cause, and the facts below it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from tests.report.page.page_parts import transformer
 
-GRAPH = transformer(9)
+NAMES = transformer(9)["names"]
 FOUND = Summary(
     status=Status.found,
     exit_code=0,
@@ -26,25 +26,18 @@ FOUND = Summary(
     message="2 nodes still fail the same way; cause: proven; " + "reduced.onnx has simpler values; " * 5,
     nodes_before=550,
     nodes_after=2,
-    culprits=tuple(GRAPH["names"][:2]),
+    culprits=tuple(NAMES[:2]),
+    signature=KnownFailure("infer", "nan"),
     cause=Cause("proven"),
 )
 
 
-def test_a_part_that_fails_is_named_and_the_details_are_facts() -> None:
-    names = ", ".join(GRAPH["names"][:2])
-    assert verdict_of(FOUND, GRAPH) == f"2 of 550 nodes fail alone: {names}; it is the cause"
-    assert ["result", FOUND.message] in facts_of(FOUND)
-    one = replace(FOUND, nodes_after=1, culprits=("n",), nested=("If.then/n",), cause=Cause("untested"))
-    graph: Any = {**transformer(1), "names": ["If.then/n"]}
-    assert verdict_of(one, graph) == (
-        "1 of 550 nodes fails alone: MatMul If.then/n; whether it is the cause could not be tested"
-    )
-
-
-def test_what_is_not_shown_to_be_the_cause_is_not_called_so() -> None:
-    doubted = replace(FOUND, cause=Cause("not proven"))
-    assert verdict_of(doubted, GRAPH).endswith("; not shown to be the cause")
+def test_a_part_that_fails_is_named_as_on_the_last_screen_and_the_details_are_facts() -> None:
+    assert verdict_of(replace(FOUND, culprits=("a", "b"))) == "a, b (2 of 550 nodes): NaN in the output"
+    assert ["result", FOUND.message] in facts_of(FOUND) and ["culprits", ", ".join(NAMES[:2])] in facts_of(FOUND)
+    theirs = replace(FOUND, whose="model", cause=Cause("not proven"))
+    assert verdict_of(theirs).startswith("whose bug: the model itself; ")
+    assert verdict_of(theirs).endswith("; not shown to be the cause")
 
 
 def test_how_many_elements_are_not_finite_is_a_fact() -> None:
@@ -55,7 +48,7 @@ def test_how_many_elements_are_not_finite_is_a_fact() -> None:
 
 def test_of_many_culprits_three_are_named_at_first() -> None:
     many = replace(FOUND, culprits=tuple(f"node{number}" for number in range(96)), nodes_after=96, cause=None)
-    assert verdict_of(many, GRAPH).endswith("node0, node1, node2 and 93 more")
+    assert verdict_of(many).startswith("node0, node1, node2 and 93 more (96 of 550 nodes)")
     assert any(row[0] == "culprits" and "node9 and 86 more" in row[1] for row in facts_of(many))
 
 
@@ -95,7 +88,7 @@ def test_what_limits_a_page_is_labelled(told: dict[str, Any], label: str) -> Non
 
 def test_a_stop_by_hand_is_no_budget_and_raised_nodes_are_not_kept() -> None:
     stopped = dict(facts_of(replace(FOUND, status=Status.interrupted, minimality="budget reached")))
-    assert "minimality" not in stopped and stopped["kept"] == "2 of 550 nodes"
+    assert stopped["minimality"] == "no claim" and stopped["kept"] == "2 of 550 nodes"
     assert dict(facts_of(replace(FOUND, minimality="budget reached")))["minimality"] == "budget reached"
     assert dict(facts_of(replace(FOUND, precision=Precision(low="float16"))))["raised"] == "2 of 550 nodes"
 
@@ -111,4 +104,4 @@ def test_facts_of_a_triage_are_those_of_the_file_and_of_the_part() -> None:
     told = Triage(reproduced=Reproduced(failure="infer: nan"))
     one = replace(FOUND, strategy="triage", triage=told, precision=Precision(low="float16"), nodes_after=1)
     facts = dict(facts_of(replace(one, signature=KnownFailure("infer", "inf"))))
-    assert facts["failure"] == "infer: nan" and facts["kept"] == "1 of 550 nodes" and "raised" not in facts
+    assert facts["failure under study"] == "infer: nan" and facts["kept"] == "1 of 550 nodes" and "raised" not in facts
