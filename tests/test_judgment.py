@@ -127,7 +127,9 @@ def test_to_get_further_is_an_order(met: list[Signature]) -> None:
     assert not (got_further(one, two) and got_further(two, one))
     if got_further(one, two) and got_further(two, three):
         assert got_further(one, three)
-    assert not got_further(None, one) and not got_further(one, None)
+    check = Signature("check", "exit 1")  # which does not say how far the model came
+    for other in (None, check):
+        assert not got_further(other, one) and not got_further(one, other)
 
 
 def test_whose_fault_it_can_be() -> None:

@@ -261,7 +261,11 @@ def _looks(result: Summary, folder: Path) -> str:
     model, names = result.model, result.culprits
     if result.status not in ANSWERED or not model or not names or not inside(folder / model, folder):
         return ""
-    return "\n".join(looks(folder / model, names))
+    found = looks(folder / model, names)
+    simpler = result.message.partition(f"{model} has ")[2]
+    if found and any(one in simpler for one in ("smaller shapes", "float32")):  # so it looks otherwise in the model
+        found[-1] += f", in {model}"
+    return "\n".join(found)
 
 
 def _plan(plan: Plan | None, strategy: str) -> str:

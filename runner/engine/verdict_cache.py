@@ -66,7 +66,7 @@ def versions(settings: Settings, pool: Pool) -> dict[str, str]:
 def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
     """Name what has changed since the run that a replay file came from, but for what follows from what was typed."""
     before = settings.recorded.get("context", {})
-    if not (isinstance(before, Mapping) and before):
+    if not isinstance(before, Mapping):
         return ()
     other = ["strategy"] if before.get("strategy") != now.get("strategy") else []
     return drift(before, dict(now), (*settings.recorded.get(TYPED, ()), *other))

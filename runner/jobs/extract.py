@@ -96,7 +96,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             summary = job.summary(judge, ending, loaded)
             if ending.main:  # nothing fails where the part passes, whatever the whole model does
                 summary = replace(summary, signature=described(ending.signature))
-            summary = answered(summary, ending, subject, job.folder)
+            summary = answered(summary, ending, judge, subject, job.folder)
             job.bundle(summary, files_of(ending))
     return summary
 

@@ -260,6 +260,7 @@ class Job:
         settings, checker, pool = self.settings, self.checker, self.pool
         tally = judge.tally
         signature, apart = ending.signature or judge.studied.signature, "\n" if "\n" in ending.message else "; "
+        own = signature is not None and signature.stage == "check"  # a reader knows what it says of the whole model
         warnings = [
             *another_failure(ending, judge, settings),
             *(loaded.warnings if loaded else ()),
@@ -297,7 +298,7 @@ class Job:
             memory=memory_limit(settings.checker.memory_mb),
             evidence=(shown := evidence(ending)),
             seen=seen(shown),
-            said=str(shown.get("reason") or judge.studied.message)[:MOST_SAID],
+            said=str((own and judge.studied.message) or shown.get("reason") or judge.studied.message)[:MOST_SAID],
             outputs=compared_outputs(judge),
             whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
         )

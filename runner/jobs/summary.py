@@ -94,10 +94,10 @@ def evidence(ending: SessionResult) -> Mapping[str, Any]:
     return {**failed.metrics, "reason": failed.reason, "log": failed.log} if failed else {}
 
 
-def seen(metrics: Mapping[str, Any]) -> str:
+def seen(metrics: Mapping[str, Any], *, handed_over: bool = True) -> str:
     """Return how many elements of the output that failed are NaN and Inf, and what its type holds.
 
-    ``metrics``: see `evidence`; a journal may hold anything.
+    ``metrics``: see `evidence`; a journal may hold anything. ``handed_over``: the samples are those in the folder.
     """
     held, name = metrics.get(NOT_FINITE), metrics.get("output")
     if not isinstance(held, dict) or not isinstance(name, str):
@@ -112,7 +112,7 @@ def seen(metrics: Mapping[str, Any]) -> str:
     number, samples = metrics.get("sample"), metrics.get("samples")
     where = ""
     if isinstance(number, int) and isinstance(samples, int) and samples > 1:
-        where = f", in sample {number + 1} of {samples} (test_data_set_{number})"
+        where = f", in sample {number + 1} of {samples}" + f" (test_data_set_{number})" * handed_over
     return f"{' and '.join(words)} among the {counted(numbers['elements'], 'element')} of {name} ({dtype}{most}){where}"
 
 

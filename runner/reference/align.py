@@ -31,6 +31,7 @@ from runner.reference.tensor_pairs import (
     FingerprintedGraph,
     How,
     Partner,
+    bias_apart,
     made_with,
     operator,
     same_product,
@@ -215,7 +216,8 @@ class Matching:
         """Equal names are partners; a value further down decides against a name and what structure told before."""
         for tensor in self.child.graph.producers:
             known = self.pairs.get(tensor)
-            if self.named and known is None and tensor in self.parent.graph.producers and self._fits(tensor, tensor):
+            named = self.named and known is None and tensor in self.parent.graph.producers
+            if named and self._fits(tensor, tensor) and not bias_apart(self.child, tensor, self.parent, tensor):
                 known = Partner(tensor, How.name)
                 self._pair(tensor, tensor, How.name)
             revisable = known and known.how in (How.name, How.position) and not known.reshaped
@@ -395,8 +397,8 @@ class Matching:
                 if other is not None and len(left) == 1:
                     yield left[0]
                     continue
-            if slot == 1 and self.child.turns(node, node.inputs[1]) != self.parent.turns(partner, partner.inputs[1]):
-                continue  # one of the two matrices is stored the other way round
+            if node.op_type in PRODUCTS and self.child.use(node, slot) != self.parent.use(partner, slot):
+                continue  # what one of the two reads is stored in another way
             if not self._crossed(node, partner):
                 yield from map(self.parent.root, partner.inputs[slot : slot + 1])
 

@@ -119,8 +119,9 @@ def changed_weights(
     node by the one of ``mine`` that makes the same tensor.
     """
     said = []
+    named = {node.name for node in mine.graph.nodes if node.name in names or _hands_weight_to(mine, node, names)}
     for node in mine.graph.nodes:
-        pair = _same_tensor(mine, theirs, origins, node) if node.name in names else None
+        pair = _same_tensor(mine, theirs, origins, node) if node.name in named else None
         if pair is None:
             continue
         last, origin = pair
@@ -136,6 +137,12 @@ def changed_weights(
     return tuple(dict.fromkeys(said))
 
 
+def _hands_weight_to(side: WeightedGraph, node: Node, names: Collection[str]) -> bool:
+    """Whether one of these nodes casts or turns a weight of a node, and is named in its place."""
+    makers = (maker for name in node.inputs if (maker := side.producer(name)) and side.numbers(name))
+    return any(maker.name in names for maker in makers)
+
+
 def _same_tensor(
     mine: WeightedGraph, theirs: WeightedGraph, origins: Mapping[str, str], node: Node
 ) -> tuple[Node, Node] | None:
@@ -148,7 +155,7 @@ def _same_tensor(
         if len(readers) != 1 or operator(node) not in _PRODUCTS | _CONVOLUTIONS:
             return None
         last = mine.graph.nodes[readers[0]]
-        if last.op_type not in {*_PASSING, "Add"}:
+        if last.op_type not in {*_PASSING, "Add"} and _scale(mine, last) is None:
             return None
     return None
 
@@ -169,23 +176,42 @@ def operands(side: WeightedGraph, node: Node, *, folded: bool) -> dict[str, Oper
     found = dict(_own(side, node))
     if operator(node) == "Add" and "bias" in found:
         (data,) = [name for name in side.proto(node).input if side.numbers(name) is None] or [""]
-        before = _before(side, data)
+        before, scale = _before(side, data)
         if before and operator(before) in _PRODUCTS | _CONVOLUTIONS | {"ConvTranspose"}:
             more = dict(_own(side, before))
             if "bias" in more:  # what both add is neither weight
                 del found["bias"], more["bias"]
-            found |= more
+            found |= {
+                role: replace(one, used=one.used * scale, factor=one.factor * scale) for role, one in more.items()
+            }
     return found
 
 
-def _before(side: WeightedGraph, name: str) -> Node | None:
-    """Return the node that makes a tensor, those that only cast or reshape it passed over."""
-    node = side.producer(name)
+def _before(side: WeightedGraph, name: str) -> tuple[Node | None, float]:
+    """Return the node that makes a tensor, and what later ones scale that by; those that cast or reshape are none."""
+    node, scale = side.producer(name), 1.0
     for _ in range(_MOST_STEPS):
-        if node is None or node.op_type not in _PASSING or not node.inputs:
+        if node is None or not node.inputs:
             break
-        node = side.producer(node.inputs[0])
-    return node
+        factor = 1.0 if node.op_type in _PASSING else _scale(side, node)
+        if factor is None:
+            break
+        scale *= factor
+        data = [each for each in side.proto(node).input if side.numbers(each) is None]
+        node = side.producer(data[0]) if data else None
+    return node, scale
+
+
+def _scale(side: WeightedGraph, node: Node) -> float | None:
+    """Return the one number that a node multiplies its data by; None: it does something else."""
+    held = [side.numbers(name) for name in side.proto(node).input] if operator(node) in ("Mul", "Div") else []
+    constants = [(slot, float(one.stored.reshape(()))) for slot, one in enumerate(held) if one and one.stored.size == 1]
+    if len(held) != 2 or len(constants) != 1 or held.count(None) != 1:
+        return None
+    slot, number = constants[0]
+    if operator(node) == "Mul":
+        return number
+    return 1 / number if slot == 1 and number else None
 
 
 def _own(side: WeightedGraph, node: Node) -> Iterator[tuple[str, Operand]]:
@@ -232,8 +258,8 @@ def _folded(side: WeightedGraph, node: Node) -> dict[str, Operand]:
     """Return the weights of a product or convolution with the BatchNormalization after it folded in."""
     proto = side.proto(node)
     held = [kept.stored.astype(np.float64) for name in proto.input[1:5] if (kept := side.numbers(name))]
-    before = _before(side, proto.input[0])
-    found = operands(side, before, folded=False) if before else {}
+    before, factor = _before(side, proto.input[0])
+    found = operands(side, before, folded=False) if before and factor == 1 else {}
     role = next((role for role in ("matrix", "filters") if role in found), None)
     if role is None or len(held) != 4:
         return {}
@@ -313,7 +339,7 @@ _LOW: Mapping[str, Any] = {
     "float8_e4m3": ml_dtypes.float8_e4m3fn,
     "float8_e5m2": ml_dtypes.float8_e5m2,
 }
-_MOST_AXES, _GATES = 6, (4, 3)
+_MOST_AXES, _GATES, _DIRECTIONS = 6, (4, 3), 2
 _LEVELS = (256, 16)
 """Of an integer type of 8 bits, and of 4."""
 _LEAST_CUT = 0.01
@@ -415,7 +441,7 @@ def _permuted(mine: Array, good: Array) -> Change | None:
         order = _order(rows, right)
         if order is None or len(order) < 2:
             continue
-        for gates in _GATES:
+        for gates in _GATES if axis == 1 and good.shape[0] <= _DIRECTIONS else ():
             if moved := _of_blocks(order, gates):
                 return Change("gates", f"in another order of its {gates} gates, {moved}, along axis {axis}", axis)
         if order == [*range(len(order))][::-1]:

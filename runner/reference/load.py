@@ -6,7 +6,7 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +28,17 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, loop_types
 from runner.reference.models import ingest, needs_values, recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
-from runner.samples.ask_reference import Taken, taken
+from runner.samples.ask_reference import Taken, taken, write_refusal
 from runner.samples.declared_inputs import Declared, declared, declared_outputs, refuse_unknown, tensor
 from runner.samples.files import INPUTS, OUTPUTS, read, sources
 from runner.samples.made_up_inputs import accepted, samples
+from runner.samples.needed_values import Run
 from runner.schema.backend import FilesBackend, OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import CommandChecker
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference
 from runner.text import counted, listed, program_name
-from runner.verdict import Sample
+from runner.verdict import Sample, Signature
 from runner.workers.pool import Pool, limited, operate
 
 if TYPE_CHECKING:
@@ -307,7 +308,7 @@ class Loaded:
     weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a
     parent of its own (reference.model) tells, if it has one. ``samples``: of the model where nothing was recorded, as
     it stays whole. ``expected``: its outputs for each sample, where files hold them.
-    ``refused``: what the reference says of inputs that were made up; None: it takes them.
+    ``taken``: the inputs with which the reference runs, and what it says of those that were made up.
     """
 
     path: Path
@@ -321,7 +322,7 @@ class Loaded:
     inherited: Inherited | None = None
     samples: tuple[Sample, ...] = ()
     expected: tuple[Mapping[str, TensorFile], ...] = ()
-    refused: Taken | None = None
+    taken: Taken = field(default_factory=lambda: Taken(None))
 
 
 def load(
@@ -359,7 +360,7 @@ def load(
     values, unusable = _samples(settings, graph, pool, folder)
     warnings += unusable
     expected = expected_outputs(settings, graph, len(values), folder / "inputs")
-    recorded, inherited, refused = Recorded(values), None, None
+    recorded, inherited, told = Recorded(values), None, Taken(settings.inputs)
     if record and settings.cut.records and values:
         if settings.reference.model:
             from runner.reference.parent import inherit  # noqa: PLC0415 - few models have one
@@ -372,7 +373,7 @@ def load(
             running = recorder(settings, source, graph, store, pool, folder / "values", limits)
             recorded, made = _recorded(settings, running, values, cleaned, folder)
             settings = replace(settings, inputs=made.inputs)
-            refused = made if made.refused else None
+            told = made
             warnings += filter(None, [made.warning])
     elif record and settings.reference.model:
         raise needs_values(settings)
@@ -382,7 +383,7 @@ def load(
     else:
         samples = _whole(settings, graph, pool, values, folder / "values" / "parent")
         samples = tuple(replace(one, expected=good) for one, good in zip(samples, expected)) or samples  # noqa: B905
-    warnings += _doubts(settings, graph, recorded, facts["seeded"], refused=bool(refused))
+    warnings += _doubts(settings, graph, recorded, facts["seeded"], refused=bool(told.refused))
     types = inferred_types(settings, graph, store, recorded, pool, warnings) if record else {}
     if recorded.unrunnable and recorded.values:
 
@@ -392,8 +393,16 @@ def load(
         types |= loop_types(Level(graph, store, recorded, types), again, folder / "values" / "loops")
     for warning in warnings:
         log.warning("%s", warning)
-    told = facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited, samples, expected
-    return Loaded(path, *told, refused)
+    facts_of = facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited, samples, expected
+    return Loaded(path, *facts_of, told)
+
+
+def refusal(settings: Settings, loaded: Loaded, folder: Path, failure: Signature | None) -> str:
+    """Return why a failure of the file shows no bug, as its inputs are made up; "": it shows one.
+
+    The file to edit is left in ``folder``. A triage and the pre-flight of a reduction ask this alike.
+    """
+    return write_refusal(settings, loaded.graph, loaded.taken, folder) if loaded.taken.explains(failure) else ""
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
@@ -413,8 +422,20 @@ def _recorded(
     recorded = running.record(values)
     if not recorded.reason.startswith("infer") and recorded.healthy(running.graph.outputs):
         return recorded, Taken(settings.inputs)
-    graph, pool = running.graph, running.pool
-    found = taken(settings, recording_backend(settings), graph, model, pool, folder / "attempts")
+    graph, pool, attempts = running.graph, running.pool, folder / "attempts"
+
+    def again(inputs: RandomInputs) -> Sequence[Mapping[str, TensorFile]]:
+        drawn = samples(inputs, graph, pool, attempts / "drawn")
+        shutil.rmtree(attempts / "values", ignore_errors=True)
+        return replace(running, folder=attempts / "values").record(drawn).values
+
+    def weight(name: str) -> Any:
+        held = graph.initializers.get(name)
+        return running.store.array(held) if isinstance(held, onnx.TensorProto) else None
+
+    run = Run(recorded.values, weight, again)
+    found = taken(settings, recording_backend(settings), graph, model, pool, attempts, run=run)
+    shutil.rmtree(attempts, ignore_errors=True)
     if found.inputs != settings.inputs:
         shutil.rmtree(running.folder, ignore_errors=True)
         recorded = running.record(_samples(replace(settings, inputs=found.inputs), graph, pool, folder)[0])

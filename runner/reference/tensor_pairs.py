@@ -14,6 +14,8 @@ from runner.reference.fingerprints import CLEARLY, TWINS, Fingerprint, Fingerpri
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
 PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul"})
 """One product with a matrix, however it is written."""
+_MOST_BETWEEN = 4
+"""Nodes from a product to the addition of its bias, this one counted."""
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 
 
@@ -134,11 +136,17 @@ class FingerprintedGraph:
         held = self.prints.get(name)
         return held.first if held and name in self.graph.data_independent and not turned else None
 
+    def use(self, node: Node, slot: int) -> tuple[bool, float]:
+        """Return what a product does to what it reads: whether it exchanges the axes (``transB``), and its factor."""
+        if node.op_type not in PRODUCTS or node.op_type == "MatMul":
+            return False, 1.0
+        held = {one.name: one.f or one.i for one in self.graph.protos[node.index].attribute}
+        turned = bool(slot < 2 and held.get(("transA", "transB")[slot]))
+        return turned, float(held.get(("", "alpha", "beta")[slot], 1.0))
+
     def turns(self, node: Node, name: str) -> bool:
-        """Whether a node exchanges the axes of the matrix ``name``, so that it need not be stored so (``transB``)."""
-        if node.op_type not in PRODUCTS or node.op_type == "MatMul" or name not in node.inputs[1:2]:
-            return False
-        return any(one.name == "transB" and one.i for one in self.graph.protos[node.index].attribute)
+        """Whether a node exchanges the axes of the matrix ``name``, so that it need not be stored so."""
+        return name in node.inputs[1:2] and self.use(node, 1)[0]
 
     def weights_of(self, node: Node) -> list[Fingerprint]:
         """Return what a node reads that no data reaches, as it uses it, as far as it can be told from others."""
@@ -268,9 +276,30 @@ def made_with(
 
 
 def _sum_with(one: FingerprintedGraph, product: Node) -> Node | None:
-    """Return the addition that alone reads a product without a bias."""
-    readers = one.readers.get(product.outputs[0], ()) if product.outputs else ()
-    return readers[0][0] if len(readers) == 1 and readers[0][0].op_type == "Add" else None
+    """Return the addition of a bias that alone reads a product without one, scales by a constant passed over."""
+    node = product
+    for _ in range(_MOST_BETWEEN):
+        readers = one.readers.get(node.outputs[0], ()) if node.outputs else ()
+        if len(readers) != 1:
+            return None
+        node, slot = readers[0]
+        others = [name for at, name in enumerate(node.inputs) if at != slot]
+        if not others or not all(name in one.graph.data_independent for name in others):
+            return None
+        if node.op_type == "Add":
+            return node
+        if node.op_type not in ("Mul", "Div"):
+            return None
+    return None
+
+
+def bias_apart(child: FingerprintedGraph, mine: str, parent: FingerprintedGraph, theirs: str) -> bool:
+    """Whether two tensors are one product with and without its bias, which the other side adds in a later node."""
+    node, partner = child.producer(mine), parent.producer(theirs)
+    if node is None or partner is None or node.op_type not in PRODUCTS or partner.op_type not in PRODUCTS:
+        return False
+    more = len(node.inputs) - len(partner.inputs)
+    return bool(more) and _sum_with(*((parent, partner) if more > 0 else (child, node))) is not None
 
 
 def same_product(

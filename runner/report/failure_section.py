@@ -421,6 +421,8 @@ def _whole(summary: Summary) -> str:
     if context.get("subject.kind") != "precision":
         return "The model"
     failed = context.get("subject.high" if summary.status == Status.no_set_suffices else "subject.low", "")
+    if summary.precision and summary.status != Status.no_set_suffices:
+        failed = summary.precision.low
     return f"The model with everything in {'Q/DQ' if failed == 'quantized' else failed}"
 
 

@@ -471,7 +471,12 @@ def _advice(summary: Summary) -> list[Block]:
         found += [_OF_THE_REFERENCE, *_evidence(summary)]
     elif summary.whose == Whose.MODEL or told.reproduced.reference_too or told.reproduced.plain_is_finite:
         own = told.reproduced.reference_too or summary.whose == Whose.MODEL
-        found += [_OF_THE_MODEL if own else _PLAIN_IS_FINITE, *_evidence(summary)]
+        wider = summary.cause.wider if summary.cause else None
+        said = _OF_THE_MODEL
+        if wider:
+            said = f"No runtime is at fault: keep {some(summary.culprits)} in {wider.wider}, or make its values smaller"
+            said += f", so that they fit into {wider.type}"
+        found += [said if own else _PLAIN_IS_FINITE, *_evidence(summary)]
     else:
         found += [f"Report it with {one}" for one in _evidence(summary)]
     items = groupby(found, lambda one: isinstance(one, str))

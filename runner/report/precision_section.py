@@ -42,6 +42,19 @@ made = convert_float_to_float16(onnx.load({model!r}), keep_io_types=True, node_b
 onnx.save(made, "float16.onnx")"""
 
 
+_TWO_TURNS = """import onnx
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+int8 = {names!r}
+model = onnx.load("original.onnx")  # reference.model
+others = [node.name for node in model.graph.node if node.name not in int8]
+for bits, excluded in ((8, others), (4, int8)):
+    tool = MatMulNBitsQuantizer(model, bits=bits, block_size=32, is_symmetric=True, nodes_to_exclude=excluded)
+    tool.process()
+    model = tool.model.model
+onnx.save(model, "int4_int8.onnx")"""
+
+
 def title(summary: Summary) -> str:
     """Return the report's title for a search that ended with a model; nothing for any other."""
     told = summary.precision
@@ -71,6 +84,7 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
         f"{count} In {_called(told.low)}: {parts}.",
         _staying(told),
         *_worth(told),
+        table(("quantized otherwise, no node raised", "error / tolerance", "passes"), _otherwise(told), names=1),
         table(("node", "op", "why"), rows, names=2),
         f"{len(every) - len(rows)} more rows are not shown." if len(every) > len(rows) else "",
         Picture("The error of each layer, before and after", told.plot) if told.plot else None,
@@ -79,6 +93,18 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
     ]
     bought, used = section("What each layer buys", _bought(told)), section("How to use it", usage(summary, told))
     return [*section("Raised nodes", said), *bought, *used, *float32_section(summary)]
+
+
+def cured(told: Precision) -> str:
+    """Return the clause about ways to quantize in which the whole model passes."""
+    passing = [one["setting"] for one in told.cures if one["outcome"] == "pass"]
+    shares = [_share(one["error"]) for one in told.cures if one["outcome"] == "pass"]
+    said = [f"{setting} (error {share} of the tolerance)" for setting, share in zip(passing, shares, strict=True)]
+    return f"; with {' or '.join(said)} no node has to be raised" if said else ""
+
+
+def _otherwise(told: Precision) -> list[tuple[str, str, str]]:
+    return [(one["setting"], _share(one["error"]), "yes" if one["outcome"] == "pass" else "no") for one in told.cures]
 
 
 def per_byte(row: Mapping[str, Any]) -> float:
@@ -92,7 +118,8 @@ def _bought(told: Precision) -> list[Block | None]:
     timed = any("milliseconds" in one for one in told.alone)
     rows = [
         (
-            *(listed(one["nodes"]), _share(one["error"]), f"{one['bytes']:,}", f"{1024 * per_byte(one):.2g}"),
+            *(listed(one["nodes"]), _share(one["error"]), f"{one['bytes']:,}"),
+            f"{1024 * per_byte(one):.2g}" if one["bytes"] else "",
             *([_milliseconds(one)] if timed else []),
             "yes" if one["raised"] else "no",
         )
@@ -131,7 +158,7 @@ def float32_section(summary: Summary) -> list[Section]:
     told, wider = summary.precision, summary.cause.wider if summary.cause else None
     names = [*(told.nodes_to_exclude if told else wider.raised if wider else ())]
     high = told.high if told else wider.wider if wider else ""
-    if not names or high != "float32" or (told and told.low == "quantized"):
+    if not names or high != "float32" or (told and told.low in ("quantized", "accuracy_level_4")):
         return []
     model, folded = (told and summary.input_model) or "original.onnx", f"{len(names)} nodes"
     folded *= len(names) > _MOST_NAMES
@@ -203,16 +230,20 @@ def usage(summary: Summary, told: Precision) -> list[Block]:
 
 def _quantizing(told: Precision) -> list[Block]:
     """Return how quantizers are told what to leave out."""
-    if not told.nodes_to_exclude or not told.quantizers:
+    if not told.nodes_to_exclude or not (told.quantizers or told.high == "int8"):
         return []
     names, patterns = code("precision.nodes_to_exclude"), code("precision.quantizers.patterns")
     how = (
         f"{names} in result.json for ONNX Runtime; {patterns}, regular expressions, for NVIDIA's ModelOpt and AutoCast"
     )
     said: list[Block] = [f"A quantizer makes a similar model if it leaves these nodes out ({how}):"]
+    if "patterns" not in told.quantizers:
+        said = [f"To make a similar model again, these nodes in {told.high} ({names} in result.json):"]
     if script := told.quantizers.get("script"):
         said.append(Code(f"python {script}", "sh"))
         said.append("This was run, and its model passes." if told.quantizers.get("holds") == "pass" else "")
+    elif told.high == "int8":
+        said.append(Code(_TWO_TURNS.format(names=list(told.nodes_to_exclude)), "python"))
     else:
         said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude[:_MOST_NAMES])}", "python"))
     if told.quantizers.get("int4_nodes_to_exclude") and len(told.nodes_to_exclude) <= _MOST_NAMES:

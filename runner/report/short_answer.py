@@ -110,10 +110,14 @@ def _fails(summary: Summary) -> str:
     """Return how the part fails, and of a triage how often the file does."""
     told = summary.triage.reproduced if summary.triage else None
     if told and told.failure and (summary.culprits or summary.precision):
-        return f"{failure_in_words(told.failure, told.said or summary.said)}, {told.how_often}"
+        return f"{failure_in_words(told.failure, told.said or summary.said)}, {told.how_often}{_iteration(summary)}"
     if not is_part(summary) or not summary.signature or not summary.culprits:
         return ""
-    return failure_in_words(f"{summary.failure.stage}: {summary.failure.kind}", summary.said)
+    return failure_in_words(f"{summary.failure.stage}: {summary.failure.kind}", summary.said) + _iteration(summary)
+
+
+def _iteration(summary: Summary) -> str:
+    return f"; {summary.iteration}" if summary.iteration else ""
 
 
 def is_part(summary: Summary) -> bool:

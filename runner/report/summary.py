@@ -34,7 +34,7 @@ from runner.report.result_parts import (
     Triage,
     Workaround,
 )
-from runner.report.typed_json import from_json, to_json
+from runner.report.typed_json import OPTIONAL, from_json, to_json
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,7 @@ class Summary:
     """What `result.json` holds.
 
     ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output).
+    ``nested``: the nodes inside of them; ``iteration``: of a Loop or Scan the first in which these fail, in words.
     ``min_good`` and ``model``: paths relative to the run folder, or None. ``tried``: what was tried beyond
     1-minimality. ``controls``: of the ``outcomes`` those of harmless models. ``first_look``: what named the nodes
     that were asked about first. ``seen``: how many elements of the output that failed are NaN and Inf. ``said``:
@@ -111,6 +112,7 @@ class Summary:
     nodes_after: int | None = None
     culprits: tuple[str, ...] = ()
     nested: tuple[str, ...] = ()
+    iteration: str = field(default="", metadata=OPTIONAL)
     minimality: str | None = None
     checks: Checks = field(default_factory=Checks)
     outcomes: Mapping[str, int] = field(default_factory=dict)

@@ -5,10 +5,11 @@ that makes a NaN of it, as the square root of a negative input. So before anythi
 Where it refuses, other sizes are tried; where it refuses all of them, or makes the NaN too, nobody can tell a bug from
 an input that makes no sense.
 
-A NaN comes from what was made up where both hold: an operator that does not take such a value (`_OUTSIDE`) reads an
-input of the model, through operators that keep its sign, and the sample has such a value; and the reference makes
-finite outputs once those inputs, and no others, hold other values. So a NaN of weights, of rounding or of cancellation
-stays a finding.
+A NaN comes from what was made up where an operator does not take a value that depends on it (`needed_values`; inside
+of If, Loop and Scan: where the operator reads an input through operators that keep its sign, `_OUTSIDE`), and the
+reference makes finite outputs once those inputs, and no others, hold other values. A NaN of weights, of rounding or of
+cancellation stays a finding. Where other values heal the node and the outputs are not finite all the same, the run goes
+on with these. Where none are found, and the node's elements come and go with the inputs, nobody can tell whose it is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 import yaml
 
 from runner.files import write_text
-from runner.judgment import NotApplicable, UsageError
+from runner.judgment import NON_FINITE, NotApplicable, UsageError
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer, limits_of
@@ -32,10 +33,12 @@ from runner.model.values.recorded import TensorFile, paths
 from runner.run_folder import INPUTS
 from runner.samples.declared_inputs import concrete, declared, type_name
 from runner.samples.made_up_inputs import MadeUp, accepted, attempts, given_range, made_up, samples
+from runner.samples.needed_values import NeededValues, Run, Spans
 from runner.schema.backend import BackendSettings
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.text import listed, one_line, program_name
+from runner.verdict import Signature
 from runner.workers.pool import Pool, lease_of
 from runner.workers.reply import Reply
 
@@ -66,7 +69,8 @@ class Taken:
     ``sizes``: of open axes, where others were tried. ``refused``: why the first attempt tells nothing where no other
     sizes do: what the reference said of it, or what it makes; "": it takes these, or it was not asked.
     ``not_finite``: it makes a NaN or Inf of them. ``offered``: inputs of other values that it takes. ``unclear``: why a
-    run of it tells nothing.
+    run of it tells nothing. ``healed``: what other values were taken for, in words. ``doubt``: why nobody can tell
+    whether the NaN or Inf of ``doubtful`` nodes comes of the inputs, with the values that were tried.
     """
 
     inputs: Any
@@ -75,13 +79,23 @@ class Taken:
     unclear: str = ""
     not_finite: bool = False
     offered: RandomInputs | None = None
+    healed: str = ""
+    doubt: str = ""
+    doubtful: tuple[str, ...] = ()
 
     @property
     def warning(self) -> str:
-        """What to say of sizes that were tried; "": none were."""
-        return (
+        """What to say of sizes and values that were tried; "": none were."""
+        sizes = (
             f"the input sizes are assumed, so that the reference runs: {listed(self.sizes, 20)}" if self.sizes else ""
         )
+        return "; ".join(filter(None, (sizes, self.healed)))
+
+    def explains(self, failure: Signature | None) -> bool:
+        """Whether a failure of the file may come of the inputs that were made up, so that it shows no bug."""
+        if failure is None or failure.stage != "infer" or not self.refused:
+            return False
+        return not self.not_finite or failure.kind in NON_FINITE
 
 
 def taken(
@@ -93,8 +107,11 @@ def taken(
     folder: Path,
     *,
     given_too: bool = False,
+    run: Run | None = None,
 ) -> Taken:
     """Ask the reference, ``backend``, whether it runs a model on inputs that are made up; try others where it does not.
+
+    ``run``: what it has made of each tensor; None: that is not known.
 
     It is not asked where nothing is made up (but with ``given_too``), about another model (reference.model), or where
     the target has profiles. Only an error at inference counts, and a NaN or Inf: a crash is a verdict, and a model that
@@ -107,9 +124,12 @@ def taken(
         guessed, tests = made_up(given, graph), _tests(given, graph)
     except NotApplicable:
         return Taken(given)
-    if not (guessed or tests or given_too):
+    free = _free(given, graph) if run else []
+    masks = [name for name, span in accepted(given, graph).ranges.items() if span == [1, 2]]
+    if not (guessed or tests or given_too or free):
         return Taken(given)
-    reference = _Reference(backend, graph, model, pool, folder, tests, time.monotonic() + given.timeout)
+    every = bool(tests or free)
+    reference = _Reference(backend, graph, model, pool, folder, tests, time.monotonic() + given.timeout, every)
     first = ""
     suspects: list[str] = []
     for number, attempt in enumerate(attempts(given, graph)):
@@ -122,8 +142,19 @@ def taken(
             continue
         if reply.value is not None:
             accepts = Taken(inputs, sizes=attempt.sizes) if number else Taken(given)
-            offered = None if _is_finite(reply) else reference.others(inputs, outside)
-            return replace(accepts, refused=_NOT_FINITE, not_finite=True, offered=offered) if offered else accepts
+            if _is_finite(reply):
+                return accepts
+            offered = reference.others(inputs, outside)
+            refused = replace(accepts, refused=_NOT_FINITE, not_finite=True, offered=offered)
+            known = NeededValues(graph, run.values, run.weight, free, masks) if run and not number else None
+            if (
+                run
+                and known
+                and known.suspects
+                and not (offered and reference.differs(reference.run(offered, keep=True)[0]))
+            ):
+                return reference.needed(accepts, run, known)
+            return refused if offered else accepts
         if reply.failure is None or reply.failure.stage != "infer":
             return Taken(given, unclear=reply.why)
         first, suspects = first or one_line(reply.failure.message), suspects or outside
@@ -133,7 +164,7 @@ def taken(
 
 @dataclass(frozen=True)
 class _Reference:
-    """What is asked. ``tests``: see `_tests`; ``ends``: when its time is over."""
+    """What is asked. ``tests``: see `_tests`; ``ends``: when its time is over; ``every``: of all samples."""
 
     backend: BackendSettings
     graph: Graph
@@ -142,18 +173,36 @@ class _Reference:
     folder: Path
     tests: Mapping[str, Sequence[Test]]
     ends: float
+    every: bool
 
-    def run(self, inputs: RandomInputs) -> tuple[Reply, list[str]]:
-        """Run the model; return what it replies, and the inputs that hold what their operators do not take."""
+    def run(self, inputs: RandomInputs, *, keep: bool = False) -> tuple[Reply, list[str]]:
+        """Run the model; return what it replies, and the inputs that hold what their operators do not take.
+
+        ``keep``: the files of what it replies.
+        """
         backend, pool = self.backend, self.pool
-        drawn = samples(inputs if self.tests else replace(inputs, samples=1), self.graph, pool, self.folder)
+        drawn = samples(inputs if self.every else replace(inputs, samples=1), self.graph, pool, self.folder)
         outside = [name for name, some in self.tests.items() if any(_has(one[name], some) for one in drawn)]
         args = {"backend": backend.to_json(), "model": str(self.model), "samples": [paths(one) for one in drawn]}
-        out, left = {"out": str(self.folder / "outputs"), "write": []}, max(self.ends - time.monotonic(), 1.0)
+        out, left = (
+            {"out": str(self.folder / "outputs"), **({} if keep else {"write": []})},
+            max(self.ends - time.monotonic(), 1.0),
+        )
         lease = lease_of(backend.to_json(), pool, backend.python)
         reply = pool.call("run", {**args, **out}, python=backend.python, timeout=left, confirm=False, lease=lease)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
         return reply, outside
+
+    def differs(self, reply: Reply) -> bool:
+        """Whether what it replied is finite, and shows something: an output with elements of which not all are one."""
+        every = reply.value["samples"] if reply.value is not None and _is_finite(reply) else ()
+        files = [one for sample in every for one in sample.values()]
+        try:
+            arrays = [recorded.read(file) for one in files if (file := TensorFile.from_json(one)).structure is None]
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        return any((one.size == 1 and one.any()) or bool((one != one.flat[:1]).any()) for one in arrays if one.size)
 
     def others(self, inputs: RandomInputs, names: Sequence[str]) -> RandomInputs | None:
         """Return inputs with other values of these names, of which finite outputs come; None: none are known."""
@@ -165,6 +214,45 @@ class _Reference:
                 return other
         return None
 
+    def needed(self, found: Taken, run: Run, now: NeededValues) -> Taken:
+        """Return what is taken where a NaN or Inf comes of made-up values: others, of which it does not."""
+        inputs, said = found.inputs, list[str]()
+        while suspects := now.suspects:
+            names, tried, same = now.inputs_of(suspects), list[tuple[RandomInputs, str]](), ""
+            for spans in now.others(names, suspects):
+                other = replace(inputs, ranges={**inputs.ranges, **spans})
+                tried.append((other, _in_words(spans)))
+                reply = self.run(other, keep=True)[0]
+                if self.differs(reply):
+                    return replace(found, refused=_NOT_FINITE, not_finite=True, offered=other)
+                same = same or (_is_finite(reply) and _in_words(spans)) or ""
+                if time.monotonic() > self.ends:
+                    break
+            if same:
+                doubt = f"the inputs are made up: with {same} the outputs are finite, and the same whatever goes in"
+                doubtful = tuple(self.graph.nodes[one.node].name for one in suspects)
+                return replace(found, inputs=inputs, healed="; ".join(said), doubt=doubt, doubtful=doubtful)
+            makers = listed(dict.fromkeys(self.graph.nodes[one.node].name for one in suspects), 2)
+            then, comes_and_goes = None, False
+            for other, words in tried:
+                again = NeededValues(self.graph, run.again(other), run.weight, now.free, now.masks)
+                if again.values and all(map(again.is_cured, suspects)):
+                    then, inputs, now = words, other, again
+                    break
+                pairs = [(now.finite(one), again.finite(one)) for one in suspects]
+                comes_and_goes |= any(
+                    a is not None and b is not None and a.shape == b.shape and bool((b & ~a).any()) for a, b in pairs
+                )
+                if time.monotonic() > self.ends:
+                    break
+            if then is None:
+                others = "; ".join(one for _, one in tried)
+                doubt = f"the inputs are made up, and no values that work were found (tried: {others})"
+                doubtful = tuple(self.graph.nodes[one.node].name for one in suspects) if comes_and_goes else ()
+                return replace(found, inputs=inputs, healed="; ".join(said), doubt=doubt, doubtful=doubtful)
+            said.append(f"the inputs are made up: with {then}, {makers} makes no NaN or Inf; something else does")
+        return replace(found, inputs=inputs, healed="; ".join(said))
+
 
 _NOT_FINITE = "the reference makes NaN or Inf of them as well"
 
@@ -172,6 +260,24 @@ _NOT_FINITE = "the reference makes NaN or Inf of them as well"
 def _is_finite(reply: Reply) -> bool:
     value = reply.value
     return value is not None and all(one["finite"] for sample in value["samples"] for one in sample.values())
+
+
+def _in_words(spans: Spans) -> str:
+    return listed(
+        [
+            f"{name} in [{low:g}, {high:g})" if high > low + _SAME else f"{name}={low:g}"
+            for name, (low, high) in spans.items()
+        ]
+    )
+
+
+_SAME = 1e-6
+
+
+def _free(given: RandomInputs, graph: Graph) -> list[str]:
+    """Return the inputs whose numbers are made up."""
+    tensors = {name: one for name, one in declared(graph).items() if one.structure is None}
+    return [name for name, one in tensors.items() if limits_of(one.dtype) and not given_range(given, name)]
 
 
 def _has(file: TensorFile, tests: Sequence[Test]) -> bool:
@@ -206,7 +312,7 @@ def _tests_of(model: MadeUp, name: str) -> Iterator[Test]:
             waiting += [(out, shifted or scaled) for out in fresh]
 
 
-def refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) -> str:
+def write_refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) -> str:
     """Write the file to edit where the reference refuses inputs that were made up; return the message."""
     path, given = folder / INPUTS, found.offered or found.inputs
     model = str(Path(settings.model or "").expanduser().absolute())
@@ -214,10 +320,8 @@ def refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) -> str
     why = _NOT_FINITE if found.not_finite else "the reference refuses them as well"
     said = "" if found.not_finite else f". It said: {found.refused}"
     if found.offered:
-        spans = [(name, span) for name, span in given.ranges.items() if span != found.inputs.ranges.get(name)]
-        has = listed(
-            [f"{name} in [{low:g}, {high:g})" if high > low + 0.1 else f"{name}=1" for name, (low, high) in spans]
-        )
+        spans = {name: span for name, span in given.ranges.items() if span != found.inputs.ranges.get(name)}
+        has = _in_words(spans)
         why += f", but takes {has}, which {path.name} has"
     return (
         f"no bug is shown: the inputs are made up, and {why}. Write into {path.name} which inputs the model takes{said}"

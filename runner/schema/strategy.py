@@ -100,11 +100,12 @@ class FloatType(str, Enum):
     int8 = "int8"
     int4 = "int4"
     fp8 = "fp8"
+    accuracy_level_4 = "accuracy_level_4"
 
     @property
     def is_made(self) -> bool:
-        """Whether a float model is quantized to it by ONNX Runtime's own tools."""
-        return self in (FloatType.int8, FloatType.int4, FloatType.fp8)
+        """Whether ONNX Runtime's own tools make the low model of the given one."""
+        return self in (FloatType.int8, FloatType.int4, FloatType.fp8, FloatType.accuracy_level_4)
 
 
 class Direction(str, Enum):
@@ -142,12 +143,21 @@ class Curve(str, Enum):
     each = "each"
 
 
+class Calibration(str, Enum):
+    """How the range of an activation is found."""
+
+    minmax = "minmax"
+    entropy = "entropy"
+    percentile = "percentile"
+
+
 @settings
 class QuantizeSettings:
     """How a float model is quantized."""
 
     per_channel: bool = True
     symmetric: bool = False
+    calibration: Calibration = Calibration.minmax
     block_size: int = setting(32, least=16)
     operators: list[str] = setting([])
 

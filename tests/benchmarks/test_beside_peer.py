@@ -1,4 +1,4 @@
-"""What a command costs, what its answer is, and the tables of both; models that are written piece by piece."""
+"""What a command costs, and what its answer is; models that are written piece by piece."""
 
 from __future__ import annotations
 
@@ -11,69 +11,15 @@ import pytest
 
 from benchmarks import generated_models
 from benchmarks.beside_peer import (
-    COLUMNS,
-    Cost,
     Limits,
-    Measured,
     Question,
-    Row,
     Tool,
-    add_row,
-    lines,
-    load_rows,
     measure,
-    page,
-    room,
     run,
-    save_rows,
 )
 from benchmarks.generated_models import by_nodes, by_weights, culprit, decoder_stack
 
-TIMES = "times the first: wall, CPU"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-
-
-def measured(wall: float, *, left: int | None = 1, error: str = "", job: float = 10) -> Measured:
-    cost = Cost(0, wall, cpu=2.0, job_mb=job, tree_mb=2 * job)
-    return Measured("any", cost, 10, 8, 2, 0.5, left, left == 1, 0.25, error)
-
-
-def row(**runs: list[Measured]) -> Row:
-    return Row("growth with nodes", "chain|", 1000, 1.5, 1000, runs)
-
-
-def cells(line: str) -> dict[str, str]:
-    return dict(zip(COLUMNS, (cell.strip() for cell in line.strip("|").split(" | ")), strict=True))
-
-
-def test_a_line_has_medians_and_the_ratio_to_the_first_tool() -> None:
-    first, second = map(
-        cells, lines(row(peer=[measured(4), measured(8), measured(6, left=3)], ours=[measured(3), measured(1)]))
-    )
-    assert (first["wall s"], first[TIMES], first["exact"], first["left"]) == ("6.0", "1.00, 1.00", "2 of 3", "1")
-    assert (second["wall s"], second[TIMES], second["exact"]) == ("2.0", "0.33, 1.00", "2 of 2")
-    assert (second["beside checks, ms per check"], second["search + trust"]) == ("50", "8 + 2")
-    assert (second["job MB"], second["tree MB"], second["disk MB"]) == ("10", "20", "0.2")
-
-
-def test_a_run_without_an_answer_gives_no_seconds_and_no_ratio() -> None:
-    broken = row(peer=[measured(600, left=None, error="stopped at 600 s | x")], ours=[measured(3)])
-    first, second = map(cells, lines(broken))
-    assert (first["wall s"], first[TIMES]) == ("stopped at 600 s / x", "")
-    assert (first["exact"], first["left"]) == ("0 of 1", "")
-    assert (second["wall s"], second[TIMES]) == ("3.0", "")
-
-
-def grown() -> list[Row]:
-    small, large = row(peer=[measured(1)], ours=[measured(2)]), row(peer=[measured(9, error="no")], ours=[measured(3)])
-    large.at = 10_000
-    return [small, large]
-
-
-def test_a_page_has_a_table_for_each_group() -> None:
-    text = page("Title", ["a note"], grown())
-    assert text.count("## growth with nodes") == 1
-    assert text.count("\n|") == 6
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -96,20 +42,6 @@ def test_weights_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
     assert (tmp_path / "model.onnx").stat().st_size == pytest.approx(1e6, rel=0.03)
 
 
-def test_rows_of_an_earlier_run_stay_unless_they_are_measured_anew(tmp_path: Path) -> None:
-    first = [row(peer=[measured(4)]), row(ours=[measured(7, left=None, error="no")])]
-    first[0].group = first[1].group = "models"
-    first[1].name = "other"
-    save_rows(tmp_path, "a note", {"Winnow": {"commit": "abc"}}, first)
-    rows = load_rows(tmp_path)
-    assert rows == first
-    again = row(peer=[measured(5)])
-    again.group = "models"
-    add_row(rows, again)
-    assert rows == [again, first[1]]
-    assert load_rows(tmp_path / "new") == []
-
-
 @linux
 def test_memory_of_a_process_and_of_those_that_it_starts(tmp_path: Path) -> None:
     child = "import time; held = b'x' * 80_000_000; time.sleep(0.3)"
@@ -128,12 +60,6 @@ def test_a_command_that_takes_too_much_is_killed_with_all_that_it_started(tmp_pa
     assert cost.code == -9
     # it may have been stopped before it had started anything
     assert not [number for number in (tmp_path / "log").read_text().split() if Path(f"/proc/{number}/exe").exists()]
-
-
-def test_room_on_the_disk_counts_a_file_once(tmp_path: Path) -> None:
-    (tmp_path / "one").write_bytes(b"x" * 1_000_000)
-    (tmp_path / "two").hardlink_to(tmp_path / "one")
-    assert room(tmp_path) == pytest.approx(1, rel=0.1)
 
 
 @linux

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,12 @@ def test_each_room_has_modules_and_tests(room: str) -> None:
     modules, tests = mutations.ROOMS[room]
     assert all(list(mutations.ROOT.glob(pattern)) for pattern in modules.split())
     assert all((mutations.ROOT / place).exists() for place in tests.split())
+
+
+def test_a_process_with_an_empty_environment_runs_the_copy(tmp_path: Path) -> None:
+    mutations.copied(copy := tmp_path / "winnow")
+    python = mutations.installed(copy)
+    text = copy / "runner" / "text.py"
+    text.write_text(f"{text.read_text()}\nMUTATED = True\n")
+    asked = [python, "-c", "from runner.text import MUTATED; import onnx, numpy; print(MUTATED)"]
+    assert subprocess.run(asked, cwd="/", env={}, text=True, check=True, capture_output=True).stdout == "True\n"

@@ -23,33 +23,6 @@ def test_of_a_file_that_is_no_model_nothing_is_asked(tmp_path: Path) -> None:
     assert not (run.folder / "checks").exists() and not list(run.folder.glob("journal*"))
 
 
-LOGS = """
-import os, sys
-with open(os.path.join(os.path.dirname(__file__), "calls"), "a") as file:
-    file.write(os.environ["WINNOW_ITERATION"] + " " + "/".join(sys.argv[1].split("/")[-3:]) + "\\n")
-print("broken")
-sys.exit("Relu" in open(sys.argv[1], "rb").read().decode("latin-1"))
-"""
-
-
-def recorded(run: Path) -> list[tuple[int, str, str]]:
-    """Iteration, label and log of each recorded verdict."""
-    lines = [json.loads(line) for path in run.glob("journal*.jsonl") for line in path.read_text().splitlines()]
-    told = [(one["iteration"], one["label"], one["verdict"]["log"]) for one in lines if "verdict" in one]
-    return sorted(told)
-
-
-@pytest.mark.slow
-def test_its_verdict_is_the_first_of_the_run_and_paid_for_once(tmp_path: Path) -> None:
-    run, check = tmp_path / "run", check_script(tmp_path, LOGS)
-    given = (f"model={chain(tmp_path / 'model.onnx', 3)}", *by_command(check))
-    for more in ((), (f"resume={run}",)):
-        answer = winnow(*given, *more, folder=run)
-        assert answer.code == 0, answer.output
-        calls = (tmp_path / "calls").read_text().splitlines()
-        assert len(calls) == len(recorded(run)) and calls.count("1 checks/00001/model.onnx") == 1
-
-
 @pytest.mark.variants
 @pytest.mark.parametrize("change", ["open(sys.argv[1], 'ab').write(b'x')", "os.remove(sys.argv[1])"])
 def test_a_check_that_changes_its_model_is_found_out(tmp_path: Path, change: str) -> None:
@@ -57,7 +30,7 @@ def test_a_check_that_changes_its_model_is_found_out(tmp_path: Path, change: str
     run = tmp_path / "run"
     answer = winnow(f"model={chain(tmp_path / 'model.onnx', 3)}", *by_command(check), folder=run)
     assert "the check changes the files that it is given" in answer.output
-    assert recorded(run) == []
+    assert not any('"verdict"' in path.read_text() for path in run.glob("journal*.jsonl"))
 
 
 @pytest.mark.variants

@@ -250,3 +250,17 @@ def test_neither_a_candidate_nor_what_is_handed_over_is_held_in_memory(tmp_path,
         tracemalloc.stop()
     assert path.stat().st_size > megabytes << 20
     assert peak < most << 20
+
+
+@pytest.mark.parametrize("most", [1, 100, 256, 10**6])
+def test_an_array_is_read_in_blocks_along_its_first_axis(tmp_path, most):
+    values = np.random.default_rng(0).normal(size=(7, 3, 5)).astype(np.float32)
+    (tmp_path / "weights.bin").write_bytes(b"\0" * 64 + values.tobytes())
+    held = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=values.shape)
+    tensor_bytes.set_reference(held, "weights.bin", 64, values.nbytes)
+    store = Store(tmp_path)
+    found = [np.array(one) for one in store.blocks(held, most)]
+    assert np.array_equal(np.concatenate(found), values)
+    assert all(one.nbytes <= max(most, values[0].nbytes) for one in found)
+    inside = numpy_helper.from_array(values, "w")
+    assert [one.shape for one in store.blocks(inside, most)] == [values.shape]

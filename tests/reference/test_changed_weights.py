@@ -66,6 +66,13 @@ def split(weight: np.ndarray, bias: np.ndarray = B) -> Part:
     return [node("MatMul", "x sw", "own"), node("Add", "own sb", "y")], {"sw": weight, "sb": bias}
 
 
+def scaled(weight: np.ndarray, up: float, down: float) -> Part:
+    """A Gemm as two nodes, between which all is multiplied and divided."""
+    nodes = [node("MatMul", "x sw", "own"), node("Mul", "own up", "wide"), node("Div", "wide down", "back")]
+    kept = {"sw": weight, "sb": B, "up": np.float32(up), "down": np.float32(down)}
+    return [*nodes, node("Add", "back sb", "y")], kept
+
+
 def conv(weight: np.ndarray, bias: np.ndarray | None = KB, makes: str = "y", kind: str = "Conv") -> Part:
     weights = {"k": weight} | ({"kb": bias} if bias is not None else {})
     return [node(kind, "x k kb" if bias is not None else "x k", makes)], weights
@@ -112,7 +119,10 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (conv(np.flip(K.swapaxes(0, 1), (2, 3)), kind="ConvTranspose"), conv(K), ()),
         (lstm(R), lstm(R), ()),
         (([node("QLinearConv", "x s z q s z s z i", "y")], {"q": K.astype(np.int8), "s": B[:1]}), conv(K), ()),
+        (scaled(W, 2, 2), gemm(W), ()),
+        (scaled(W / 2, 2, 1), gemm(W), ()),
         # wrong ones
+        (scaled(W.T, 2, 2), gemm(W), ("sw is transposed, compared with gw of the original",)),
         (gemm(W.T), matmul(W), ("gw is transposed, compared with w of the original",)),
         (gemm(W.T), matmul(W, flipped=True), ("gw is transposed, compared with w of the original",)),
         (gemm(W, transB=1), matmul(W), ("gw is stored like w of the original, but y/Gemm reads it with transB=1",)),
@@ -136,6 +146,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
          ("k is scaled by 2, compared with k of the original, scaled by y/BatchNormalization",)),
         (conv(K, FOLDED_BIAS), normalized(K),
          ("k is stored like k of the original, but y/Conv reads it as it is, not scaled by y/BatchNormalization",)),
+        (gemm(np.roll(W, 3, 1)), matmul(W), ("gw is permuted along axis 1, compared with w of the original",)),
         (conv(K, None), conv(K), ("y/Conv adds no bias; the original adds kb",)),
         (conv(np.flip(K, (2, 3)), kind="ConvTranspose"), conv(K),
          ("k is transposed, its axes in the order [1, 0, 2, 3], compared with k of the original",)),
@@ -156,6 +167,11 @@ def test_only_nodes_of_the_answer_are_asked(tmp_path: Path) -> None:
     wrong = split(W.T, -B)
     assert told(wrong, gemm(W), tmp_path, "own/MatMul") == ("sw is transposed, compared with gw of the original",)
     assert told(wrong, gemm(W), tmp_path, "y/Add") == ("sb is negated, compared with gb of the original",)
+
+
+def test_a_node_that_turns_a_weight_stands_for_it(tmp_path: Path) -> None:
+    said = ("tw is stored like w of the original, but y/MatMul reads it behind turned/Transpose",)
+    assert told(through_transpose(W), ALONE, tmp_path, "turned/Transpose") == said
 
 
 def test_a_bias_that_two_nodes_add_is_compared_with_neither(tmp_path: Path) -> None:
@@ -206,3 +222,68 @@ def test_a_reduction_tells_what_became_of_the_weight(
     run = winnow("reduce", "mine.onnx", "--original", "theirs.onnx", folder=tmp_path / "run", cwd=tmp_path)
     assert culprit in run.result["culprits"] and len(run.result["culprits"]) <= 2, run.output
     assert run.result["cause"]["status"] == "proven" and run.result["cause"]["weights"] == [said], run.output
+
+
+def split_under_the_same_names(wrong: int, *, scaled: bool) -> onnx.ModelProto:
+    """The layers, of which two are split: what the product makes is called as the Gemm's output, without the bias."""
+    made = layers("Gemm", wrong=wrong)
+    nodes: list[NodeProto] = []
+    for node in made.graph.node:
+        if node.name not in ("Gemm1.sum", "Gemm2.sum"):
+            nodes.append(node)
+            continue
+        last, weight, bias = node.output[0], *node.input[1:]
+        nodes.append(helper.make_node("MatMul", [node.input[0], weight], [last], name=f"{node.name}/MatMul"))
+        for kind in ("Mul", "Div") if scaled else ():
+            nodes.append(helper.make_node(kind, [last, "two"], [f"{last}/{kind}"], name=f"{node.name}/{kind}"))
+            last = f"{last}/{kind}"
+        nodes.append(helper.make_node("Add", [last, bias], [f"{node.name}/added"], name=f"{node.name}/Add"))
+    for node in nodes:
+        if node.op_type == "Tanh" and node.input[0] in ("Gemm1.sum", "Gemm2.sum"):
+            node.input[0] = f"{node.input[0]}/added"
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    made.graph.initializer.append(numpy_helper.from_array(np.float32(2), "two"))
+    return made
+
+
+def test_a_matrix_that_stands_for_a_multiple_of_itself_is_no_good_value(tmp_path: Path) -> None:
+    """The original multiplies half of each matrix by two (alpha); so none may be fed as the other's."""
+    theirs = layers("Gemm")
+    for node in theirs.graph.node:
+        if node.op_type == "Gemm":
+            node.attribute.append(helper.make_attribute("alpha", 2.0))
+    for weight in theirs.graph.initializer:
+        if weight.name.endswith("weight"):
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) / 2, weight.name))
+    mine = layers("MatMul", wrong=1)
+    for node in mine.graph.node:
+        node.name = node.name.replace("MatMul", "Gemm")
+        for names in (node.input, node.output):
+            names[:] = [name.replace("MatMul", "Gemm") for name in names]
+    for weight in mine.graph.initializer:
+        name = weight.name.replace("MatMul", "Gemm")
+        if name.endswith("weight"):
+            weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight).T.copy(), f"{name}/T"))
+            turn = helper.make_node("Transpose", [f"{name}/T"], [name], name=f"{name}/turn", perm=[1, 0])
+            mine.graph.node.insert(0, turn)
+        weight.name = f"{name}/T" if name.endswith("weight") else name
+    onnx.save(mine, tmp_path / "mine.onnx")
+    onnx.save(theirs, tmp_path / "theirs.onnx")
+    run = winnow("reduce", "mine.onnx", "--original", "theirs.onnx", folder=tmp_path / "run", cwd=tmp_path)
+    assert {*run.result["culprits"]} <= {"Gemm1.weight/turn", "Gemm1.sum/m", "Gemm1.sum"}, run.output
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("wrong", [1, 2])
+def test_a_name_that_a_product_keeps_without_its_bias_makes_no_partner(
+    tmp_path: Path, wrong: int, *, scaled: bool
+) -> None:
+    """The bias of the next layer was called wrong, and proven: with the Gemm's value it is added twice."""
+    onnx.save(split_under_the_same_names(wrong, scaled=scaled), tmp_path / "mine.onnx")
+    onnx.save(layers("Gemm"), tmp_path / "theirs.onnx")
+    run = winnow("reduce", "mine.onnx", "--original", "theirs.onnx", folder=tmp_path / "run", cwd=tmp_path)
+    culprits, cause = run.result["culprits"], run.result["cause"]
+    assert f"Gemm{wrong}.sum/MatMul" in culprits, run.output
+    assert all(name.startswith(f"Gemm{wrong}.sum/") for name in culprits), culprits
+    assert cause["weights"] == [f"Gemm{wrong}.weight is transposed, compared with Gemm{wrong}.weight of the original"]

@@ -384,6 +384,73 @@ def test_a_nan_of_made_up_values_is_no_bug(tmp_path: Path, words: str) -> None:
     assert given.code == 0 and given.result["culprits"] == ["node_y"]
 
 
+def shifted(op: str, last: str = "Identity", **held: Any) -> onnx.ModelProto:
+    """A model that makes ``y`` by an operator of ``(x - shift) * scale``, then by ``last``."""
+    held = {"shift": F(0), "scale": F(1), **held}
+    nodes = [node("Sub", "x shift", "a"), node("Mul", "a scale", "b"), node(op, "b", "c")]
+    more = " w" if last in ("MatMul", "Mul") else ""
+    return model([*nodes, node(last, f"c{more}", "y")], [X], Y, **held)
+
+
+MASK = value("mask", [2, 8], T.INT64)
+BAD = np.full((8, 3), np.nan, F)
+MASKED = [
+    node("Cast", "mask", "m", to=T.FLOAT),
+    node("Sub", "one m", "rest"),
+    node("Mul", "x rest", "part"),
+    node("ReduceSum", "part axes", "sum"),
+    node("ReduceSum", "rest axes", "count"),
+    node("Div", "sum count", "y"),
+]
+SPREAD = [
+    *(node("ReduceMean", "x", "mean", axes=[1]), node("Sub", "x mean", "d"), node("Mul", "d d", "q")),
+    *(node("ReduceMean", "q", "v", axes=[1]), node("Sub", "v least", "u")),
+    *(node("Sqrt", "u", "s"), node("Div", "d s", "y")),
+]
+BIG = [node("Add", "x big", "a"), node("Sub", "a big", "b"), node("Sub", "b x", "c"), node("Sqrt", "c", "y")]
+ENDS: dict[str, tuple[onnx.ModelProto, str]] = {
+    "a shift": (shifted("Log", shift=F(3)), ""),
+    "a shift by hundreds": (shifted("Sqrt", shift=F(437)), ""),
+    "a scale": (shifted("Asin", scale=F(100)), ""),
+    "a negative scale": (shifted("Acosh", scale=F(-7), shift=F(-2)), ""),
+    "a small window": (shifted("Atanh", scale=F(1000), shift=F(0.5)), ""),
+    "a spread": (model(SPREAD, [X], Y, least=F(0.9)), ""),
+    "a mask": (model(MASKED, [X, MASK], Y, one=F(1), axes=np.array([1])), ""),
+    "a root, and a weight": (shifted("Sqrt", "MatMul", w=BAD), "node_y"),
+    "never": (model([node("Neg", "x", "n"), node("Mul", "x n", "a"), node("Log", "a", "y")], [X], Y), "node_y"),
+    "an integer": (model([node("Cast", "n", "c", to=T.FLOAT), node("Div", "c c", "y")], [N2], Y), "node_y"),
+    "an overflow": (shifted("Exp", scale=F(1000)), "node_c"),
+    "cancellation": (model(BIG, [X], Y, big=F(1000)), "node_y"),
+}
+
+
+@pytest.mark.parametrize("word", ["reduce", "triage"])
+@pytest.mark.parametrize("name", ENDS)
+def test_whose_a_nan_of_made_up_inputs_is(name: str, word: str, tmp_path: Path) -> None:
+    """A reduction and a triage say the same."""
+    one, culprit = ENDS[name]
+    seed = "inputs.seed=3" if name == "an integer" else "inputs.seed=1"  # that has a zero
+    run = winnow(word, str(saved(one, tmp_path)), "checker.flaky=never", seed, folder=tmp_path / "run")
+    assert run.code == (0 if culprit else 3), run.output
+    if not culprit:  # what is offered is taken
+        again = winnow(word, str(run.folder / "inputs.yaml"), folder=tmp_path / "again")
+        assert again.code == 4, again.output
+        return
+    assert run.result["culprits"] == [culprit]
+    assert run.result["whose"] == ("not known" if name == "an integer" else "model"), run.output
+
+
+def test_where_no_values_are_found_the_model_is_not_accused(tmp_path: Path) -> None:
+    held = {"w": np.array([[1, -1]], F), "v": F(0.5)}
+    nodes = [node("MatMul", "x w", "a"), node("Sub", "a v", "b"), node("Log", "b", "y")]
+    one = model(nodes, [value("x", [4, 1])], Y, **held)
+    run = winnow("reduce", str(saved(one, tmp_path)), "checker.flaky=never", folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["node_y"], "not known"), run.output
+    assert (
+        "the inputs are made up, and no values that work were found (tried: x in [" in run.result["cause"]["no_value"]
+    )
+
+
 def test_the_command_that_writes_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def asked(*words: str) -> tuple[int, str, str]:
         return run_line("winnow", ["inputs", *words], Sweep()), *capsys.readouterr()

@@ -75,7 +75,7 @@ def test_choices_are_those_that_comments_tell() -> None:
         if choice not in key.choices
     }
     # what is trusted is no quantized model, what is wanted not the precision that is trusted; finite compares nothing
-    quantized = {("strategy.high", low) for low in ("quantized", "auto", "int8", "int4", "fp8")}
+    quantized = {("strategy.high", low) for low in ("quantized", "auto", "int4", "fp8", "accuracy_level_4")}
     assert untold == {*quantized, ("strategy.low", "float32"), *FINITE}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from itertools import combinations
 
 import pytest
 
@@ -71,24 +70,6 @@ def test_a_trial_that_was_written_down_is_the_same() -> None:
         assert other.ranges == trial.ranges
         assert trial == other
         assert trial != Trial(elements ^ {7})
-
-
-def test_what_may_be_removed_is_looked_at_in_the_same_order_whatever_the_size() -> None:
-    """Linked pairs first, then the nearest; as if all pairs had been made and sorted."""
-    rng = random.Random(2)
-    for _ in range(50):
-        count = rng.randrange(3, 14)
-        parents = tuple(tuple(sorted(rng.sample(range(i), min(i, rng.randrange(3))))) for i in range(count))
-        space = Space(tuple(range(count)), parents)
-        elements = sorted(rng.sample(range(count), rng.randrange(3, count + 1)))
-        place = {element: at for at, element in enumerate(elements)}
-        linked = {(p, e) for e in elements for p in parents[e] if p in place}
-        expected = sorted(
-            combinations(elements, 2),
-            key=lambda pair: (pair not in linked, place[pair[1]] - place[pair[0]], -place[pair[1]]),
-        )
-        made = list(minimal._near_sets(space, elements))
-        assert made[: len(expected)] == [frozenset(pair) for pair in expected]
 
 
 def test_an_answer_of_thousands_of_elements_has_no_millions_of_pairs_in_memory() -> None:

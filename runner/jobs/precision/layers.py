@@ -235,15 +235,17 @@ def _pair(
     if maker is not None and is_quantization(maker) and maker.op_type == "QuantizeLinear":
         above = makers.get(maker.input[0])
         open_below = above is None or above.op_type not in _NEVER_NEGATIVE
-        return QdqPair(maker.input[0], ends=_ends(maker, constants) if open_below else (None, None))
+        return QdqPair(maker.input[0], ends=ends_of(maker, constants) if open_below else (None, None))
     stored = constants.get(node.input[0])
     if isinstance(stored, TensorProto) and all(name in constants for name in node.input if name):
         return QdqPair(None, stored)
     return None
 
 
-def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorProto]) -> Limits:
-    """Return what a QuantizeLinear limits to, if it makes the least integer of zero."""
+def ends_of(
+    node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorProto], *, whole: bool = False
+) -> Limits:
+    """Return what a QuantizeLinear limits to, if it makes the least integer of zero; ``whole``: whatever it makes."""
     scale = constants.get(node.input[1])
     zero = constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
     kinds = [attribute.i for attribute in node.attribute if attribute.name == "output_dtype" and attribute.i]
@@ -253,11 +255,12 @@ def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorPro
     if any(isinstance(one, TensorProto) and tensor_bytes.is_external(one) for one in (scale, zero)):
         return None, None  # `take_in_limits` was not asked to read them
     limits = np.iinfo(helper.tensor_dtype_to_np_dtype(kind))
-    zeros = numpy_helper.to_array(zero).astype("int64").reshape(-1) if isinstance(zero, TensorProto) else [0]
-    if any(int(one) != limits.min for one in zeros):
+    zeros = numpy_helper.to_array(zero).astype("int64").reshape(-1) if isinstance(zero, TensorProto) else np.zeros(1)
+    if not whole and any(int(one) != limits.min for one in zeros):
         return None, None
     steps = numpy_helper.to_array(scale).astype("float64").reshape(-1)
-    return 0.0, float(steps.max(initial=0.0)) * (int(limits.max) - int(limits.min))
+    ends = [(steps * (end - zeros)).tolist() for end in (int(limits.min), int(limits.max))]
+    return min(ends[0], default=0.0), max(ends[1], default=0.0)
 
 
 def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[NodeProto]:

@@ -36,7 +36,7 @@ from runner.jobs.precision.layers import (
 from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
-from runner.model.graph.edits import set_messages
+from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import initializers_of
 from runner.model.values.dtypes import FLOATS
 
@@ -103,6 +103,22 @@ def without_graph(model: ModelProto) -> ModelProto:
     found.opset_import.extend(model.opset_import)
     found.functions.extend(model.functions)
     return found
+
+
+def drop_unread(graph: GraphProto, wanted: Collection[str]) -> None:
+    """Remove, in place, nodes that nobody reads, the initializers that only they read, and what is said of both."""
+    before = {name for node in graph.node for name in scopes.reads(node)}
+    read, kept = set(wanted), list[NodeProto]()
+    for node in reversed(graph.node):
+        if read & {*node.output}:
+            read.update(scopes.reads(node))
+            kept.append(copy_of(node))
+    weights = [copy_of(one) for one in graph.initializer if one.name in read or one.name not in before]
+    there = {name for node in kept for name in node.output}
+    told = [copy_of(value) for value in graph.value_info if value.name in there]
+    for field_of, messages in ((graph.node, kept[::-1]), (graph.initializer, weights), (graph.value_info, told)):
+        del field_of[:]
+        field_of.extend(messages)
 
 
 def assemble(graph: GraphProto, original: GraphProto, scope: Scope, handed: Collection[str] | None = None) -> None:
@@ -209,7 +225,8 @@ class Mixer:
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
     get the low one. ``restored``: gives what the DequantizeLinear of a constant makes, by the name of its output; None:
     Q/DQ pairs stay. ``contrib``: operators that ONNX does not define; in a model with any of those, or of others that
-    ONNX does not infer, tensors get their types said: whoever reads the file could not infer them.
+    ONNX does not infer, tensors get their types said: whoever reads the file could not infer them. ``instead``: nodes
+    that a raised node becomes in place of the parent's, by the first tensor that they make.
     """
 
     model: ModelProto
@@ -220,6 +237,7 @@ class Mixer:
     keep_io: bool = True
     restored: Weights | None = None
     contrib: Contrib = field(default_factory=dict)
+    instead: Mapping[str, NodeProto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._levels = levels(self.model, self.types)

@@ -26,6 +26,7 @@ from onnx import (
 )
 from onnx.reference import ReferenceEvaluator
 
+from runner.backends.quantize_model import weights_only
 from runner.jobs.precision.layers import (
     AGNOSTIC,
     TABLES,
@@ -260,6 +261,47 @@ def _why(node: NodeProto, kinds: set[int], schemas: Schemas, pair: Pair) -> str:
     return f"it is in {high} beside others that are in {low} as they are"
 
 
+# The parent's MatMuls with weights of 8 bits, for models with weights of fewer.
+
+_EIGHT_BITS = "weights.int8.bin"
+_USUAL = {"bits": 4, "block_size": 32, "accuracy_level": 0}
+
+
+def eight_bits(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the MatMuls of the structure at ``args["parent"]`` with weights of 8 bits, as ONNX Runtime quantizes them.
+
+    ``model``: a structure with weights of fewer bits, whose block size and accuracy level are used. ``out``: a
+    ModelProto file with these nodes and initializers alone; large ones lie in a file beside ``model``. Returns
+    ``made``: False if no weight of the model has fewer than 8 bits; nothing is written then.
+    """
+    path, few = Path(args["model"]), Counter[tuple[int, int]]()
+    model = ModelProto.FromString(path.read_bytes())
+    for node in model.graph.node:
+        bits, *how = ({**_USUAL, **{one.name: one.i for one in node.attribute}}[key] for key in _USUAL)
+        few[tuple(how)] += node.op_type == "MatMulNBits" and bits < 8
+    four = {TensorProto.INT4, TensorProto.UINT4}
+    if not few.total() and not any(tensor.data_type in four for tensor in model.graph.initializer):
+        return {"made": False}
+    (block_size, level), _ = few.most_common(1)[0]
+    parent, made = onnx.load(args["parent"]), ModelProto()
+    products = {node.output[0] for node in parent.graph.node if node.op_type == "MatMul"}
+    found = weights_only(parent, 8, block_size=block_size, accuracy_level=level).graph
+    nodes = [node for node in found.node if node.op_type == "MatMulNBits" and node.output[0] in products]
+    wanted = {name for node in nodes for name in node.input[1:] if name}
+    with WeightsWriter(path.parent / _EIGHT_BITS) as writer:
+        for tensor in found.initializer:
+            if tensor.name in wanted:
+                wanted.remove(tensor.name)  # of two nodes that read one weight, the tool writes both
+                content, named = tensor_bytes.raw_bytes(tensor) or b"", f"{tensor.name}_int8"
+                other = made.graph.initializer.add(name=named, data_type=tensor.data_type, dims=tensor.dims)
+                tensor_bytes.set_reference(other, _EIGHT_BITS, writer.add([content], len(content)), len(content))
+    for node in nodes:
+        node.input[1:] = [name and f"{name}_int8" for name in node.input[1:]]
+    made.graph.node.extend(nodes)
+    Path(args["out"]).write_bytes(made.SerializeToString())
+    return {"made": True}
+
+
 # A float model as ONNX Runtime's quantizers want it.
 
 _LARGE = 1 << 30
@@ -268,8 +310,8 @@ _LARGE = 1 << 30
 def name_nodes(args: Mapping[str, Any]) -> dict[str, Any]:
     """Write the model at ``args["model"]`` to ``args["out"]`` with a name for each node, and no two with one name.
 
-    Constants become initializers: ONNX Runtime's tools quantize those only. Returns ``named``: False if the model is so
-    as it is; nothing is written then. In a worker.
+    ``level``: true: each MatMulNBits with accuracy_level=4 gets 1. Constants become initializers: ONNX Runtime's tools
+    quantize those only. Returns ``named``: False if the model is so as it is; nothing is written then. In a worker.
     """
     path, out = Path(args["model"]), Path(args["out"])
     model = onnx.load(path, load_external_data=False)
@@ -282,6 +324,9 @@ def name_nodes(args: Mapping[str, Any]) -> dict[str, Any]:
         for place, node in enumerate(graph.node):
             if not node.name or counts[node.name] > 1:
                 node.name, changed = node_label(NodeProto(output=node.output, op_type=node.op_type), place), True
+            for one in node.attribute if args["level"] and node.op_type == "MatMulNBits" else ():
+                if one.name == "accuracy_level" and one.i == 4:
+                    one.i, changed = 1, True
     if changed:
         onnx.load_external_data_for_model(model, str(path.parent))
         out.with_name(f"{out.name}.data").unlink(missing_ok=True)

@@ -315,7 +315,7 @@ class Precision:
         return {
             "kind": "precision",
             "low": "quantized" if low == high else low,
-            "high": high,
+            "high": "int8" if mixer.instead else high,
             "keep_io": str(mixer.keep_io).lower(),
             "pairs": "kept" if mixer.restored is None else "restored where raised",
             "ends": ", ".join(name for name in ("given", "parent") if getattr(self.ends, name) is not None),

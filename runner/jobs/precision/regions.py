@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs, helper
+from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 
 from runner.jobs.precision.layers import (
     NARROW,
@@ -32,7 +32,7 @@ from runner.jobs.precision.layers import (
     low_nodes,
     others_than_pairs,
 )
-from runner.jobs.precision.mixer import Mixer, without_graph
+from runner.jobs.precision.mixer import Mixer, drop_unread, without_graph
 from runner.judgment import NotApplicable, UsageError
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
@@ -198,7 +198,10 @@ class Regions:
         regions = [one for one in map(self._region, self._groups()) if one is not None]
         self.found = tuple(self._named(regions))
         covered = {at for one in self.found for name in one.makes for at in self._cone(name)[0]}
+        theirs = {name: _kind(node) for node in self.parent.protos for name in node.output}
         lost = [node for at, node in enumerate(graph.node) if self._low[at] and at not in covered]
+        if self.found:  # what the parent has as well is no loss
+            lost = [node for node in lost if theirs.get(self.partners.get(node.output[0], "")) != _kind(node)]
         added = {one.shown for one in self.integers.values()}
         self.lost = tuple(node for node in lost if not added & {*node.output})
 
@@ -337,9 +340,9 @@ class Regions:
             (mine, before), (other, more) = self._cone(name), self._above(theirs)
             nodes, ends, above = nodes | mine, ends | before | more, above | other
         protos = self.model.graph.node
-        theirs_do = {self.parent.nodes[at].op_type for at in above}
+        theirs_do = {_kind(self.parent.protos[at]) for at in above}
         owners = {at for at in nodes if [*scopes.subgraphs(protos[at])]}  # low for what is in their graphs
-        low = [at for at in sorted(nodes) if self._low[at] and (at in owners or protos[at].op_type not in theirs_do)]
+        low = [at for at in sorted(nodes) if self._low[at] and (at in owners or _kind(protos[at]) not in theirs_do)]
         if not low or not above or not all(self._fits(self.parent.protos[at]) for at in above):
             return None
         main, weights = self._main(above)
@@ -380,6 +383,12 @@ class Regions:
             yield replace(one, layer=replace(one.layer, path=path))
 
 
+def _kind(node: NodeProto) -> tuple[str, ...]:
+    """Return what a node does, as far as two nodes of one operator may be raised for it: how MatMulNBits computes."""
+    how = [f"{one.name}={one.i}" for one in node.attribute if one.name in ("bits", "accuracy_level") and one.i]
+    return node.op_type, *(sorted(how) if node.op_type == "MatMulNBits" else ())
+
+
 # Putting the parent's nodes in the place of regions.
 
 
@@ -401,7 +410,7 @@ class RegionMixer(Mixer):
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the regions with these indices are the parent's nodes."""
         made, _ = self._spliced(raised)
-        _drop_unread(made.graph, {value.name for value in made.graph.output})
+        drop_unread(made.graph, {value.name for value in made.graph.output})
         return made
 
     def measured(self, raised: frozenset[int]) -> tuple[ModelProto, list[list[object]]]:
@@ -416,7 +425,7 @@ class RegionMixer(Mixer):
     def _spliced(self, raised: frozenset[int]) -> tuple[ModelProto, dict[str, str]]:
         made = copy_of(without_graph(self.model))
         made.graph.CopyFrom(self.model.graph)
-        splice = _Splice(self._known, made, self.brought)
+        splice = _Splice(self, self._known, made)
         for index in sorted(raised):
             splice.retire(self.found[index])
         for index in sorted(raised):
@@ -428,8 +437,8 @@ class RegionMixer(Mixer):
 class _Splice:
     """One model while nodes of the parent are put into it. ``retired``: the new name of what is low, by the old one."""
 
-    def __init__(self, regions: Regions, model: ModelProto, brought: Mapping[str, TensorProto]) -> None:
-        self._regions, self._model, self._brought = regions, model, brought
+    def __init__(self, mixer: RegionMixer, regions: Regions, model: ModelProto) -> None:
+        self._regions, self._model, self._brought, self._instead = regions, model, mixer.brought, mixer.instead
         self._parent = regions.parent
         self._shown = {one.shown: one for one in regions.integers.values() if one.shown}
         self._supply = NameSupply(scopes.names_of(model))
@@ -479,7 +488,8 @@ class _Splice:
 
     def _build(self, at: int, outputs: Mapping[str, str]) -> None:
         """Add a node of the parent, with what it needs; ``outputs``: what some of its outputs are to be called."""
-        node = copy_of(self._parent.protos[at])
+        proto = self._parent.protos[at]
+        node = copy_of(self._instead.get(proto.output[0], proto))
         names = {name: self._bring(name) for name in scopes.reads(node)}
         for name in node.output:
             if name:
@@ -582,19 +592,3 @@ class _Splice:
         )
         known = {scopes.function_key(function) for function in self._model.functions}
         self._model.functions.extend(one for one in parent.functions if scopes.function_key(one) not in known)
-
-
-def _drop_unread(graph: GraphProto, wanted: Collection[str]) -> None:
-    """Remove, in place, nodes that nobody reads, the initializers that only they read, and what is said of both."""
-    before = {name for node in graph.node for name in scopes.reads(node)}
-    read, kept = set(wanted), list[NodeProto]()
-    for node in reversed(graph.node):
-        if read & {*node.output}:
-            read.update(scopes.reads(node))
-            kept.append(copy_of(node))
-    weights = [copy_of(one) for one in graph.initializer if one.name in read or one.name not in before]
-    there = {name for node in kept for name in node.output}
-    told = [copy_of(value) for value in graph.value_info if value.name in there]
-    for field_of, messages in ((graph.node, kept[::-1]), (graph.initializer, weights), (graph.value_info, told)):
-        del field_of[:]
-        field_of.extend(messages)

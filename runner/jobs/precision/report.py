@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto
+from onnx import ModelProto
 
 from runner.checkers.failure_text import VALUE
 from runner.disk_space import bytes_of
@@ -21,181 +21,31 @@ from runner.engine.session_question import SessionResult
 from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
-from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
 from runner.jobs.precision.ranking import SENTINEL, Measurements, low_share, nodes_of
-from runner.jobs.precision.regions import RegionMixer
+from runner.jobs.precision.reasons import reason, unmeasured, worst_clipped
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
 from runner.journal.journal import Entry
 from runner.judgment import Status, WinnowError
-from runner.model.graph.graph_index import Graph, initializers_of
-from runner.model.graph.scopes import graphs_below, initializers
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.scopes import initializers
 from runner.model.values import recorded as values
 from runner.model.values import tensor_bytes
-from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
-from runner.reference.load import Loaded
 from runner.reference.models import recorder, recording_backend
-from runner.report.precision_section import per_byte, plot_curve, plot_layers
+from runner.report.precision_section import cured, per_byte, plot_curve, plot_layers
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
 from runner.report.short_answer import keeps_all, stays_high
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings
-from runner.schema.strategy import PrecisionSettings
+from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.text import counted
 from runner.verdict import REFUSED, Verdict
 from strategies.search import Outcome, Trial
-
-# Why a node is raised, in words: what was measured of it, and what is known of what it reads and makes.
-
-_LONGEST_NAME = 60
-
-
-def reason(material: PrecisionSetup, index: int) -> str:
-    """Say what was measured of a layer: a range that the low type has not, and the error that it introduces alone."""
-    alone, cause = _alone(material, index), next(_causes(material, material.casting.layers[index]), "")
-    told = (cause, alone, next(_outliers(material, index), ""))
-    return "; ".join(part for part in told if part) or "the check fails without it"
-
-
-def unmeasured(material: PrecisionSetup, index: int) -> str:
-    """Say why the error that a layer introduces is no number; nothing where it is one."""
-    casting, known = material.casting, material.known
-    error, layer = known.errors.get(index), casting.layers[index]
-    if error is not None:
-        if math.isfinite(error):
-            return ""
-        return "not finite: what stands for infinity leaves the range" if _is_mask(known, layer) else "not finite"
-    if known.why:
-        return f"not measured: {known.why}"
-    graphs = list(graphs_below(casting.mixer.model.graph))
-    node = graphs[layer.key[0]].node[layer.key[1]]
-    if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-        return "not measured: it holds a graph of its own"
-    if layer.nested:
-        return "not measured: in a branch or loop that no sample took"
-    return "not measured: nothing that it makes is fp32"
-
-
-def _causes(material: PrecisionSetup, layer: Layer) -> Iterator[str]:
-    """Yield what the values of a layer have that the low type has not, what explains most first."""
-    casting, known, low = material.casting, material.known, material.strategy.low.value
-    largest = FLOATS[casting.pair.low].largest
-    weights = {name for graph in graphs_below(casting.mixer.model.graph) for name in initializers_of(graph)}
-    sides = [(name, verb) for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")) for name in names]
-    for name, verb in sides:
-        most = known.range_of(layer, name)
-        if largest < most < SENTINEL:
-            yield f"{verb} values up to {most:.3g}, beyond {largest:.3g}, in {_short(name)}"
-    for name, verb in sides:
-        most = known.range_of(layer, name)
-        if most >= SENTINEL:
-            sign = "-" if name not in weights and _is_negative(material.loaded, name) else ""
-            where = f" in {_short(name)}" if name not in weights else f" in the weight {_short(name)}"
-            size = f"of {sign}{most:.3g}" if math.isfinite(most) else f"of {sign}Inf"
-            yield f"{verb} values {size}{where}, which stand for {'minus ' if sign else ''}infinity"
-    for name in layer.reads:
-        if name in casting.flushed:
-            yield f"reads {_short(name)}, of which {_values(casting.flushed[name])} zero in {low}"
-        elif name in casting.lifted:
-            yield f"reads {_short(name)}, which is too small for {low} and becomes {FLOATS[casting.pair.low].least:.2g}"
-        elif name in casting.clamped and largest < known.range_of(layer, name) < SENTINEL:
-            yield f"reads {_short(name)}, which is cut off at {largest:.3g}"
-
-
-def _alone(material: PrecisionSetup, index: int) -> str:
-    casting, known = material.casting, material.known
-    error = known.errors.get(index)
-    if casting.quantized:
-        # what quantizing it does to what it makes of good values
-        return f"quantized, it introduces a relative error of {error:.2g}" if error is not None else ""
-    # beside a Q/DQ pair, what rounding to the low type introduces says little
-    if casting.mixer.restored:
-        return ""
-    if error is None:
-        return unmeasured(material, index) if casting.layers[index].nested and not known.why else ""
-    if _is_mask(known, casting.layers[index]):
-        return ""  # an error relative to a value that stands for infinity means nothing
-    if math.isinf(error):
-        return f"not finite when it alone is in {material.strategy.low.value}"
-    return f"introduces a relative error of {error:.2g}"
-
-
-OUTLIER = 30.0
-"""A value, or a channel, that is so many times the median makes steps too coarse for the rest."""
-_MOVING = frozenset({"Slice", "Split", "Gather", "GatherND", "GatherElements"})
-
-
-def _outliers(material: PrecisionSetup, index: int) -> Iterator[str]:
-    """Say what of the original's weights and values makes the steps of a quantized node coarse, weights first."""
-    mixer, inherited = material.casting.mixer, material.loaded.inherited
-    if not isinstance(mixer, RegionMixer) or inherited is None:
-        return
-    parent = inherited.parent
-    node = parent.graph.nodes[mixer.found[index].main]
-    for name in node.inputs:
-        tensor = parent.graph.initializers.get(name)
-        if isinstance(tensor, TensorProto) and tensor.data_type in FLOATS and len(tensor.dims) > 1:
-            yield from _outlier(f"its weight {_short(name)}", parent.store.array(tensor))
-    held = {name: values.read(one) for name, one in parent.values[0].items() if name in (*node.inputs, *node.outputs)}
-    read, made = ({name: held[name] for name in names if name in held} for names in (node.inputs, node.outputs))
-    floats = {name: array for name, array in read.items() if array.dtype.kind == "f" and array.size}
-    limits = sorted(float(np.abs(array).max()) for array in floats.values())
-    if node.op_type == "Concat" and len(limits) > 1 and limits[-1] > OUTLIER * limits[0]:
-        yield f"one scale holds what it joins: values up to {limits[-1]:.3g} and up to {limits[0]:.3g}"
-    for array in made.values() if node.op_type in _MOVING and limits else ():
-        least = float(np.abs(array).max(initial=0)) if array.dtype.kind == "f" else math.inf
-        if limits[-1] > OUTLIER * least:
-            yield f"it takes values up to {least:.3g} out of a tensor whose scale holds up to {limits[-1]:.3g}"
-    for name, array in floats.items():
-        yield from _outlier(f"what it reads, {_short(name)},", array)
-
-
-def _outlier(what: str, array: Any) -> Iterator[str]:
-    """Say in which channel of an array the largest value is, where that is far beyond the median."""
-    found = np.asarray(array, np.float32)
-    usual = float(np.median(np.abs(found.reshape(-1)[:: max(1, found.size >> 20)])))
-    peaks = [np.maximum(found.max(axis), -found.min(axis)) for axis in _others(found.ndim)]
-    largest = float(max(peak.max() for peak in peaks))
-    if usual and largest > OUTLIER * usual:
-        # the axis of which one channel stands out most
-        axis = max(range(found.ndim), key=lambda at: peaks[at].max() / max(float(np.median(peaks[at])), 1e-30))
-        channel, times = int(peaks[axis].argmax()), largest / usual
-        yield f"{what} reaches {largest:.3g}, {times:.0f} times its median, in channel {channel} of axis {axis}"
-
-
-def _others(rank: int) -> list[tuple[int, ...]]:
-    return [tuple(other for other in range(rank) if other != axis) for axis in range(rank)]
-
-
-def _is_mask(known: Measurements, layer: Layer) -> bool:
-    """Whether a layer makes values that stand for infinity."""
-    return any(known.range_of(layer, name) >= SENTINEL for name in layer.writes)
-
-
-def _is_negative(loaded: Loaded, name: str) -> bool:
-    """Whether what stands for infinity in a recorded tensor does so with a minus, as in a mask."""
-    for sample in loaded.recorded.values:
-        tensor = sample.get(name)
-        if tensor is None or tensor.structure is not None:
-            continue
-        array = values.read(tensor)
-        if array.dtype.kind == "f" and array.size:
-            return bool(-array.min() >= SENTINEL)
-    return False
-
-
-def _values(count: int) -> str:
-    return f"{count} value{'s' * (count != 1)} become{'s' * (count == 1)}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
-
 
 # The section ``precision`` of result.json: which layers are high and why, what is low, and what that costs.
 
@@ -205,7 +55,7 @@ def precision_section(material: PrecisionSetup, raised: frozenset[int]) -> Preci
     strategy, casting, kept = material.strategy, material.casting, material.kept
     layers, every = casting.layers, nodes_of(casting)
     names = [one.path for one in every if one.is_high(raised)]
-    short = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}[strategy.high.value]
+    short = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int8": "int8"}[strategy.high.value]
     return PrecisionFound(
         high=strategy.high.value,
         low=strategy.low.value,
@@ -389,11 +239,13 @@ class Quantized:
 class Besides:
     """What was found besides the answer. ``made``: how the model was quantized, if it was.
 
-    ``alone``: what came of each unit that alone was low, see `alone_low`. ``within``: what `within` chose.
+    ``alone``: what came of each unit that alone was low, see `alone_low`. ``cures``: what came of other ways to
+    quantize the whole model. ``within``: what `within` chose.
     """
 
     made: Quantized | None
     alone: list[tuple[int, Row]] = field(default_factory=list)
+    cures: list[dict[str, Any]] = field(default_factory=list)
     within: dict[str, Any] = field(default_factory=dict)
 
 
@@ -430,13 +282,14 @@ def answered(
     told = replace(told, numbers=_numbers(rounds.entries, material, ending.trial))
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial) - subject.following.keys()))
     told = replace(_written(job, rows, points, strategy, told), alone=tuple(row for _, row in found.alone))
-    told = replace(told, within_budget=found.within)
+    told = replace(told, within_budget=found.within, cures=tuple(found.cures))
     told = _for_tools(material, told, raised, found.made)
     culprits = subject.names(ending.trial)
     if culprits and keeps_all(told):
         summary = replace(summary, message=f"{stays_high(told)}; {summary.message}")
     return replace(
         summary,
+        message=f"{summary.message}{worst_clipped(material, raised)}{cured(told)}",
         nodes_after=len(raised - subject.following.keys()),
         culprits=culprits,
         model=f"{MIXED}.onnx",
@@ -531,9 +384,13 @@ def _for_tools(
     if not material.casting.quantized or material.loaded.inherited is None:
         return told
     names = excluded(material, raised)
-    words: dict[str, Any] = {"patterns": [f"^{re.escape(name)}$" for name in names]}
-    if made is None or made.low == "int4":
-        words["int4_nodes_to_exclude"] = ",".join(names)
+    words: dict[str, Any] = {}
+    is_level = made is not None and made.low == FloatType.accuracy_level_4
+    if material.strategy.high is not FloatType.int8 and not is_level:
+        words["patterns"] = [f"^{re.escape(name)}$" for name in names]
+        if made is None or made.low == "int4":
+            words["int4_nodes_to_exclude"] = ",".join(names)
+    told = replace(told, low=FloatType.accuracy_level_4.value) if is_level else told
     return replace(told, nodes_to_exclude=names, quantizers={**words, **(made.told if made else {})})
 
 
@@ -552,7 +409,7 @@ def _numbers(entries: Iterable[Entry], material: PrecisionSetup, found: Trial) -
     strategy, made = material.strategy, dict[str, float]()
     low = "int8" if material.casting.quantized else strategy.low.value
     for entry in entries:
-        value = entry.verdict.metrics.get(VALUE)
+        value = entry.verdict.metrics.get(VALUE) if not entry.attempt else None
         if isinstance(value, int | float) and not isinstance(value, bool):
             kept = len(material.subject.raised(entry.trial))
             every = kept == len(material.casting.layers)

@@ -17,6 +17,7 @@ from onnx import NodeProto
 from runner import backends
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
+from runner.engine.repeated_checks import HANDED_OVER
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
 from runner.files import write_text
@@ -43,7 +44,7 @@ from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import Curve, FloatType, PrecisionSettings, chosen
+from runner.schema.strategy import Calibration, Curve, FloatType, PrecisionSettings, chosen
 from runner.text import install
 from runner.verdict import Candidate, Phase, Purpose, Verdict
 from runner.workers.pool import Pool, lease_of, limited, operate
@@ -125,6 +126,7 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     reliability, steady = job.reliability(), _is_steady(job, loaded)
     low = _QUANTIZED if material.casting.quantized else strategy.low.value
+    low = made.low if made and made.low == FloatType.accuracy_level_4 else low
     question = replace(
         PrecisionQuestion.of(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
         emulation=_emulated(settings),
@@ -170,6 +172,7 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
                 besides.within = _within(rounds, handed, within(besides.alone, strategy.budget), question.margin)
             if ending.status is Status.found and made:
                 besides.made = _left_out(job, material, judge, rounds, made, ending.trial or Trial.of([]))
+                besides.cures = list(_cures(job, material, judge, rounds, made, question.margin))
             return ending
 
         ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
@@ -321,10 +324,10 @@ def from_float(settings: Settings, folder: Path) -> tuple[Quantized | None, Sett
     asked = f"strategy.low={strategy.low.value}"
     if settings.reference.model:
         raise UsageError(
-            f"{asked} quantizes model={settings.model} itself, so that is the original: leave reference.model out. A "
-            "model that is quantized already: strategy.low=quantized"
+            f"{asked} makes the low model of model={settings.model}, so that is the original: leave reference.model "
+            "out. A model that is quantized already: strategy.low=quantized"
         )
-    if strategy.high is not FloatType.float32:
+    if strategy.high is not FloatType.float32 and (strategy.low, strategy.high) != (FloatType.int4, FloatType.int8):
         raise UsageError(f"{asked} strategy.high={strategy.high.value}: ONNX Runtime's tools quantize float32")
     own_file_only(settings, "quantizes")
     with processes(settings, folder) as running:
@@ -343,14 +346,17 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
     what = f"strategy.low={strategy.low.value}: model={settings.model}"
     if not path.is_file():
         raise UsageError(f"{what}: no such file")
-    reply = operate(pool, settings, "name_nodes", {"model": str(path), "out": str(named)}, what)
+    level = strategy.low is FloatType.accuracy_level_4
+    args: dict[str, Any] = {"model": str(path), "out": str(named), "level": level}
+    reply = operate(pool, settings, "name_nodes", args, what)
     if reply.value is None:
         raise UsageError(f"{what} cannot be read: {reply.why}")
     path = named if reply.value["named"] else path
-    samples = "" if strategy.low is FloatType.int4 else _calibration(settings, strategy, path, pool, folder)
+    samples = "" if level or strategy.low is FloatType.int4 else _calibration(settings, strategy, path, pool, folder)
     how = strategy.quantize
-    args: dict[str, Any] = {
+    args = {
         "low": strategy.low.value,
+        "high": strategy.high.value,
         "model": str(path),
         "out": str(folder / f"{QUANTIZED}.onnx"),
         "samples": samples and str(folder / samples),
@@ -358,6 +364,7 @@ def _quantize(settings: Settings, strategy: PrecisionSettings, pool: Pool, folde
         "operators": list(how.operators),
         "per_channel": how.per_channel,
         "symmetric": how.symmetric,
+        "calibration": how.calibration.value,
         "block_size": how.block_size,
     }
     reply = operate(pool, settings, "quantize", args, what)
@@ -390,28 +397,60 @@ def _left_out(
 
     It need not be the mixed model: a tool quantizes what a node reads as long as the node before is quantized.
     """
-    names, out = excluded(material, material.subject.raised(trial)), job.folder / "excluded.onnx"
-    place = judge.folder / "excluded"
-    place.mkdir(parents=True, exist_ok=True)
-    reply = limited(job.pool, job.settings, "quantize", {**made.args, "out": str(out), "exclude": list(names)})
-    try:
-        if reply.value is None:
-            verdict, why = None, reply.why
-        else:
-            samples = (*material.subject.samples, *material.samples.of(material.division.held))
-            label = "as ONNX Runtime's tool makes it"
-            candidate = Candidate(out, place, trial, samples, nodes=names, ours=False, phase=Phase.RECHECK, label=label)
-            verdict = judge.check(candidate, Purpose.TRUST, own=False)
-            why = verdict.reason if verdict else ""
-    finally:
-        for path in job.folder.glob("excluded.onnx*"):
-            path.unlink()
+    names = excluded(material, material.subject.raised(trial))
+    verdict, why = _by_tool(job, material, judge, {**made.args, "exclude": list(names)}, trial, "excluded", 2)
     if verdict is None or verdict.outcome is not Outcome.PASS:
         rounds.confidence.warn(
             f"the model that ONNX Runtime's tool quantizes without these nodes does not pass ({why}), as the tool "
             f"still quantizes their inputs. {MIXED}.onnx passes"
         )
     return replace(made, holds=verdict.outcome.value if verdict else "")
+
+
+def _by_tool(
+    job: Job, material: PrecisionSetup, judge: Judge, args: Mapping[str, Any], trial: Trial, name: str, number: int
+) -> tuple[Verdict | None, str]:
+    """Check what ONNX Runtime's tool makes, asked so, on all samples; return the verdict, and why it is none.
+
+    ``number``: tells this check from those of the mixed model of the same trial, whose verdicts would stand for it.
+    """
+    out, place = job.folder / f"{name}.onnx", judge.folder / name
+    place.mkdir(parents=True, exist_ok=True)
+    reply = limited(job.pool, job.settings, "quantize", {**args, "out": str(out)})
+    try:
+        if reply.value is None:
+            return None, reply.why
+        samples = (*material.subject.samples, *material.samples.of(material.division.held))
+        label, names = "as ONNX Runtime's tool makes it", tuple(args["exclude"])
+        candidate = Candidate(out, place, trial, samples, nodes=names, ours=False, phase=Phase.RECHECK, label=label)
+        verdict = judge.check(candidate, Purpose.TRUST, number * HANDED_OVER, own=False)
+        return verdict, verdict.reason if verdict else ""
+    finally:
+        for path in job.folder.glob(f"{name}.onnx*"):
+            path.unlink()
+
+
+_OTHERWISE: Mapping[str, Mapping[str, Any]] = {
+    "int4": {"block_size": 16},
+    "int8": {"per_channel": True, "calibration": Calibration.percentile.value},
+}
+"""What else a tool can be asked, by the low type: each alone may do without raised nodes."""
+
+
+def _cures(
+    job: Job, material: PrecisionSetup, judge: Judge, rounds: Rounds, made: Quantized, margin: Margin
+) -> Iterator[dict[str, Any]]:
+    """Quantize the whole model in other ways, with no node excluded, and yield what comes of each."""
+    assert rounds.mixing
+    for number, (key, value) in enumerate(_OTHERWISE.get(made.low, {}).items(), 3):
+        if made.args[key] == value:
+            continue
+        args = {**made.args, key: value}
+        verdict, why = _by_tool(job, material, judge, args, Trial.of([]), f"with_{key}", number)
+        setting = f"strategy.quantize.{key}={str(value).lower()}"
+        share = margin.share(verdict) if verdict else None
+        outcome = verdict.outcome.value if verdict else ""
+        yield {"setting": setting, "outcome": outcome, "error": share, "why": why}
 
 
 def _calibration(settings: Settings, strategy: PrecisionSettings, model: Path, pool: Pool, folder: Path) -> str:

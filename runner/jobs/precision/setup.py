@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import ModelProto, TensorProto, TypeProto, numpy_helper
+from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.jobs.precision.layers import (
     Contrib,
@@ -212,13 +212,15 @@ def pair_of(strategy: PrecisionSettings) -> Pair:
     Raises UsageError if they are one otherwise, or the low one is the wider.
     """
     low, high = strategy.low, strategy.high
-    if low is high or low is FloatType.float32 or high in (FloatType.quantized, FloatType.auto) or high.is_made:
+    known = high in DTYPES or (high is FloatType.int8 and low is FloatType.quantized)
+    if low is high or low is FloatType.float32 or not known:
         raise UsageError(
             f"strategy.low={low.value} strategy.high={high.value}: the low precision must be narrower than the high "
             "one: low is float16, bfloat16, quantized (Q/DQ pairs as they are) or what a float model is quantized to "
-            "(int8, int4, fp8), high float32 (or another float type)"
+            "(int8, int4, fp8), high float32 (or another float type), or int8 for a model with int4 weights"
         )
-    return Pair(DTYPES[high if low is FloatType.quantized else low], DTYPES[high])
+    wide = DTYPES.get(high, TensorProto.FLOAT)
+    return Pair(wide if low is FloatType.quantized else DTYPES[low], wide)
 
 
 def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: Pool) -> PrecisionModel:
@@ -236,7 +238,15 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     ends = _ends(loaded, model, types) if quantized else Ends()
     # nested pairs are raised one by one: nobody knows what the parent has in their place
     if quantized and loaded.inherited and (others_than_pairs(model) or not any(pairs_of(model.graph)[1:])):
-        return _by_regions(settings, strategy, loaded, model, types, contrib, ends, reply)
+        found_by = _by_regions(settings, strategy, loaded, model, types, contrib, ends, reply)
+        return (
+            found_by if strategy.high is not FloatType.int8 else _eight_bits(settings, found_by, loaded, worked, typed)
+        )
+    if strategy.high is FloatType.int8:
+        raise UsageError(
+            f"model={settings.model} strategy.high=int8: weights of 8 bits are made of the original's: give it as "
+            "reference.model=PATH"
+        )
     found = layers(model, types, pair, contrib)
     restored = restore(worked, model, typed, loaded, pair)
     if quantized:
@@ -339,6 +349,32 @@ def _by_regions(
     given = model, types, found, pair, _no_weights, strategy.keep_io
     mixer = RegionMixer(*given, contrib=contrib, regions=regions, brought=ends.brought)
     return PrecisionModel(mixer, pair, {}, {}, tuple(warnings), True, reply["inlined"], {}, ends)
+
+
+_CONTRIB = "com.microsoft"
+
+
+def _eight_bits(
+    settings: Settings, casting: PrecisionModel, loaded: Loaded, worked: Worked, typed: Path
+) -> PrecisionModel:
+    """Return the same with the parent's MatMuls in 8 bits. Raises UsageError where no weight of the model has fewer."""
+    mixer, inherited, out = casting.mixer, loaded.inherited, typed.with_name("eight_bits.onnx")
+    assert isinstance(mixer, RegionMixer) and inherited
+    args = {"model": str(typed), "parent": str(inherited.parent.store.structure), "out": str(out)}
+    if not worked("eight_bits", args)["made"]:
+        raise UsageError(
+            f"model={settings.model} strategy.high=int8: none of its weights has fewer than 8 bits; other quantized "
+            "nodes are raised to float: strategy.high=float32"
+        )
+    made = ModelProto.FromString(out.read_bytes()).graph
+    instead, nodes = {node.output[0]: node for node in made.node}, inherited.parent.graph.nodes
+    whole = [one.layer.path for one in mixer.found if not any({*nodes[at].outputs} & {*instead} for at in one.parent)]
+    warned = [f"no operator with 8 bits takes the place of {listed(whole)}: raised, it is float"] if whole else []
+    if all(one.domain != _CONTRIB for one in mixer.model.opset_import):
+        mixer.model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
+    brought = {**mixer.brought, **{tensor.name: tensor for tensor in made.initializer}}
+    ends, warnings = replace(casting.ends, parent=None), (*casting.warnings, *warned)
+    return replace(casting, mixer=replace(mixer, brought=brought, instead=instead), ends=ends, warnings=warnings)
 
 
 def _no_weights(number: int, name: str, dtype: int) -> TensorProto:

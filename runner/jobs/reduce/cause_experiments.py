@@ -19,12 +19,13 @@ from runner.checkers.python import PythonCheck
 from runner.engine.check_trials import Expected, Judge
 from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, scale_of
-from runner.engine.session_question import NOTHING, AnswerExperiments, Cause
+from runner.engine.session_question import NOTHING, AnswerExperiments, Cause, CurrentAnswer
 from runner.jobs.reduce.subgraph import SameNodes, Spliced, Subgraph
-from runner.judgment import CauseStatus, Experiment, Scale, got_further, measured, milder
+from runner.judgment import CauseStatus, Experiment, Scale, Whose, got_further, measured, milder
 from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer
 from runner.model.values.recorded import read, write
+from runner.samples.ask_reference import Taken
 from runner.text import counted
 from runner.verdict import Candidate, Invalid, Phase, Purpose, Sample, Verdict
 from strategies.search import Answer, Claim, Closure, Done, Outcome, Space, Step, Trial
@@ -198,6 +199,15 @@ def unless_fed(session: Session, cause: Cause, answer: Trial) -> Cause:
         inputs, how = "its argument inputs", ""
     reason = f"your check does not read {inputs}, so no good value reached the model. Let it feed {inputs}{how}"
     return replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=reason)
+
+
+def unless_made_up(cause: Cause, standing: CurrentAnswer, made: Taken) -> Cause:
+    """Return what is known of the cause: not whose it is, where inputs were made up and others may be what it takes."""
+    names = standing.judge.subject.names(standing.trial)
+    if not cause.no_value or made.doubtful == () or not set(names) & {*made.doubtful}:
+        return cause
+    said = f"{cause.no_value}; {made.doubt}"
+    return replace(cause, reason=said, whose=Whose.UNKNOWN, no_value=said)
 
 
 def looks_at_nodes(session: Session, answer: Trial) -> bool:

@@ -23,7 +23,7 @@ from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Judge
 from runner.engine.session import Session
 from runner.engine.session_question import Cause, CurrentAnswer, InWiderType
-from runner.engine.subject import Cutting, cutting
+from runner.engine.subject import Cutting
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause_experiments import REACHED, USED_UP, Experiments, SessionModel
 from runner.jobs.reduce.subgraph import SameNodes, Subgraph
@@ -186,7 +186,9 @@ class WhoIsRight:
         overflow = self._overflow(base, cause.answers[cause.main].answer) if cause.status in SHOWN else None
         self.exact.clear()
         if overflow:
-            return replace(cause, whose=Whose.MODEL, wider=overflow)
+            # a good value that the type holds is none that the type is to blame for
+            fits = self.apart and base.has_reference(overflow.tensor) and overflow.tensor not in base.recorded.unfit
+            return replace(cause, whose=Whose.CONVERSION if fits else Whose.MODEL, wider=overflow)
         why = ""
         for of, trial in asked:
             try:
@@ -447,47 +449,43 @@ class Overflow:
         if dtype not in WIDER:
             return replace(cause, reason=f"{cause.reason}; {_called(dtype)} has no wider type")
         wider = LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]
-        cut = partial(self._values, tensor, base.types_of_all, wider)
         try:
             held = [one[tensor] for one in base.judging(base.cut(tested.answer)) if tensor in one]
             if tensor != unfit and all(one.finite for one in held):
                 return cause  # what the answer reads is not finite where this is not
-            values = cut(base, tested.answer)
+            values = self._values(tensor, base.types_of_all, wider, base, tested.answer)
         except (NotKnown, CutError) as why:
-            if said := self._inside(standing):
-                return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
-            return replace(cause, reason=f"{cause.reason}; its exact value is not known: {why}")
+            known = self._inside(standing, cause)
+            return known or replace(cause, reason=f"{cause.reason}; its exact value is not known: {why}")
         if not all(np.isfinite(one).all() for one in values):
             said = _no_value(base, tensor, values)
             return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
         found = _found(tensor, dtype, values)
         if tensor == unfit and not found.beyond:
             return cause
-        with suppress(NotKnown):  # the numbers of what is handed over, where it shows the same
-            handed = _found(tensor, dtype, cut(cutting(standing.judge.subject), standing.trial))
-            found = handed if handed.beyond else found
         shown = self._tested(model, cause, WiderTypes(base.graph, base.types_of_all, *wider), found)
-        if tensor != unfit:
+        if tensor != unfit or shown.status is CauseStatus.PROVEN:
             return shown
-        if shown.status is CauseStatus.PROVEN:
-            return replace(shown, whose=Whose.CONVERSION)
-        return replace(
-            cause, reason=shown.reason
-        )  # its good values were cut off at the end of the type, which may matter
+        # its good values were cut off at the end of the type, which may matter
+        return replace(cause, reason=shown.reason)
 
-    def _inside(self, standing: CurrentAnswer) -> str:
-        """Return what gives a node of a body no value in any type; "": it has one, or that is not known."""
+    def _inside(self, standing: CurrentAnswer, cause: Cause) -> Cause | None:
+        """Return the cause with what gives a node of a body no value in any type, or how it overflows; or None."""
         own = standing.judge.subject
         if not (standing.origin and isinstance(own, Subgraph)):
-            return ""
+            return None
         for tensor in (name for index in standing.trial for name in own.graph.nodes[index].outputs):
             dtype = WiderTypes(own.graph, own.types_of_all).dtype(tensor)
             wider = (LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]) if dtype in WIDER else None
             with suppress(NotKnown, CutError):
                 values = self._values(tensor, own.types_of_all, wider, own, standing.trial) if wider else ()
                 if not all(np.isfinite(one).all() for one in values):
-                    return _no_value(own, tensor, values)
-        return ""
+                    said = _no_value(own, tensor, values)
+                    return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
+                if values and (one := _found(tensor, dtype, values)).beyond:
+                    said = f"{one.type} overflow in {tensor}: {one.said}; a body is not tried in {one.wider}"
+                    return replace(cause, reason=said, whose=Whose.MODEL, wider=one)
+        return None
 
     def _values(
         self,

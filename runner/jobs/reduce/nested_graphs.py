@@ -432,7 +432,7 @@ class NestedStages:
         if not count or not first:
             return
         if not in_place(level, body):  # it was tried in the whole model
-            yield self._of_iteration(subject, standing, first, body)
+            yield self._of_iteration(subject, standing, first, body, count)
         if count > 1:
             number: list[int] = []
             origin = _origin(subject, standing, first)
@@ -446,17 +446,22 @@ class NestedStages:
             at = number[0] - 1 if number else 0
             later = _tried(body.path, descend, level, body, self.record, self._folder(), at) if at else None
             if later:
-                yield self._of_iteration(subject, standing, later, body)
+                yield self._of_iteration(subject, standing, later, body, count)
         if not body.attribute:
             return
         if kept := _tried(body.path, self._inside, first, _origin(subject, standing, first), fed=subject.fed):
             stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
             yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
 
-    def _of_iteration(self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody, body: Body) -> Stage:
+    def _of_iteration(
+        self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody, body: Body, count: int
+    ) -> Stage:
         carried = descent.level.graph.constants - {*descent.hoisted.inside}
         label = f"{body.path} without its owner" + (f", iteration {at}" if (at := descent.iteration) else "")
-        return self._stage("hoist", label, standing, self._hoisted(subject, standing, descent, carried), body)
+        hoisted = self._hoisted(subject, standing, descent, carried)
+        if body.kind in (Kind.LOOP, Kind.SCAN) and count > 1:
+            hoisted = replace(hoisted, iteration=f"iteration {descent.iteration + 1} of {count}")
+        return self._stage("hoist", label, standing, hoisted, body)
 
     def _stage(
         self, kind: str, label: str, standing: CurrentAnswer, subject: Subject, body: Body, among: Space | None = None

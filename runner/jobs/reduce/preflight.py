@@ -38,7 +38,7 @@ from runner.reference.load import Loaded, record_target, unlike_expected
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed
-from runner.verdict import CAUGHT, Candidate, Phase, Raised, Verdict, same_failure
+from runner.verdict import CAUGHT, Candidate, Phase, Raised, Signature, Verdict, same_failure
 from strategies.search import Closure, Outcome, Trial
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ class Preflight:
     """``limit``: of a check's time. ``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
-    ``controlled``: it passed a harmless model. ``refused``: says why the reference takes no inputs that were made up;
-    None: it does. ``not_finite``: it makes a NaN or Inf of them.
+    ``controlled``: it passed a harmless model. ``refused``: says of a failure why it shows no bug, as the inputs were
+    made up; "": it shows one.
     """
 
     limit: TimeLimit
@@ -156,8 +156,7 @@ class Preflight:
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
     controlled: bool = False
-    refused: Callable[[], str] | None = None
-    not_finite: bool = False
+    refused: Callable[[Signature | None], str] = lambda _: ""
 
     def examine(self, session: Session) -> Verdict:
         """Return the verdict of a file that passes, else of the whole model, which fails alike. Raises CannotJudge."""
@@ -216,10 +215,8 @@ class Preflight:
             if reliability.mode is Flaky.always:
                 self.flaky = ContradictionError("checker.flaky=always")
         if verdict.outcome is Outcome.FAIL:
-            told = verdict.signature
-            alike = told and told.stage == "infer" and (not self.not_finite or told.kind in NON_FINITE)
-            if self.refused and alike and isinstance(inner(judge.checker), RuntimeCheck):
-                raise CannotJudge(self.refused())
+            if isinstance(inner(judge.checker), RuntimeCheck) and (why := self.refused(verdict.signature)):
+                raise CannotJudge(why)
             seconds = self.limit.seconds or math.inf
             slow = self.limit.reference >= seconds or (self.controls is not None and seconds <= PATIENCE)
             if _ran_out(verdict) and slow:  # a check of the user's own may do more than run the model once

@@ -30,22 +30,22 @@ from runner.jobs.reduce.first_look import FirstLook
 from runner.jobs.reduce.preflight import Preflight, TimeLimit, confirm_expected, ignore_harmless_nonfinite
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.run import Pipeline
+from runner.jobs.summary import seen
 from runner.judgment import Status, Whose, milder
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes, names_of
-from runner.reference.load import Loaded
+from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
-from runner.samples.ask_reference import refusal
 from runner.schema.checker import BuildsChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
 from runner.text import counted, listed
 from runner.verdict import Signature, fewer
-from strategies.search import Claim, Closure, First, Options, Space, Step, Trial
+from strategies.search import Claim, Closure, First, Options, Outcome, Space, Step, Trial
 
 if TYPE_CHECKING:
     from runner.jobs.reduce.refinements import Refinements, Shrinking
@@ -54,8 +54,11 @@ if TYPE_CHECKING:
 # The report of a reduction: what a session found, as fields of the summary and files of the bundle.
 
 
-def answered(summary: Summary, ending: SessionResult, subject: Subgraph, folder: Path) -> Summary:
-    """Return the summary with what was found."""
+def answered(summary: Summary, ending: SessionResult, judge: Judge, subject: Subgraph, folder: Path) -> Summary:
+    """Return the summary with what was found.
+
+    What was counted of the failure is that of the nodes as they are in the model, before anything was made simpler.
+    """
     if not ending.standing:
         return summary
     from runner.jobs.reduce.refinements import simplified
@@ -73,16 +76,26 @@ def answered(summary: Summary, ending: SessionResult, subject: Subgraph, folder:
         summary,
         message=summary.message + (f"; reduced.onnx has {shrunk} than the model" if shrunk else ""),
         nodes_after=standing.size,
+        seen=_counted(summary.seen, ending, judge) if shrunk else summary.seen,
         culprits=tuple(
             name
             for name in main
             if name in names or standing.owner_kept or any(path.startswith(f"{name}.") for path in standing.origin)
         ),
         nested=nested,
+        iteration=getattr(cutting(standing.judge.subject), "iteration", ""),
         model="reduced.onnx" if (folder / "reduced.onnx").exists() else None,
         min_good="min_good.onnx" if ending.min_good else None,
         warnings=(*summary.warnings, *grosser(ending.measures), *_fewer(standing, subject)),
     )
+
+
+def _counted(handed: str, ending: SessionResult, judge: Judge) -> str:
+    """Return how many elements of the user's model are NaN or Inf; else ``handed``, with what it was counted in."""
+    before = judge.journal.get(ending.main, 0) if ending.main else None
+    failed = before is not None and before.outcome is Outcome.FAIL
+    own = seen(before.metrics, handed_over=False) if before and failed else ""
+    return own or (f"{handed}, in {REDUCED}.onnx" if handed else "")
 
 
 def exactly(ending: SessionResult) -> Trial:
@@ -291,14 +304,13 @@ class Reduction(Pipeline):
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
         super().__post_init__(hand_over)
-        settings, recorded, made = self.job.settings, self.loaded.recorded, self.loaded.refused
-        refused = partial(refusal, settings, self.loaded.graph, made, self.job.folder) if made else None
+        settings, recorded = self.job.settings, self.loaded.recorded
+        refused = partial(refusal, settings, self.loaded, self.job.folder)
         seconds = 0.0 if recorded.unrunnable else recorded.seconds
         limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
-        not_finite = made is not None and made.not_finite
         inherited = self.loaded.inherited
         controls = Controls.of(self.job.checker, settings, inherited.samples if inherited else ())
-        self.opening = Preflight(limit, controls, refused=refused, not_finite=not_finite)
+        self.opening = Preflight(limit, controls, refused=refused)
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:
@@ -340,6 +352,7 @@ class Reduction(Pipeline):
         if self.strategy.find is not Find.cause:
             return first, None
         from runner.jobs.reduce.carried_constants import prove
+        from runner.jobs.reduce.cause_experiments import unless_made_up
         from runner.jobs.reduce.exact_values import Exact, Overflow, WhoIsRight, unless_flipped
         from runner.jobs.reduce.prove_cause import Causes
 
@@ -347,7 +360,8 @@ class Reduction(Pipeline):
         search = searching(self.strategy, FirstEnd.auto, self.subject, self.judge)
         handed, cause = prove(Causes(search, most, self.look.places, Overflow(exact, most).shown), self, first)
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
-        return handed, unless_flipped(self.judge, cause and who.judged(self, cause), handed.main)
+        cause = cause and unless_made_up(who.judged(self, cause), handed.standing, self.loaded.taken)
+        return handed, unless_flipped(self.judge, cause, handed.main)
 
     def others(self, first: SessionResult, judge: Judge, handed: HandOver) -> Rest:
         """Find the answers after the first, until the rest passes; good values replace the nodes of those before."""
@@ -395,7 +409,7 @@ class Reduction(Pipeline):
         job, cause = self.job, ending.cause
         loaded = replace(self.loaded, warnings=(*self.loaded.warnings, *self.opening.warnings))
         summary = job.summary(judge, ending, loaded, reliability or self.reliability)
-        summary = answered(summary, ending, self.subject, folder or job.folder)
+        summary = answered(summary, ending, self.judge, self.subject, folder or job.folder)
         flips = flipped(self.judge, ending.main) if ending.main else ""
         more = (*begins(ending, self.judge.subject), *dict.fromkeys(self.unknown))
         more += (flips,) if flips and not (cause and cause.reason == flips) else ()  # which the cause says as well

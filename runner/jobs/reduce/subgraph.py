@@ -92,7 +92,7 @@ class Subgraph:
     values; for one that reads none no value is a bad one. ``unshown``: tensors that no candidate hands out: they are
     infinite on purpose, or the check looks up the right value of each output, and has none of these.
     ``given``: of a graph that is a part of the model, so that nothing is shown by what its outputs hold, the inputs
-    that are no input of the model.
+    that are no input of the model. ``iteration``: which one of a Loop or Scan the graph is, in words.
     """
 
     graph: Graph
@@ -107,6 +107,7 @@ class Subgraph:
     seed: int = 1
     taint: Taint | None = None
     origin: str = ""
+    iteration: str = ""
     control: Form = field(default_factory=Form)
     declared: bool = False
     as_file: bool = False

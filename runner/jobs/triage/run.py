@@ -31,12 +31,9 @@ from runner.jobs.triage.flowchart import INSPECT, NAMES, Step, branch, decisions
 from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known
-from runner.judgment import ENDED_WELL, NON_FINITE, OtherConditionsError, Status, UsageError, Whose, WinnowError
-from runner.model.files.parse_without_weights import parse
-from runner.model.graph.graph_index import Graph
+from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
 from runner.reference.input_digests import digests, unchanged
-from runner.reference.load import HINTS, RANDOM_INPUTS, asks_for_data
-from runner.reference.models import recording_backend
+from runner.reference.load import HINTS, RANDOM_INPUTS, asks_for_data, load, refusal
 from runner.report import progress
 from runner.report.bundle import write_bundle
 from runner.report.observer import in_a_pipe
@@ -54,16 +51,19 @@ from runner.report.summary import (
     write_result,
 )
 from runner.run_folder import STEPS, Marker
-from runner.samples.ask_reference import refusal, taken
+from runner.schema.inputs import RandomInputs
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import TriageSettings, VersionsSettings, chosen
 from runner.text import counted, one_line
+from runner.verdict import Signature
 
 # The folder of a step: a run's own, with what the step was asked, so that a triage that goes on asks nothing twice.
 
 log = logging.getLogger(__name__)
 
 _ASKED = "asked.json"
+_UNJUDGED = Signature("infer", "error")
+"""What a file is taken to do that cannot be judged: the reference refuses its inputs too."""
 _LONGEST_ANSWER = 160
 """Characters of what a part of the flowchart came to, in the line that says so."""
 
@@ -323,15 +323,19 @@ class _Triage:
     def asked(self, known: Known) -> tuple[_Triage, Known]:
         """Ask the reference whether it takes inputs that were made up; begin anew with others where it refuses."""
         settings, folder = self.settings, self.folder
-        graph = Graph.of(parse(Path(settings.model or "").expanduser()))
+        if not isinstance(settings.inputs, RandomInputs) or settings.reference.model:
+            return self, known
+        place = folder / "attempts"
         with processes(settings, folder) as running:
-            path = Path(settings.model or "").expanduser().absolute()
-            found = taken(settings, recording_backend(settings), graph, path, running.pool, folder / "attempts")
-        told = known.result("stands").signature
-        alike = not found.not_finite or (told is not None and told.kind in NON_FINITE)
-        if found.refused and alike:
-            return self, replace(known, refused=refusal(settings, graph, found, folder))
-        if found.inputs == settings.inputs:
+            loaded = load(settings, running.pool, place, feeds=False)
+        failure = known.result("stands").signature
+        told = Signature(failure.stage, failure.kind) if failure else _UNJUDGED
+        refused = refusal(settings, loaded, folder, told)
+        shutil.rmtree(place, ignore_errors=True)
+        if refused:
+            return self, replace(known, refused=refused)
+        found = loaded.taken
+        if found.inputs in (None, settings.inputs):
             return self, known
         known = replace(known, ended=known.ended[:-1], sizes=found.warning)
         return replace(self, settings=replace(settings, inputs=found.inputs)), known
@@ -383,6 +387,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         nodes_after=answer.nodes_after or None,
         culprits=known.culprits or (first.culprits if unloaded else ()),
         nested=answer.nested,
+        iteration=answer.iteration,
         minimality=answer.minimality,
         checks=sum_of(one.checks for one in asked),
         outcomes=_sum(one.outcomes for one in asked),
@@ -429,8 +434,10 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
 
 def _whose(known: Known) -> str | None:
     """Return whose failure it is; a NaN or Inf that a plain run of the reference has as well is the model's own."""
-    found = known.result("reduce").whose
-    return Whose.MODEL.value if found == Whose.UNKNOWN and known.reference_too_plainly else found
+    reduced = known.result("reduce")
+    doubted = reduced.cause is not None and bool(reduced.cause.no_value)  # the inputs are made up
+    own = reduced.whose == Whose.UNKNOWN and known.reference_too_plainly and not doubted
+    return Whose.MODEL.value if own else reduced.whose
 
 
 def _step_told(known: Known, one: Ended) -> TriageStep:

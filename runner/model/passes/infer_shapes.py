@@ -115,7 +115,7 @@ def _onnx(model: ModelProto) -> tuple[ModelProto | None, str]:
 
 def _onnx_once(model: ModelProto, *, data_prop: bool) -> tuple[ModelProto | None, str]:
     try:
-        return shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=data_prop), ""
+        return shape_inference.infer_shapes(model, data_prop=data_prop), ""
     except Exception as error:  # noqa: BLE001 - whatever native inference raises
         return None, f"ONNX shape inference failed ({one_line(error)})"
 

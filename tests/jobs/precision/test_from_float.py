@@ -1,4 +1,4 @@
-"""`strategy.low=int8`, `int4` and `fp8`, as a user runs them: ONNX Runtime quantizes the float model first."""
+"""`strategy.low=int8`, `int4`, `fp8` and `accuracy_level_4`: ONNX Runtime's tools make the low model first."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.backends.quantize_model import weights_only
 from runner.jobs.precision.report import within
 from strategies.search import Trial
 from tests.harness import Run, winnow
@@ -105,6 +106,29 @@ def test_a_budget_of_bytes_is_filled_in_both_orders() -> None:
     assert within(rows, "2") == (Trial.of([0, 1]),)
 
 
+def test_what_lets_the_whole_model_pass_is_tried(tmp_path: Path) -> None:
+    """One weight is far larger, and what it reads is zero: with a scale for each channel no node has to be raised."""
+    model = onnx.load(network(tmp_path, 1))
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor).copy()
+        for name, place, value in (("w1", np.s_[:, 3], 0), ("w2", np.s_[3, 3], 60), ("w3", np.s_[3], 0)):
+            if tensor.name == name:
+                values[place] = value
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    onnx.save(model, tmp_path / "net.onnx")
+    more = ("strategy.quantize.per_channel=false", "inputs.samples=4")
+    run = asked(tmp_path, tmp_path / "net.onnx", "int8", *more)
+    assert run.result["culprits"] == ["/layer.2/MatMul"], run.output
+    cures = {one["setting"]: one for one in run.result["precision"]["cures"]}
+    assert cures.keys() == {"strategy.quantize.per_channel=true", "strategy.quantize.calibration=percentile"}
+    held = cures["strategy.quantize.per_channel=true"]
+    assert held["outcome"] == "pass" and held["error"] < 0.5
+    assert "with strategy.quantize.per_channel=true (error 0." in run.output
+    assert "of the tolerance) no node has to be raised" in run.output
+    assert "quantized otherwise, no node raised" in (run.folder / "REPORT.md").read_text()
+    assert not [*run.folder.glob("with_*")]
+
+
 def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
     run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", "strategy.held_out=0", rtol=0.05)
     told = run.result["precision"]
@@ -148,11 +172,67 @@ def test_int4(tmp_path: Path) -> None:
     assert "int4_nodes_to_exclude=/layer.2/MatMul" in (run.folder / "REPORT.md").read_text()
 
 
+def nbits(model: Path) -> dict[str, tuple[int, int]]:
+    """Return bits and accuracy level of each MatMulNBits, by what it makes; a MatMul has 32 bits."""
+    found = {}
+    for node in onnx.load(model).graph.node:
+        how = {"bits": 32, **{one.name: one.i for one in node.attribute}}
+        if "MatMul" in node.op_type:
+            found[node.output[0]] = how["bits"], how.get("accuracy_level", 0)
+    return found
+
+
+def test_a_raised_node_gets_weights_of_eight_bits(tmp_path: Path) -> None:
+    pytest.importorskip("onnx_ir")
+    parent = network(tmp_path, 24)
+    run = asked(tmp_path, parent, "int4", "strategy.high=int8", "strategy.quantize.block_size=16", "strategy.budget=1")
+    told = run.result["precision"]
+    assert "/layer.2/MatMul" in run.result["culprits"] == told["nodes_to_exclude"], run.output
+    assert "in int8 and the rest in quantized form" in run.output
+    high = {f"m{name.split('.')[1][0]}" for name in told["nodes_to_exclude"]}
+    assert nbits(run.folder / "mixed.onnx") == {f"m{at}": (8 if f"m{at}" in high else 4, 0) for at in range(LAYERS)}
+    assert nbits(run.folder / "within_budget.onnx") == {"m0": (4, 0), "m1": (4, 0), "m2": (8, 0), "m3": (4, 0)}
+    # 4 bits more for each number of the weight; no list of what stays in float
+    assert {row["bytes"] for row in told["alone"]} == {WIDTH**2 // 2}
+    assert told["quantizers"].keys() == {"low", "model", "script", "holds"} and told["quantizers"]["holds"] == "pass"
+    assert error(run.folder / "mixed.onnx", parent) < 0.2 < error(run.folder / "quantized.onnx", parent)
+    script = [sys.executable, str(run.folder / "quantize.py")]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "nodes stay in int8" in done.stdout, done.stderr
+    assert nbits(run.folder / "excluded.onnx") == nbits(run.folder / "mixed.onnx")
+
+
+@pytest.mark.parametrize("level", [0, 4])
+def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) -> None:
+    """Activations of one node have an outlier, which int8 does not hold beside the rest; levels are given, or not."""
+    pytest.importorskip("onnx_ir")
+    onnx.save(
+        weights_only(onnx.load(network(tmp_path, 0.01)), 4, block_size=16, accuracy_level=level), tmp_path / "int4.onnx"
+    )
+    low, more = "accuracy_level_4", ("strategy.quantize.operators=[]", "inputs.samples=4", "strategy.curve=each")
+    run = asked(tmp_path, tmp_path / "int4.onnx", low, *more, rtol=0.03)
+    assert run.result["culprits"] == ["/layer.2/MatMul_Q4"], run.output
+    assert "with 1 node in float32 and the rest in accuracy_level_4" in run.output
+    told = run.result["precision"]
+    assert told["low"] == low and told["alone"][0]["nodes"] == ["/layer.2/MatMul_Q4"] and told["alone"][0]["bytes"] == 0
+    raised = {"m2": (4, 1 if level else 0)}
+    assert nbits(run.folder / "mixed.onnx") == {**{f"m{at}": (4, 4) for at in range(LAYERS)}, **raised}
+    script = [sys.executable, str(run.folder / "quantize.py")]
+    assert subprocess.run(script, capture_output=True, timeout=120, check=False).returncode == 0
+    assert nbits(run.folder / "excluded.onnx") == nbits(run.folder / "mixed.onnx")
+    # the model that was made, and its parent, ask the same again
+    again = winnow(str(run.folder / "replay.yaml"), folder=tmp_path / "again")
+    assert again.result["culprits"] == run.result["culprits"], again.output
+
+
 @pytest.mark.variants
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["strategy.low=int8", "reference.model={model}"], "quantizes model="),
+        (["strategy.low=int8", "reference.model={model}"], "makes the low model of model="),
+        (["strategy.low=int8", "strategy.high=int8"], "ONNX Runtime's tools quantize float32"),
+        (["strategy.low=accuracy_level_4"], "it has no MatMulNBits"),
+        (["strategy.low=float16", "strategy.high=int8"], "must be narrower than the high"),
         (["strategy.low=int8", "strategy.high=float16"], "ONNX Runtime's tools quantize float32"),
         (["strategy.low=int8", "strategy.budget=much"], "strategy.budget=much: give bytes"),
         (["strategy.low=int8", "model={model}.other"], "no such file"),

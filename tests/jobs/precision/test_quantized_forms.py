@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -355,6 +358,75 @@ def test_a_parent_without_the_nodes_is_named(tmp_path: Path) -> None:
     run = asked(tmp_path, low, samples, f"reference.model={low}")
     assert run.code == 2, run.output
     assert "has no nodes that do what 4 com.microsoft.MatMulNBits do here" in run.output
+
+
+@pytest.mark.parametrize("form", ["blocks", "pairs of blocks"])
+def test_a_raised_weight_of_four_bits_gets_eight(tmp_path: Path, form: str) -> None:
+    pytest.importorskip("onnx_ir")
+    make, quantize, _, limit = FORMS[form]
+    model, samples = make(tmp_path)
+    held = onnx.load(str(model))
+    for tensor in held.graph.initializer:
+        if tensor.name == "w2":  # coarse for 4 bits, and fine enough for 8
+            values = np.clip(numpy_helper.to_array(tensor), None, 4)
+            tensor.CopyFrom(numpy_helper.from_array(values, "w2"))
+    onnx.save(held, str(model))
+    quantize(model, tmp_path / "low.onnx", samples)
+    run = asked(
+        tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", "strategy.high=int8", "checker.rtol=0.5"
+    )
+    assert run.result["culprits"] == [COARSE], run.output
+    assert run.result["context"]["subject.high"] == "int8", "no verdict on a float model counts here"
+    mixed = run.model("mixed.onnx")
+    onnx.checker.check_model(mixed)
+    bits = {node.output[0]: one.i for node in mixed.graph.node for one in node.attribute if one.name == "bits"}
+    assert bits["m2"] == 8 and {*bits.values()} <= {4, 8}
+    for sample in samples:
+        good = answer(model, sample)
+        assert np.abs(answer(run.folder / "mixed.onnx", sample) - good).max() <= limit * np.abs(good).max()
+    report = (run.folder / "REPORT.md").read_text()
+    assert "nodes in int8" in report and "for bits, excluded in ((8, others), (4, int8)):" in report
+    # what the report says to run makes such a model
+    code = report.split("```python")[1].split("```")[0].replace('"original.onnx"', repr(str(model)))
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    made = onnx.load(str(tmp_path / "int4_int8.onnx"))
+    assert {node.name: one.i for node in made.graph.node for one in node.attribute if one.name == "bits"} == {
+        f"dense{at}_Q{8 if at == 2 else 4}": 8 if at == 2 else 4 for at in range(4)
+    }
+
+
+@pytest.mark.parametrize("form", ["pairs", "operators"])
+def test_the_share_of_clipped_activations_is_said(tmp_path: Path, form: str) -> None:
+    """A scale that is too small by ten, as of a calibration on other data, clips what a layer reads."""
+    make, quantize, _, limit = FORMS[form]
+    model, samples = make(tmp_path)
+    quantize(model, tmp_path / "low.onnx", samples)
+    held = onnx.load(str(tmp_path / "low.onnx"))
+    (scale,) = [tensor for tensor in held.graph.initializer if tensor.name == "x_scale"]
+    step = numpy_helper.to_array(scale) / 10
+    scale.CopyFrom(numpy_helper.from_array(step, scale.name))
+    onnx.save(held, str(tmp_path / "low.onnx"))
+    run = asked(tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", f"checker.rtol={limit}")
+    (reason,) = [one["reason"] for one in run.result["precision"]["selected"] if one["node"] == "dense0"]
+    (told,) = re.findall(r"; ([0-9.]+)% of what it reads, x, is clipped to -0\.[0-9]+ to 0\.[0-9]+", reason)
+    values = np.concatenate([sample["x"] for sample in samples])
+    assert float(told) / 100 == pytest.approx(float((np.abs(values) > 128 * step).mean()), abs=0.03)
+    assert "is clipped to" in run.output
+
+
+@pytest.mark.variants
+def test_eight_bits_in_place_of_eight_are_refused(tmp_path: Path) -> None:
+    model, samples = dense(tmp_path)
+    dynamic(model, tmp_path / "low.onnx", samples)
+    run = asked(tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", "strategy.high=int8")
+    assert run.code == 2 and "none of its weights has fewer than 8 bits" in run.output, run.output
+    block_pairs(model, tmp_path / "low.onnx", samples)
+    (tmp_path / "alone").mkdir()
+    run = asked(tmp_path / "alone", tmp_path / "low.onnx", samples, "strategy.high=int8")
+    assert run.code == 2 and "weights of 8 bits are made of the original's" in run.output, run.output
 
 
 def test_names_that_fusions_make_are_no_reason_to_refuse_a_mixed_model() -> None:

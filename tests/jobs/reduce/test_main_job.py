@@ -78,15 +78,6 @@ def test_a_replay_runs_again_and_names_drift(demo, tmp_path: Path) -> None:
     assert any("model changed" in warning for warning in run.result["warnings"]), run.output
 
 
-def test_a_model_that_does_not_fail(tmp_path: Path) -> None:
-    run = winnow(MODEL, *by_command(check_script(tmp_path, "sys.exit(0)")), folder=tmp_path / "run")
-    assert (run.code, run.result["status"]) == (4, "nothing_to_find")
-    assert run.result["checks"]["search"] == 0
-    assert run.result["nodes"]["after"] is None
-    assert not list(run.folder.glob("*.onnx"))
-    assert "nothing to reduce" in run.output
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "shown"),
@@ -101,38 +92,6 @@ def test_a_check_that_cannot_judge(tmp_path: Path, check: str, shown: str) -> No
     assert (run.code, run.result["status"]) == (3, "could_not_judge")
     assert shown in run.output
     assert "Traceback" not in run.output
-
-
-def test_a_wrong_override(tmp_path: Path) -> None:
-    for wrong, hint in (("strategy=reduce_bisekt", "reduce_bisect"), ("checker.tiemout=3", "timeout")):
-        run = winnow(MODEL, wrong, folder=tmp_path / "run")
-        assert run.code == 2
-        assert hint in run.output
-        assert "Traceback" not in run.output
-
-
-def test_a_budget_leaves_the_best_so_far(tmp_path: Path) -> None:
-    check = by_command(check_script(tmp_path, node(CULPRIT)))
-    run = winnow(MODEL, *check, "budget.checks=4", folder=tmp_path / "run")
-    assert run.code == 0, run.output
-    assert run.result["minimality"] == "budget reached"
-    assert run.result["checks"]["search"] == 4
-    assert 1 < run.result["nodes"]["after"] < 550
-    assert CULPRIT in run.result["culprits"]
-
-
-@pytest.mark.slow
-def test_a_plan_stops_after_the_preflight(tmp_path: Path) -> None:
-    check = by_command(check_script(tmp_path, node(CULPRIT)))
-    run = winnow(MODEL, *check, "plan=true", folder=tmp_path / "run")
-    assert (run.code, run.result["status"]) == (0, "planned")
-    # the file, a harmless model, the whole model
-    counted = {name: count for name, count in run.result["checks"].items() if count}
-    assert counted == {"trust": 3, "preflight": 2, "control": 1}
-    # nodes that compute of weights alone are not searched
-    plan = run.result["plan"]
-    assert plan["search_checks"] >= 9
-    assert 0.2 < plan["disk_left_mb"] < plan["disk_mb"] < 5  # a model of 0.27 MB, of which nothing else is kept
 
 
 @pytest.mark.slow

@@ -205,8 +205,26 @@ def test_a_good_value_of_a_parent_that_does_not_fit_is_an_overflow_too(tmp_path:
     own = by_command(check_script(tmp_path, FINITE), "{inputs}")
     run = beside_a_parent(tmp_path, AGAIN_SMALL, *(own if check == "command" else [EVALUATED]))
     cause, whose = run.result["cause"], run.result["whose"]
-    assert (run.code, run.result["culprits"], cause["status"], whose) == (0, ["b"], "proven", "conversion"), run.output
+    assert (run.code, run.result["culprits"], cause["status"], whose) == (0, ["b"], "proven", "model"), run.output
     assert (cause["wider"]["tensor"], cause["wider"]["beyond"], cause["wider"]["limit"]) == ("b", 8, 65504)
+
+
+def test_what_overflows_beside_a_parent_is_kept_in_a_wider_type(tmp_path: Path) -> None:
+    """The weights are right and the type is the fault."""
+    run = beside_a_parent(tmp_path, AGAIN_SMALL, EVALUATED)
+    assert (run.result["whose"], "weights" in run.result["cause"]) == ("model", False), run.output
+    title = (run.folder / "REPORT.md").read_text().partition("\n")[0]
+    assert "the model's own" in title and "conversion" not in title
+
+
+def test_what_overflows_by_a_weight_that_was_converted_wrong_is_the_conversions(tmp_path: Path) -> None:
+    steps = [("Mul", "x near", "b"), ("Mul", "b tiny", "c"), ("Add", "c x", "z")]
+    right = model(tmp_path, steps, {name: np.float32(one) for name, one in HALF.items()}, TensorProto.FLOAT)
+    parent = Path(right).rename(tmp_path / "parent.onnx")
+    child = model(tmp_path, steps, {**HALF, "near": np.float16(59940)})
+    run = reduced(tmp_path, child, f"reference.model={parent}", EVALUATED)
+    assert (run.result["culprits"], run.result["whose"]) == (["b"], "conversion"), run.output
+    assert run.result["cause"]["weights"] == ["near is scaled by 5.999e+04, compared with near of the original"]
 
 
 @pytest.mark.slow

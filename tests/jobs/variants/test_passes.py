@@ -40,12 +40,6 @@ def test_two_optimizers_that_are_needed_together(tmp_path: Path, model: Path) ->
     assert healed.code == 4, healed.output  # it passes
 
 
-def test_switches_of_a_command(tmp_path: Path, model: Path) -> None:
-    run = switched(tmp_path, model, "{'--b', '--d'} <= on")
-    assert run.code == 0 and run.result["culprits"] == ["--b", "--d"], run.output
-    assert run.result["passes"]["heals"] == [["--b"], ["--d"]] and run.result["minimality"] == "1-minimal"
-
-
 def test_where_several_fail_independently_of_each_other_the_smallest_set_to_turn_off(
     tmp_path: Path, model: Path
 ) -> None:
