@@ -7,7 +7,7 @@ can end, with the errors that end one. Nothing here runs, reads or writes anythi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
@@ -259,9 +259,13 @@ class OtherConditionsError(UsageError):
 
 
 class CannotJudge(WinnowError):  # noqa: N818 - the name is the message
-    """The check cannot tell good from bad (exit 3)."""
+    """The check cannot tell good from bad (exit 3). ``lacks``: options with which a run may have an answer."""
 
     status = Status.could_not_judge
+
+    def __init__(self, message: str = "", lacks: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.lacks = tuple(lacks)
 
 
 class NotTried(CannotJudge):

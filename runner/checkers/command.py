@@ -32,7 +32,7 @@ from runner.model.values.recorded import write_npz, write_test_data_set
 from runner.schema.checker import CommandChecker, Flaky, InteractiveChecker, ShowOutput
 from runner.schema.settings import context_of
 from runner.text import digest_of_environment, hide_environment, plain
-from runner.verdict import CHECK_OUTPUT, Candidate, Phase, Sample, Verdict
+from runner.verdict import CHECK_OUTPUT, NO_IMPORT, Candidate, Phase, Sample, Verdict
 from runner.workers.commands import CommandEnd, Starters, run_command
 from runner.workers.process_tree import Kills, Telling
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
@@ -443,6 +443,9 @@ class CommandCheck(Checker):
             path.write_text(handed, encoding="utf-8")
             told = self._rules.judge(end, handed, self.describe())
             verdict = told if told.outcome is verdict.outcome else verdict
+        if verdict.reason.startswith(NO_IMPORT):  # the user may have meant another interpreter
+            program = shutil.which(self._template.words[0], path=self._settings.env.get("PATH"))
+            verdict = dataclasses.replace(verdict, reason=f"{verdict.reason} (run by {program})")
         if not output:  # nothing to look at later; a run may have thousands of these
             with suppress(OSError):
                 path.unlink()
@@ -516,10 +519,12 @@ class CommandCheck(Checker):
         ]
         if lines:
             text = "\n".join(shown)
-            first = self._first_to_print("\n".join(lines), candidate) if len(shown) > 1 else candidate.iteration
-            told = f":\n{text}" if first == candidate.iteration else f" the same as in [{first}]"
+            first = self._first_to_print("\n".join(lines), candidate)
+            again = first != candidate.iteration
+            told = f" the same as in [{first}]" if again else f":\n{text}"
             # what is made of its exit code stands in the line of the same number that follows
-            log.info("[%d] the check printed%s", candidate.iteration, told, extra={CHECK_OUTPUT: text})
+            level = logging.DEBUG if again and show is ShowOutput.failing else logging.INFO
+            log.log(level, "[%d] the check printed%s", candidate.iteration, told, extra={CHECK_OUTPUT: text})
 
     def _first_to_print(self, text: str, candidate: Candidate) -> int:
         """Return the number of the first check that printed this, wherever its candidate lay."""

@@ -275,6 +275,17 @@ _NO_TESTS = re.compile(
 REFUSALS: Mapping[int, re.Pattern[str]] = {1: _NO_MODULE, 2: _REFUSED, 4: _NO_TESTS, 5: _NO_TESTS, 64: _REFUSED}
 
 
+def slip_of_exit(verdict: Verdict) -> str:
+    """Return what is wrong with a check that handed ``sys.exit`` a bool of numpy's; "" where nothing looks like it."""
+    exited = verdict.signature is not None and verdict.signature.kind == "exit 1"
+    if not exited or verdict.reason not in ("True", "False"):
+        return ""
+    return (
+        f"The check printed {verdict.reason} and exited with 1: sys.exit(value) does so with any numpy bool. Write "
+        "sys.exit(bool(value))"
+    )
+
+
 # what exceptions and full disks say for themselves, and how many lines of them stay, each with what follows it
 _TELLING = ("Traceback (most recent call last):", "[ONNXRuntimeError]", "[E] ", "Error Code ", "\nE  ", *FULL_DISK)
 _MOST_TELLING = 50

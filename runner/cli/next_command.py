@@ -63,22 +63,13 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return resume_command(program, folder), "continues; finished checks are not repeated"
     if status == Status.planned:
         return resume_command(program, folder, "plan=false"), "runs what was planned; the checks made so far are reused"
-    if status == Status.could_not_judge and result.message.startswith((BUDGET_REACHED, "no iterations")):
-        more = resume_command(program, folder, "budget.checks=null", "budget.seconds=null")
-        return more, "continues without a budget; finished checks are not repeated"
-    if status == Status.could_not_judge and (folder / INPUTS).is_file():
-        return shlex.join(
-            [*program, strategy, shown_path(folder / INPUTS)]
-        ), "after you have written into that file what the model takes"
-    if status == Status.could_not_judge and result.unresolved and (folder / ".hydra").is_dir():
-        return resume_command(program, folder), "after you have fixed that: repeats only the checks that gave no answer"
-    own = result.checker in _OWN_CODE
-    if status == Status.could_not_judge and strategy == "passes" and _fails_otherwise(result):
-        if own or not (folder / REPLAY_NAME).is_file():
-            return "", ""  # which switches have to stay on is the user's to say
-        return _again(program, folder, "strategy=reduce"), "finds the smallest part that fails; then ask for its passes"
-    if status == Status.could_not_judge and own and strategy != "triage" and (folder / ".hydra").is_dir():
-        return resume_command(program, folder), "after you have fixed the check: starts over"
+    if result.inspection and result.inspection.why and strategy != "inspect":
+        return "", ""  # no other question has another answer
+    if result.lacks and not result.culprits and (folder / ".hydra").is_dir():
+        command = resume_command(program, folder, *shlex.split(" ".join(result.lacks)))
+        return command, "with your files there" if ".onnx" in command or ".npz" in command else "goes on with that"
+    if status == Status.could_not_judge and (special := _not_judged(result, folder, program)):
+        return special
     known = _AGAIN.get(strategy if status in ANSWERED else status)
     if not (folder / REPLAY_NAME).is_file():
         return "", ""
@@ -89,6 +80,26 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         run = shown_path(folder)
         return _again(program, folder, *(word.format(run=run) for word in known[0])), known[1]
     return _after_an_answer(result, folder, program) if status in ANSWERED else ("", "")
+
+
+def _not_judged(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str] | None:
+    """Return what to type where the check could not judge; None: what is typed after any run without an answer."""
+    own, resumed = result.checker in _OWN_CODE, (folder / ".hydra").is_dir()
+    if result.message.startswith((BUDGET_REACHED, "no iterations")):
+        more = resume_command(program, folder, "budget.checks=null", "budget.seconds=null")
+        return more, "continues without a budget; finished checks are not repeated"
+    if (folder / INPUTS).is_file():
+        written = shlex.join([*program, result.strategy, shown_path(folder / INPUTS)])
+        return written, "after you have written into that file what the model takes"
+    if result.unresolved and resumed:
+        return resume_command(program, folder), "after you have fixed that: repeats only the checks that gave no answer"
+    if result.strategy == "passes" and _fails_otherwise(result):
+        if own or not (folder / REPLAY_NAME).is_file():
+            return "", ""  # which switches have to stay on is the user's to say
+        return _again(program, folder, "strategy=reduce"), "finds the smallest part that fails; then ask for its passes"
+    if own and resumed:
+        return resume_command(program, folder), "after you have fixed the check: starts over"
+    return None
 
 
 def _again(program: Sequence[str], folder: Path, *changes: str) -> str:

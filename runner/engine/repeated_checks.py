@@ -196,11 +196,12 @@ HANDED_OVER = 1000
 class Tally:
     """What was paid for.
 
-    Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
-    that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
-    known. ``parts``: the checks of trust, as `Phase.counted` says; a second one of the same candidate is one of the
-    repeats. ``spent``: seconds in checks of each purpose and part. ``simpler``: checks that made an answer simpler, and
-    looked for none. ``due``: checks of trust that are announced and not made, None: nothing was announced.
+    Checks of each purpose, verdicts reused, outcomes (``controls``: of these the controls'), seconds inside checks,
+    peak memory in MiB. ``seen``: the verdicts that are counted, one way or the other: (journal, trial, attempt).
+    ``unknown``: the reasons of those that are not known. ``parts``: the checks of trust, as `Phase.counted` says; a
+    second one of the same candidate is one of the repeats. ``spent``: seconds in checks of each purpose and part.
+    ``simpler``: checks that made an answer simpler, and looked for none. ``due``: checks of trust that are
+    announced and not made, None: nothing was announced.
     """
 
     paid: Counter[str] = field(default_factory=Counter)
@@ -210,6 +211,7 @@ class Tally:
     seen: set[tuple[Path, str, int]] = field(default_factory=set)
     reused: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
+    controls: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     peak_rss_mb: float = 0.0
     unknown: Unknown = field(default_factory=Unknown)
@@ -218,6 +220,8 @@ class Tally:
     def count(self, verdict: Verdict, phase: str) -> None:
         """Count a verdict by its outcome."""
         self.outcomes[verdict.outcome.value] += 1
+        if phase == Phase.CONTROL:
+            self.controls[verdict.outcome.value] += 1
         self.unknown.add(verdict, searching=Phase.of(phase).searching)
 
     def pay(self, verdict: Verdict, purpose: Purpose, phase: str, attempt: int) -> None:

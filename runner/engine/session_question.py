@@ -216,7 +216,7 @@ class SessionResult:
     least from a failing one. ``drift``: how the message of the answer's failure differs from that of the whole model's.
     ``measures``: of an answer that was made simpler, how bad it is by the check, before that and now.
     ``cause``: what is known about the cause, None: it was not asked. ``whose``: whose failure it is, where no cause
-    says it. ``code``: the exit code where it is not the status's own.
+    says it. ``code``: the exit code where it is not the status's own. ``lacks``: see `CannotJudge`.
     """
 
     status: Status
@@ -232,6 +232,7 @@ class SessionResult:
     measures: tuple[float, float] | None = None
     code: int | None = None
     whose: Whose | None = None
+    lacks: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -348,9 +349,8 @@ def study(judge: Judge, verdict: Verdict, label: str) -> None:
 def refuse(judge: Judge, verdict: Verdict, label: str) -> NoReturn:
     """Raise CannotJudge: this is no failure that can be studied."""
     if verdict.outcome is Outcome.UNRESOLVED:
-        raise CannotJudge(
-            f"the check gave no answer about {label}: {verdict.reason}\ncheck: {judge.checker.describe()}"
-        )
+        about = "" if verdict.never_ran else f"the check gave no answer about {label}: "
+        raise CannotJudge(f"{about}{verdict.reason}\ncheck: {judge.checker.describe()}")
     raise CannotJudge(
         f"{label} does not fail in a way that can be studied: "
         f"{verdict.outcome.value}, {verdict.reason}\ncheck: {judge.checker.describe()}"

@@ -17,6 +17,7 @@ import onnx
 from onnx import NodeProto, TensorProto, helper
 
 from runner.engine.verdict_cache import versions
+from runner.jobs.job import Job
 from runner.jobs.model_concerns import Concern, header_of, operator_name, unknown_operators
 from runner.jobs.processes import processes
 from runner.journal import artifact_folder
@@ -197,6 +198,18 @@ def not_loaded(settings: Settings, folder: Path, pool: Pool) -> Summary | None:
     concerns, _ = limits_of_runtime(settings, pool, header_of(model), unknown_operators(model))
     summary = _told(settings, folder, pool, asks=True) if concerns else None
     return summary if summary and summary.inspection and summary.inspection.why else None
+
+
+def refused_by_target(job: Job) -> Summary | None:
+    """End a run on a model that the target does not load, and return its summary; None: the run goes on."""
+    found = not_loaded(job.settings, job.folder, job.pool)
+    if found is None:
+        return None
+    if not found.culprits:  # of its header
+        found = replace(found, status=Status.could_not_judge, exit_code=Status.could_not_judge.exit_code)
+    job.drop_stale_results()
+    job.bundle(found)
+    return found
 
 
 def _told(settings: Settings, folder: Path, pool: Pool, *, asks: bool) -> Summary:

@@ -28,7 +28,7 @@ from runner.engine.subject import Subject
 from runner.engine.verdict_cache import Journals, drifted, versions
 from runner.jobs.processes import processes
 from runner.jobs.summary import (
-    _MOST_SAID,
+    MOST_SAID,
     _own_peak_mb,
     another_failure,
     cause_of,
@@ -229,7 +229,7 @@ class Job:
             said = f"{error}\n{best.message}" if best.standing else str(error)
             return replace(best, status=error.status, message=said)
         except WinnowError as error:
-            return SessionResult(error.status, str(error))
+            return SessionResult(error.status, str(error), lacks=getattr(error, "lacks", ()))
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -278,7 +278,9 @@ class Job:
             minimality=ending.done.claim.value if ending.done else None,
             checks=checks_of(tally),
             outcomes=dict(tally.outcomes),
+            controls=dict(tally.controls),
             unresolved=tally.unknown.reasons,
+            lacks=ending.lacks,
             signature=described(signature),
             seconds=Seconds(time.monotonic() - self.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
             peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
@@ -296,7 +298,7 @@ class Job:
             memory=memory_limit(settings.checker.memory_mb),
             evidence=(shown := evidence(ending)),
             seen=seen(shown),
-            said=str((own and judge.studied.message) or shown.get("reason") or judge.studied.message)[:_MOST_SAID],
+            said=str((own and judge.studied.message) or shown.get("reason") or judge.studied.message)[:MOST_SAID],
             outputs=compared_outputs(judge),
             whose=ending.cause.whose.value if ending.cause else ending.whose and ending.whose.value,
         )

@@ -10,12 +10,12 @@ from runner.engine.check_trials import Judge
 from runner.engine.session import Session
 from runner.files import sha256_of
 from runner.jobs.job import Job, load_whole
-from runner.jobs.summary import pass_rate
+from runner.jobs.summary import MOST_SAID, pass_rate
 from runner.reference.load import own_file_only
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.schema.strategy import RepeatSettings, chosen
-from runner.verdict import Candidate, Sample, Signature
+from runner.verdict import Candidate, Sample, Verdict
 from strategies.repeat import repeat
 from strategies.search import Outcome, Space, Trial
 
@@ -61,15 +61,17 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         with job.judge(Command(model, samples), loaded, noun, lambda _: size) as judge:
             session = Session(judge, lambda space: repeat(until), means=job.means)
             ending = job.ended(session, session.repeat)
-            ending = replace(ending, signature=_first_failure(judge))
+            first = _first_failure(judge)
+            ending = replace(ending, signature=first.signature if first else None)
             summary = job.summary(judge, ending, loaded)
-            summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
+            said = first.reason[:MOST_SAID] if first else ""
+            summary = replace(summary, statistics=pass_rate(judge.tally.outcomes), said=said)
             job.bundle(summary)
     return summary
 
 
-def _first_failure(judge: Judge) -> Signature | None:
-    """Return what the first iteration that failed showed; None: none did."""
+def _first_failure(judge: Judge) -> Verdict | None:
+    """Return the verdict of the first iteration that failed; None: none did."""
     numbers = range(sum(judge.tally.outcomes.values()))
     verdicts = (judge.journal.get(Trial.of([number]), 0) for number in numbers)
-    return next((one.signature for one in verdicts if one and one.outcome is Outcome.FAIL), None)
+    return next((one for one in verdicts if one and one.outcome is Outcome.FAIL), None)

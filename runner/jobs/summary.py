@@ -55,7 +55,7 @@ def checks_after(settings: Settings, searched: int, workers: int = 1) -> int:
     return 1 + (again if repeated else 0) + simpler + cause + settings.result.find_min_good
 
 
-_SHOWN, _MOST_SAID = 100, 500
+_SHOWN, MOST_SAID = 100, 500
 """Characters of what a check said that a warning holds, and that a result does."""
 
 

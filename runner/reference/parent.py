@@ -51,6 +51,12 @@ class Inherited:
     partners: Mapping[str, str]
 
     @property
+    def samples(self) -> tuple[Sample, ...]:
+        """What the parent is fed, and what its outputs are, as far as these were recorded."""
+        graph = self.parent.graph
+        return tuple(Sample.of(one, graph.inputs, graph.outputs) for one in self.parent.values)
+
+    @property
     def parent_types(self) -> dict[str, int]:
         """The element types of the parent's tensors, as it ran."""
         weights = {name: getattr(tensor, "data_type", 0) for name, tensor in self.parent.graph.initializers.items()}
@@ -252,7 +258,7 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     if found.alone:
         text += f"; {listed(found.alone)} cannot be compared"
     if found.wrong:
-        log.info("fed the original's values, something else is computed by: %s", listed(found.wrong))
+        log.info("given the original's values, these compute something else: %s", listed(found.wrong))
     said = []
     if cuts and (found.alone or counts["value"] or counts["position"]):
         said.append(text)

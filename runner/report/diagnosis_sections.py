@@ -10,6 +10,7 @@ import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runner.judgment import NON_FINITE
@@ -225,7 +226,8 @@ def shown(one: Workaround) -> str:
     ratio = one.latency.ratio if one.latency else None
     slower = "as fast as before" if ratio and 0.9 < ratio < 1.1 else f"takes {ratio or 0:.1f} times as long"
     cost = f", {slower}" if ratio else ""
-    return f"{inputs_of(one, 'inputs pass')}{cost}"
+    where = f", {one.where}" if one.where else ""
+    return f"{inputs_of(replace(one, where=''), 'inputs pass')}{cost}{where}"
 
 
 def inputs_of(one: Workaround, word: str = "") -> str:

@@ -317,12 +317,13 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Reproduced:
-    """How the file fails, in words how often. ``reference_too``: the NaN or Inf is the model's own."""
+    """How the file fails, in words how often; what the check said. ``reference_too``: the NaN or Inf is its own."""
 
     failed: int = 0
     of: int = 0
     failure: str | None = None
     how_often: str = ""
+    said: str = ""
     only_rounded: bool = False
     inputs: str = ""
     reference_too: bool = False

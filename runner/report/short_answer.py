@@ -26,7 +26,7 @@ _OF_A_PART = frozenset({"triage", "reduce", "extract"})
 """Strategies, or how they begin, whose answer is a part of a model that fails."""
 FIRST_NAMES, MOST_NAMES = 3, 10
 """Names in the first line, and in all."""
-_SHORTEST, _LONGEST_WHY, _ROOM = 30, 300, 60
+_SHORTEST, _LONGEST_WHY, _LONGEST_QUOTE, _ROOM = 30, 300, 100, 60
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "minimal",
     Claim.UNPROVEN.value: "minimal, except that leaving out some of them could not be judged",
@@ -37,6 +37,7 @@ _CLAIMS: Mapping[str, str] = {
     Claim.BUDGET.value: "the best so far: the search was stopped early",
     Claim.COUNTED.value: "",
 }
+_OWN_CODE = ("command", "python")
 FLOATS = ("float16", "bfloat16")
 """The low types that are no quantization."""
 _TOLERANCES = ("auto", "compare")
@@ -77,6 +78,9 @@ def short_answer(summary: Summary, most: int = FIRST_NAMES) -> ShortAnswer:
 def whose_bug(summary: Summary) -> str:
     """Return whose bug it is; "" where nobody asked, or that is not known."""
     named = runtime(summary, "target") if summary.whose == Whose.TARGET else ""
+    own = summary.checker in _OWN_CODE and "reference.model" not in summary.context
+    if own and summary.whose == Whose.UNKNOWN and summary.cause and summary.cause.status in SHOWN:
+        return "what your check runs"  # the reference has good values for the same model
     return named or WHOSE.get(summary.whose or "", "")
 
 
@@ -106,7 +110,7 @@ def _fails(summary: Summary) -> str:
     """Return how the part fails, and of a triage how often the file does."""
     told = summary.triage.reproduced if summary.triage else None
     if told and told.failure and (summary.culprits or summary.precision):
-        return f"{failure_in_words(told.failure, summary.said)}, {told.how_often}{_iteration(summary)}"
+        return f"{failure_in_words(told.failure, told.said or summary.said)}, {told.how_often}{_iteration(summary)}"
     if not is_part(summary) or not summary.signature or not summary.culprits:
         return ""
     return failure_in_words(f"{summary.failure.stage}: {summary.failure.kind}", summary.said) + _iteration(summary)
@@ -122,18 +126,23 @@ def is_part(summary: Summary) -> bool:
 
 
 def failure_in_words(failure: str | None, said: str = "") -> str:
-    """Return a failure that is told as its stage and kind; of a refusal the runtime's own sentence, ``said``."""
+    """Return a failure that is told as its stage and kind; of a refusal the runtime's own sentence, ``said``.
+
+    A check of the user's own is quoted where it says more than its exit code.
+    """
     stage, _, kind = (failure or "").partition(": ")
     if stage in ("load", "build") and kind.startswith("error") and said:
         return f'{"loading" if stage == "load" else "building"} fails: "{one_line(said, 160)}"'
-    return called(failure or "")
+    tells = stage == "check" and said and said not in kind and not said.endswith("returned False")
+    return called(failure or "") + (f': "{one_line(said, _LONGEST_QUOTE)}"' if tells else "")
 
 
 def _why(summary: Summary) -> str:
     """Return the cause in a clause, with the numbers that show it."""
     cause = summary.cause
     if summary.precision and (numbers := summary.precision.numbers):
-        return f"the check's number: {', '.join(f'{value:.3f} {name}' for name, value in numbers.items())}"
+        said = ", ".join(f"{value:.3f} {name}" for name, value in numbers.items())
+        return f"the check's number: {said.replace('as handed over', f'in {MIXED}.onnx')}"
     if cause is None or summary.status not in NAMED:
         return summary.seen
     if cause.weights:
@@ -149,7 +158,7 @@ def _why(summary: Summary) -> str:
     answer = cause.causes[0]
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
-        return f"{first}; {outputs} with right outputs here, {inputs.removeprefix('still ')} with right inputs"
+        return f"{first}; with right outputs here the model {outputs}, with right inputs it {inputs}"
     these = "this node" if len(summary.culprits) == 1 else "these nodes"
     return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 
@@ -211,7 +220,7 @@ def _helps(summary: Summary) -> str:
     if passing:
         more = len(passing) - 1
         said = [f"{_what(passing[0])} ({shown(passing[0])})" + (f", and {more} more" if more else "")]
-        said += ["to try it with a GPU's rounding: target.rounding=on"] if passing[0].where else []
+        said += ["to round as a GPU does, add target.rounding=on to the command"] if passing[0].where else []
     elif summary.triage and summary.precision and summary.precision.selected:
         return stays_high(summary.precision) if summary.culprits else ""  # else the first line says it
     elif tried and not own:
@@ -249,7 +258,7 @@ def keeps_all(told: Precision) -> bool:
 
 
 def _nothing_low(told: Precision) -> bool:
-    """Whether the mixed model is the original. Raised to 8 bits, or to another accuracy level, it is still quantized."""
+    """Whether the mixed model is the original. Raised to 8 bits or to another accuracy level, it is quantized."""
     if told.high == "int8" or told.low == "accuracy_level_4":
         return False
     return told.low_share.get("nodes") == 0 and len(told.selected) > 1

@@ -94,13 +94,14 @@ class Summary:
     ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output).
     ``nested``: the nodes inside of them; ``iteration``: of a Loop or Scan the first in which these fail, in words.
     ``min_good`` and ``model``: paths relative to the run folder, or None. ``tried``: what was tried beyond
-    1-minimality. ``first_look``: what named the nodes that were asked about first.
-    ``seen``: how many elements of the output that failed are NaN and Inf. ``said``: what the check said of the answer.
-    ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
-    experiment. ``whose``: whose failure it is, see `runner.judgment.Whose`; None: nobody asked.
-    ``memory``: what one check may take, in words. ``unresolved``: how often a verdict is not known, by reason.
-    ``evidence``: what the check measured on what is handed over; ``outputs``: what it measured of each output of the
-    whole model. These three are not in result.json. ``exit_code``: -1 where a damaged file does not say.
+    1-minimality. ``controls``: of the ``outcomes`` those of harmless models. ``first_look``: what named the nodes
+    that were asked about first. ``seen``: how many elements of the output that failed are NaN and Inf. ``said``:
+    what the check said of the answer. ``answers``: all of them, where several were wanted and found. ``cause``:
+    what was shown of it, by experiment. ``whose``: whose failure it is, see `runner.judgment.Whose`; None: nobody
+    asked. ``memory``: what one check may take, in words. ``unresolved``: how often a verdict is not known, by
+    reason. ``lacks``: options with which the run may have an answer. ``evidence``: what the check measured on what
+    is handed over; ``outputs``: what it measured of each output of the whole model. These three are not in
+    result.json. ``exit_code``: -1 where a damaged file does not say.
     """
 
     status: str = ""
@@ -115,7 +116,9 @@ class Summary:
     minimality: str | None = None
     checks: Checks = field(default_factory=Checks)
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    controls: Mapping[str, int] = field(default_factory=dict)
     unresolved: Mapping[str, int] = field(default_factory=dict)
+    lacks: tuple[str, ...] = ()
     signature: KnownFailure | None = None
     model: str | None = None
     min_good: str | None = None

@@ -447,18 +447,21 @@ def test_what_a_control_prints_is_not_shown_and_nothing_is_in_color(
 def test_the_same_traceback_is_shown_once(
     tools: Tools, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture, relu: Path
 ) -> None:
-    """And pointed to from then on, though the candidate's own path in it differs; a single line is shown each time."""
+    """From then on only the whole log points to it, though the candidate's own path in it differs."""
     traced = build(tools, "-c", "import sys; raise ValueError(sys.argv[1])", "{dir}", show_output=ShowOutput.failing)
     short = build(tools, "-c", "raise SystemExit('max diff 0.5')", show_output=ShowOutput.failing)
     long = build(tools, "-c", "print('line\\n' * 200); raise SystemExit(1)", show_output=ShowOutput.failing)
-    with caplog.at_level(logging.INFO):
-        for check in (traced, traced, short, short, long, long):
+    asked = build(tools, "-c", "raise SystemExit('asked for')", show_output=ShowOutput.all)
+    with caplog.at_level(logging.DEBUG, "runner.checkers.command"):
+        for check in (traced, traced, short, short, long, long, asked, asked):
             check.check(candidate(relu))
-    first, second, *short_ones, cut, cut_again = [record.getMessage() for record in caplog.records]
+    said = [(record.levelname, record.getMessage()) for record in caplog.records if hasattr(record, CHECK_OUTPUT)]
+    assert [level for level, _ in said] == ["INFO", "DEBUG"] * 3 + ["INFO"] * 2
+    first, second, short_one, again, cut, cut_again, *_ = [message for _, message in said]
     assert "lines more in" in cut and cut_again == "[6] the check printed the same as in [5]"
     assert first.startswith("[1] the check printed:\n") and "Traceback" in first and "ValueError" in first
     assert second == "[2] the check printed the same as in [1]"
-    assert short_ones == [f"[{number}] the check printed:\nmax diff 0.5" for number in (3, 4)]
+    assert (short_one, again) == ("[3] the check printed:\nmax diff 0.5", "[4] the check printed the same as in [3]")
 
 
 KILLED = """

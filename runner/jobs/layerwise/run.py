@@ -20,6 +20,7 @@ from runner import machine
 from runner.disk_space import MEMORY
 from runner.engine.check_trials import Judge
 from runner.engine.session_question import NOTHING, SessionResult, study
+from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
 from runner.jobs.layerwise import findings
 from runner.jobs.layerwise.findings import Findings, overflows
@@ -375,6 +376,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     if not settings.cut.records:
         raise UsageError("strategy=layerwise cut.record=off: there is nothing to compare with. Set cut.record=auto")
     with Job.opened(_within_memory(settings), folder, command) as job:
+        if refused := refused_by_target(job):
+            return refused
         loaded = load(job.settings, job.pool, job.folder)
         base = Subgraph(
             *(loaded.graph, loaded.store, loaded.recorded, loaded.types, loaded.studied, job.folder / "values"),

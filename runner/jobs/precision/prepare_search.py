@@ -32,6 +32,7 @@ from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.edits import copy_of
 from runner.model.graph.scopes import NameSupply
 from runner.reference.load import Loaded, load
+from runner.schema.inputs import FilesInputs
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Direction, FloatType, Goal, PrecisionSettings, Unit, Untaken
@@ -452,7 +453,8 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     space = cheapest(space, searched.costs(costs)) if costs else space
     mixing = casting.mixer, loaded.store, samples.of(division.searched), space.order, space.parents
     subject = Precision(*mixing, searched.members, kept.raised, casting.ends, following)
-    left_alone = _left_alone(casting, kept, division, drawn=samples.is_endless)
+    single = "" if samples.is_endless or settings.checker.runs_own_code else _single(settings, loaded, division)
+    left_alone = (*_left_alone(casting, kept), *filter(None, [single]))
     tolerance = coarse(settings.checker, subject.samples)
     warnings = (*casting.warnings, *_out_of_range(casting), *left_alone, *_scopeless(strategy, searched), *tolerance)
     warnings += (*_strangers(casting, known),)
@@ -510,7 +512,21 @@ def _scopeless(strategy: PrecisionSettings, searched: Units) -> Iterator[str]:
         )
 
 
-def _left_alone(casting: PrecisionModel, kept: Fixed, division: Division, *, drawn: bool) -> Iterator[str]:
+def _single(settings: Settings, loaded: Loaded, division: Division) -> str:
+    """Doubt an answer that rests on one sample; "" where there are several. Along an open first axis more may lie."""
+    if division.given != 1:
+        return ""
+    kinds = [value.type.tensor_type for value in loaded.graph.model.graph.input]
+    is_open = all(kind.shape.dim and not kind.shape.dim[0].HasField("dim_value") for kind in kinds)
+    rows = {one.shape[:1] for one in division.searched[0].values()}
+    (size,) = next(iter(rows)) if is_open and len(rows) == 1 else (1,)
+    taken = isinstance(settings.inputs, FilesInputs) and settings.inputs.split is None and size > 1
+    also = f", or take the {size} along its first axis as samples: inputs.split={size}" if taken else ""
+    said = "only one sample was given: an answer that passes on it may fail on others"
+    return f"{said}. Give several: --inputs FOLDER{also}"
+
+
+def _left_alone(casting: PrecisionModel, kept: Fixed) -> Iterator[str]:
     """Say what was not looked at, and what that means."""
     pair, mixer = casting.pair, casting.mixer
     every = float_nodes(mixer.model, mixer.types, pair, casting.layers, mixer.contrib)
@@ -527,8 +543,4 @@ def _left_alone(casting: PrecisionModel, kept: Fixed, division: Division, *, dra
         yield (
             f"no sample takes the branches of {counted(len(names), 'node')} ({listed(names)}): "
             + ("they stay high (strategy.untaken=low lowers them)" if high else "low precision was not tried for them")
-        )
-    if division.given == 1 and not drawn:
-        yield (
-            "only one sample was given: an answer that passes on it may fail on others. Give several: --inputs FOLDER"
         )

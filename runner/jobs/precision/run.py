@@ -21,6 +21,7 @@ from runner.engine.repeated_checks import HANDED_OVER
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
 from runner.files import write_text
+from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import low_nodes
@@ -30,6 +31,7 @@ from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, 
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
+from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
 from runner.judgment import CannotJudge, Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
@@ -59,7 +61,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
     made, settings = from_float(_asked(settings), folder)
     with Job.opened(_rounding(settings), folder, command) as job:
-        return _raise(job, made)
+        return refused_by_target(job) or _raise(job, made)
 
 
 def _asked(settings: Settings) -> Settings:
@@ -91,8 +93,9 @@ def _quantized_nodes(settings: Settings) -> Iterator[NodeProto]:
 def _rounding(settings: Settings) -> Settings:
     """Return the settings with the target's rounding decided: on, on ONNX Runtime's CPU."""
     target = settings.target
+    own = settings.checker.runs_own_code
     rounds = chosen(settings.strategy, PrecisionSettings).low in (FloatType.float16, FloatType.bfloat16)
-    if settings.checker.runs_own_code and rounds:
+    if own and rounds:
         log.warning(
             "your check runs the models, so Winnow cannot round there. ONNX Runtime's CPU provider computes low "
             "precision in float32, which hides failures of a GPU: runner.backends.rounding.session rounds like a GPU "
@@ -107,7 +110,7 @@ def _rounding(settings: Settings) -> Settings:
         )
     if target.rounding is not Rounding.auto or target.providers != [_CPU]:
         return settings
-    if rounds:
+    if rounds and not own:
         log.info("each low-precision tensor is rounded when it is computed, as on a GPU (target.rounding=on)")
     return replace(settings, target=replace(target, rounding=Rounding.on))
 
@@ -157,6 +160,8 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
 
         def answer() -> SessionResult:
             ending = rounds.answer(plan=settings.plan)
+            if ending.status is Status.no_set_suffices and settings.checker.runs_own_code:
+                ending = _doubted(job, material, judge, ending)
             if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)
             if ending.trial is not None and (strategy.curve is Curve.each or strategy.budget):
@@ -223,6 +228,29 @@ def _within(rounds: Rounds, handed: HandOver, trials: Sequence[Trial], margin: M
     model = handed.write(judge.subject, trial, WITHIN).name
     nodes, share = list(judge.subject.names(trial)), margin.share(verdict)
     return {"nodes": nodes, "error": share, "outcome": verdict.outcome.value, "model": model}
+
+
+def _doubted(job: Job, material: PrecisionSetup, judge: Judge, ending: SessionResult) -> SessionResult:
+    """Return how it ends where a check of the user's own fails with everything high: does it pass any model?
+
+    The good model is asked, as the user gave it: the original, or the model under study where nothing of it is low.
+    """
+    original, casting = job.settings.reference.model, material.casting
+    types = {tensor.data_type for tensor in material.loaded.graph.initializers.values()}
+    is_high = not casting.quantized and casting.pair.low not in types
+    good = Path(original).expanduser().absolute() if original else material.loaded.path if is_high else None
+    if good is None:
+        given = f"{ending.message}. Nothing passed the check. Give a model that does: {ORIGINAL}"
+        refused = CannotJudge(f"{given}.\ncheck: {judge.checker.describe()}", (ORIGINAL,))
+    else:
+        called = ORIGINAL_FILE if original else "the model file as it is"
+        inherited = material.loaded.inherited
+        samples = inherited.samples if original and inherited else material.subject.samples
+        found = fails_on_good(judge, good, samples, called)
+        if found is None:
+            return ending
+        refused = found
+    return replace(ending, status=refused.status, message=str(refused), lacks=refused.lacks)
 
 
 def _tells_share(settings: Settings) -> bool:

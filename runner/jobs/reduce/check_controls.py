@@ -11,24 +11,33 @@ inputs or the outputs (``strategy.reduce_inputs=false``, ``strategy.reduce_outpu
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 
 from runner.checkers.checker import Checker
 from runner.checkers.command import CommandCheck
+from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.python import PythonCheck
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import ContradictionError
 from runner.engine.session_question import NOTHING, Question
 from runner.jobs.reduce.subgraph import InPlace, Subgraph
+from runner.jobs.repeat import Command
 from runner.judgment import CannotJudge, UsageError
 from runner.model.graph.cut import Form
 from runner.schema.checker import Flaky
+from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, ReduceSettings, chosen
-from runner.verdict import CAUGHT, Phase, Raised, Verdict
-from strategies.search import Closure, Outcome
+from runner.text import listed
+from runner.verdict import CAUGHT, MISFIT, Phase, Raised, Sample, Verdict
+from strategies.search import Closure, Outcome, Trial
+
+log = logging.getLogger(__name__)
 
 # Which of the model's inputs and outputs a reduction keeps whatever is tried, as its settings say.
 
@@ -86,26 +95,15 @@ NEEDS = (
     "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
 )
 """What may be wrong with a check that passes no harmless model."""
-
-
-def own_sample(settings: Settings) -> str:
-    """Say that a check fits the whole model only, and other values than those that were recorded, and what to do."""
-    said = "the check feeds an input of its own, and Winnow recorded the values of another one: "
-    if settings.inputs.name == "random":
-        return f"{said}give the check's input (--inputs x.npz), or let the check feed {{inputs}}"
-    said += "let it feed {inputs}. If it feeds the same input, "
-    if settings.reference.model:
-        return f"{said}it fails the original's values too: look at the check"
-    return f"{said}the reference is wrong: give the good model (--original) or the expected outputs (--expected)"
-
-
-WHOLE_ONLY = (
-    "Does it ever exit with 0? If it always fails, fix it. If it fits the whole model only (it feeds values of its "
-    "own, and compares with expected ones of its own), give the input that it feeds: --inputs x.npz. Without that, the "
-    "check works with strategy=repeat, with strategy=passes if its command takes {switches}, and with "
-    "strategy=versions if it takes {python}"
+ALWAYS = (
+    "If it fails on every model, mend it: it has to exit with 0 on a good one.\n"
+    "If it feeds or compares values of its own, it fits the whole model only: give {these}.\n"
+    "Without that it works with strategy=repeat, with strategy=passes if its command takes {{switches}}, and with "
+    "strategy=versions if it takes {{python}}"
 )
-"""What is asked first of a check that passes no harmless model, and what it can do as it is."""
+"""What is said of a check that passes no harmless model: what may be wrong, and what it can do as it is."""
+INPUTS, ORIGINAL = "--inputs x.npz", "--original good.onnx"
+"""Options, as they are typed, with which a check that fits the whole model only may be asked."""
 _NOTHING, _SO = Question().nothing_fails
 QUESTION = Question(
     whole_passes=("the whole model passes the check", "there is nothing to reduce"),
@@ -128,8 +126,29 @@ OWN = (Form(inputs=True, outputs=True, good=True), Form(inputs=True, outputs=Tru
 SETTINGS: Mapping[Closure, str] = MappingProxyType(
     {Closure.ANCESTORS: "strategy.reduce_inputs=false", Closure.DESCENDANTS: "strategy.reduce_outputs=false"}
 )
+_OWN_INPUT = re.compile(rf"{re.escape(MISFIT)} \((?:a missing|an unknown|the \w+ of an) input\)")
+"""The reason of a check that feeds what a harmless model has not."""
 REPEATS = 3
 """How often a control that failed is checked again, to tell a flaky check from one that cannot judge."""
+
+
+ORIGINAL_FILE = "the original"
+"""What messages call the file of ``reference.model``."""
+
+
+def fails_on_good(judge: Judge, good: Path | None, samples: Iterable[Sample], called: str) -> CannotJudge | None:
+    """Return what to raise where a check fails on a good model as the user gave it; None: it passes, or is not given.
+
+    ``samples``: what that model is fed.
+    """
+    if good is None:
+        return None
+    verdict = judge.stage(called, Command(good, tuple(samples))).sure(Trial.of([0]), Phase.CONTROL, called)
+    if verdict.outcome is Outcome.PASS:
+        return None
+    mend = slip_of_exit(verdict) or "So it cannot tell good from bad: mend it, it has to pass a good model"
+    why = f"the check fails on {called} too ({verdict.reason or verdict.outcome.value})"
+    return CannotJudge(f"{why}. {mend}.\ncheck: {judge.checker.describe()}")
 
 
 @dataclass(frozen=True)
@@ -156,17 +175,20 @@ class Controls:
     ``fallbacks``: what may be kept where the check cannot judge cuts.
     ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
     ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
-    ``own_sample``: what is said of one that feeds an input of its own, which is not the recorded one.
+    ``original``: the good model, None: not given; ``samples``: what it is fed. ``lacks``: options that the user may
+    give besides.
     """
 
     fallbacks: frozenset[Closure] = frozenset()
     repeated: bool = True
     slip: str = ""
     fed: bool = True
-    own_sample: str = ""
+    original: Path | None = None
+    samples: tuple[Sample, ...] = ()
+    lacks: tuple[str, ...] = ()
 
     @staticmethod
-    def of(checker: Checker, settings: Settings) -> Controls | None:
+    def of(checker: Checker, settings: Settings, samples: tuple[Sample, ...] = ()) -> Controls | None:
         """Return the controls of a check of the user's own; None for a person, and for checks of ours.
 
         Those feed and compare whatever inputs and outputs a model has.
@@ -174,8 +196,13 @@ class Controls:
         if not isinstance(checker, CommandCheck | PythonCheck):
             return None
         slip = checker.slip if isinstance(checker, CommandCheck) else ""
-        flaky = settings.checker.flaky is not Flaky.never
-        return Controls(fallbacks(settings), flaky, slip, checker.wants_feeds, own_sample(settings))
+        given, repeated = settings.reference.model, settings.checker.flaky is not Flaky.never
+        original = Path(given).expanduser().absolute() if given else None
+        lacks = (
+            *((INPUTS,) if isinstance(settings.inputs, RandomInputs) else ()),
+            *((ORIGINAL,) if not given and not settings.reference.has_expected else ()),
+        )
+        return Controls(fallbacks(settings), repeated, slip, checker.wants_feeds, original, samples, lacks)
 
     def judge(self, judge: Judge) -> Judged:
         """Return a judge whose candidates this check can judge.
@@ -190,16 +217,13 @@ class Controls:
         own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
         if not own:
             if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
+                if not self.fed and _OWN_INPUT.match(why.reason):
+                    return self._whole_only(judge, why)
                 # on a harmless model the check does not report the failure under study: no answer, but no wrong one
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
                 return Judged(judge, also, said)
             self._repeat(judge, 1)
-            if not self.fed and why.outcome is Outcome.UNRESOLVED:  # it fits the whole model, and finds it wrong
-                raise CannotJudge(f"{self.own_sample}.\ncheck: {judge.checker.describe()}")
-            raise CannotJudge(
-                "the check cannot tell good from bad: it does not pass even a model of a single Identity node "
-                f"({why.said}).\n{self.slip or f'{WHOLE_ONLY}. {NEEDS}'}\ncheck: {judge.checker.describe()}"
-            )
+            raise self._refusal(judge, why)
         self._repeat(judge, REPEATS)
         able = self._able(judge) if subject.closure is Closure.FREE else {}
         chosen = next((closure for closure in able if closure in self.fallbacks), None)
@@ -215,8 +239,9 @@ class Controls:
         subject, verdict = able[chosen]
         kept = replace(subject, closure=chosen)
         types = ", declared types" if kept.declared else ""
+        log.info("a model of one Identity: %s", why.said)
         said = (
-            f"the check cannot judge every part of the model: it does not pass {FORMS[Closure.FREE][0]} ({why.said}). "
+            "the check cannot judge every part of the model: it did not pass a model of one Identity. "
             f"The run goes on with {setting}, with which it can. A check that feeds {{inputs}} and compares with "
             "{references} gets smaller answers; with --expected, {references} holds your expected outputs"
         )
@@ -227,6 +252,50 @@ class Controls:
         form = FORMS[_subgraph(judge).closure][0]
         return self._with(judge, form, declared=False), str(form)
 
+    def _refusal(self, judge: Judge, why: Verdict) -> CannotJudge:
+        """Return what to raise for a check that passes no harmless model; ``why``: not an Identity."""
+        if not self.slip and not self.fed and why.outcome is Outcome.UNRESOLVED:
+            return self._wrong_values(judge)  # it fits the whole model, and finds it wrong
+        if not self.slip and (known := fails_on_good(judge, self.original, self.samples, ORIGINAL_FILE)):
+            return known
+        check, also = f"check: {judge.checker.describe()}", listed(self.lacks) or "it {inputs} and {references}"
+        advice, lacks = (self.slip, ()) if self.slip else (ALWAYS.format(these=also), self.lacks)
+        return CannotJudge(
+            "the check cannot tell good from bad: it does not pass even a model of a single Identity node "
+            f"({why.said}).\n{advice}.\n{check}",
+            lacks,
+        )
+
+    def _whole_only(self, judge: Judge, why: Verdict) -> Judged:
+        """Return who judges nodes in their place, for a check that feeds an input of its own. Raises CannotJudge."""
+        placed = self._in_place(judge, why) if self.fallbacks == set(KEPT.values()) else self._no_cuts(judge, why, ())
+        if isinstance(placed, Judged):
+            return placed
+        raise self._wrong_values(judge) if INPUTS in self.lacks else CannotJudge(placed, self.lacks)
+
+    def _wrong_values(self, judge: Judge) -> CannotJudge:
+        """Return what to raise for a check of the whole model that fails with recorded values for its outputs too."""
+        if known := fails_on_good(judge, self.original, self.samples, ORIGINAL_FILE):
+            return known
+        check, lacks = f"check: {judge.checker.describe()}", self.lacks
+        if not self.fed and INPUTS in lacks:
+            quantized = any(node.op_type == "DequantizeLinear" for node in _subgraph(judge).graph.protos)
+            lacks = lacks if quantized else (INPUTS,)
+            also = f". A quantized model also needs the one that it was made of: {ORIGINAL}" * (ORIGINAL in lacks)
+            said = (
+                "your check feeds an input of its own, and the values that were recorded for random inputs do not "
+                f"match it. Give the input of your check: {INPUTS}{also}"
+            )
+            return CannotJudge(f"{said}.\n{check}", lacks)
+        other = "" if self.fed else ", or your check feeds another input than the one that you gave"
+        good = f" Give the good model: {ORIGINAL}, or the expected outputs: --expected y.npz." * (ORIGINAL in lacks)
+        given = "the original" if ORIGINAL not in lacks else "the model without optimizations"
+        said = (
+            f"your check fails with the values of {given} in place of all nodes too. So these are wrong for it: the "
+            f"model itself is (as it is quantized or converted){other}.{good}"
+        )
+        return CannotJudge(f"{said}\n{check}", [one for one in lacks if one == ORIGINAL])
+
     def _in_place(self, judge: Judge, why: Verdict) -> Judged | str:
         """Return who judges nodes in their place; else why that cannot be.
 
@@ -236,16 +305,22 @@ class Controls:
         subject = _subgraph(judge)
         placed = judge.stage("in place", InPlace.of(subject))
         passing = placed.sure(NOTHING, Phase.CONTROL, "the whole model, good values in place of all nodes")
+        if passing.outcome is Outcome.UNRESOLVED and not self.fed:
+            return (
+                "the check works for the whole model only, and the good values recorded for your input did not fit "
+                f"there ({passing.reason}). It has to feed that input at once, not in batches; or let it feed "
+                f"{{inputs}} and compare with {{references}}.\ncheck: {judge.checker.describe()}"
+            )
         if passing.outcome is Outcome.UNRESOLVED:
             return f"{self._no_cuts(judge, why, ())}\nGood values were not put into the whole model: {passing.reason}"
         right = passing.outcome is Outcome.PASS
         if not right or placed.sure(subject.space.whole, Phase.PREFLIGHT, QUESTION.whole).outcome is not Outcome.FAIL:
-            return f"{self.own_sample}.\ncheck: {judge.checker.describe()}"
+            raise self._wrong_values(judge)
         said = (
-            f"the check cannot judge parts of the model: it does not pass {FORMS[Closure.FREE][0]} ({why.said}). So "
-            "each candidate is the whole model with good values in place of some nodes. Therefore reduced.onnx has all "
-            "inputs and outputs of the model, and also nodes that only carry the failure to the outputs"
+            "the check works for the whole model only: it did not pass a model of one Identity. So each candidate is "
+            "the whole model with good values in place of some nodes, and so is reduced.onnx"
         )
+        log.info("a model of one Identity: %s", why.said)
         return Judged(placed, passing, said)
 
     def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.checker import Checker, inner
 from runner.checkers.compare_values import CONSTANT, said
+from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Expected, Judge
 from runner.engine.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
@@ -133,9 +134,11 @@ class TimeLimit:
         more.checker = self.longer(limit)
         verdict = more.sure(trial, Phase.CONTROL, f"{label}, with {limit:g} s")
         if verdict.outcome is not Outcome.UNRESOLVED and not _ran_out(verdict):
+            more_time = f"--timeout {math.ceil(5 * verdict.seconds)}"
             raise CannotJudge(
                 f"checker.timeout={self.seconds:g} is too short: {label} takes {verdict.seconds:.1f} s. Give it more, "
-                f"for example --timeout {math.ceil(5 * verdict.seconds)}"
+                f"for example {more_time}",
+                (more_time,),
             )
 
 
@@ -214,8 +217,12 @@ class Preflight:
         if verdict.outcome is Outcome.FAIL:
             if isinstance(inner(judge.checker), RuntimeCheck) and (why := self.refused(verdict.signature)):
                 raise CannotJudge(why)
-            if _ran_out(verdict) and self.limit.reference >= (self.limit.seconds or math.inf):
+            seconds = self.limit.seconds or math.inf
+            slow = self.limit.reference >= seconds or (self.controls is not None and seconds <= PATIENCE)
+            if _ran_out(verdict) and slow:  # a check of the user's own may do more than run the model once
                 self.limit.confirm(own, whole, THE_FILE)
+            if slip := slip_of_exit(verdict):
+                self._say(slip)
             study(judge, verdict, THE_FILE)
             log.info("%s fails (%s); only this failure counts", THE_FILE, judge.studied)
         elif verdict.outcome not in (Outcome.PASS, Outcome.UNRESOLVED):

@@ -23,7 +23,7 @@ from runner.engine.reliability import Reliability
 from runner.engine.session import HandedOver, Stage
 from runner.engine.session_question import Cause, CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting
-from runner.jobs.inspect import not_loaded
+from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job, compared_with, load_recorded
 from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls, closure
 from runner.jobs.reduce.first_look import FirstLook
@@ -229,12 +229,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Reduce a model and leave the result folder behind. Raises WinnowError where the question cannot be put at all."""
     with Job.opened(settings, folder, command) as job:
         settings, strategy = job.settings, chosen(job.settings.strategy, ReduceSettings)
-        if refused := not_loaded(settings, job.folder, job.pool):
-            if not refused.culprits:  # of its header
-                status = Status.could_not_judge
-                refused = replace(refused, status=status, exit_code=status.exit_code)
-            job.drop_stale_results()
-            job.bundle(refused)
+        if refused := refused_by_target(job):
             return refused
         loaded = load_recorded(job)
         subject = _subject(job, loaded)
@@ -313,7 +308,9 @@ class Reduction(Pipeline):
         refused = partial(refusal, settings, self.loaded, self.job.folder)
         seconds = 0.0 if recorded.unrunnable else recorded.seconds
         limit = TimeLimit(settings.checker.timeout, seconds, self.job.checker_with)
-        self.opening = Preflight(limit, Controls.of(self.job.checker, settings), refused=refused)
+        inherited = self.loaded.inherited
+        controls = Controls.of(self.job.checker, settings, inherited.samples if inherited else ())
+        self.opening = Preflight(limit, controls, refused=refused)
         self.strategy = chosen(self.job.settings.strategy, ReduceSettings)
 
     def begins(self) -> SessionResult | None:

@@ -45,9 +45,14 @@ def verdict(known: Known) -> str:
     if not known.has("stands"):
         return "nothing was asked"
     if not known.judged:
-        return f"the model file cannot be judged: {known.said('stands')}"
+        reasons = [*known.result("stands").unresolved]
+        return f"the model file cannot be judged: {reasons[0] if len(reasons) == 1 else known.said('stands')}"
     if not known.anything_failed:
         tried = sum(known.judgements(name)[1] for name in SEEN)
+        if known.situation.own_code:
+            inputs = "real inputs (--inputs x.npz); " if known.situation.asks_for_data else ""
+            hand = "run it by hand on this file, where it has to fail"
+            return f"your check passes the model in {counted(tried, 'run')}; to try next: {inputs}{hand}"
         more = "real inputs (--inputs x.npz), more seeds, a tighter checker.rtol"
         if known.situation.hides_rounding and not known.has_result("rounded"):
             more = f"target.rounding=on (the target computes low precision in float32), {more}"

@@ -285,7 +285,8 @@ def _say_part(known: Known) -> None:
         spent = sum_of(one.known.checks for one in steps).made
         seconds = sum(one.known.seconds.total for one in steps)
         told = one_line(part.told(known), _LONGEST_ANSWER)
-        log.info("%s %s (%s, %.1f s)", part.question, told, counted(spent, "check"), seconds, extra={_PART: True})
+        all_of = f"{counted(spent, 'check')}{' in all' * (spent > 1)}"
+        log.info("%s %s (%s, %.1f s)", part.question, told, all_of, seconds, extra={_PART: True})
 
 
 def _wanted(settings: Settings) -> tuple[str, ...]:
@@ -390,7 +391,9 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         minimality=answer.minimality,
         checks=sum_of(one.checks for one in asked),
         outcomes=_sum(one.outcomes for one in asked),
+        controls=_sum(one.controls for one in asked),
         unresolved=_sum(one.unresolved for one in asked),
+        lacks=reduced.lacks,
         signature=answer.signature or first.signature,
         model=_path(folder, place, answer.model),
         inspection=looked if unloaded else None,
@@ -477,6 +480,7 @@ def _reproduced(known: Known) -> Reproduced:
         of=of + more,
         failure=known.failure if known.anything_failed else None,
         how_often=known.how_often if known.anything_failed else "",
+        said=known.check_said if known.anything_failed else "",
         only_rounded=known.only_in == "rounded",
         inputs=known.situation.inputs,
         reference_too=known.reference_too,

@@ -8,7 +8,7 @@ from pathlib import Path
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under, read_versions
 from runner.judgment import UsageError
 from runner.model.files.parse_without_weights import parse
-from runner.reference.load import hides_rounding
+from runner.reference.load import asks_for_data, hides_rounding
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import BuildsChecker, CommandChecker, Golden, PythonChecker
 from runner.schema.installed_choices import SCHEMAS
@@ -27,7 +27,8 @@ class Situation:
     """What is known before anything is asked.
 
     ``own_code``: the check is the user's own; ``names_switches``, ``names_python``: its command leaves a place for
-    them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``given``: files say what is right
+    them. ``looks_at_values``: the checker does. ``inputs``: the choice; ``asks_for_data``: real ones
+    could stand in for these. ``given``: files say what is right
     for these. ``alone``: what is right needs neither files nor another model, ``on_its_own`` nor what was recorded.
     ``hides_rounding``: the target computes a low precision in float32; ``rounds``: it rounds after every operator, as
     it was asked to. ``low``: the float type of a model whose original is in float32, or ``quantized``; "" for any
@@ -39,6 +40,7 @@ class Situation:
     names_python: bool = False
     looks_at_values: bool = True
     inputs: str = "random"
+    asks_for_data: bool = False
     builds_engines: bool = False
     optimizes: bool = True
     given: bool = False
@@ -63,6 +65,7 @@ def situation_of(settings: Settings) -> Situation:
         names_python="{python}" in command,
         looks_at_values=checker.looks_at_values,
         inputs=settings.inputs.name,
+        asks_for_data=asks_for_data(settings),
         builds_engines=target.builds_engines and not checker.runs_own_code,
         optimizes=isinstance(target, OnnxRuntimeBackend | TensorRtBackend),
         given=given,

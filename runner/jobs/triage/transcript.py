@@ -108,13 +108,10 @@ class Reproduced:
         return step.message if plain else ": ".join(filter(None, (step.status, step.message)))
 
     def judgements(self, name: str) -> tuple[int, int]:
-        """Return how many checks of a step failed, and of how many of the model that could be judged.
-
-        A control is a check of an Identity alone, which passes.
-        """
+        """Return how many checks of the model failed in a step, and of how many that judged it, controls aside."""
         found = self.result(name)
-        failed = found.outcomes.get("fail", 0)
-        return failed, failed + max(found.outcomes.get("pass", 0) - found.checks.control, 0)
+        failed, passed = (found.outcomes.get(one, 0) - found.controls.get(one, 0) for one in ("fail", "pass"))
+        return failed, failed + passed
 
     def count(self, name: str) -> str:
         """Return that in words."""
@@ -181,7 +178,7 @@ class Reproduced:
         failed, of = self._own
         if self.only_in and self.only_in != "rounded":
             return f"with other random inputs only: {self.count(self.only_in)}"
-        often = f"in each of {of} checks" if failed == of else f"in {failed} of {of} checks (flaky)"
+        often = f"in {failed} of {counted(of, 'run')} of the model{' (flaky)' * (failed < of)}"
         if self.only_in:
             often = "only when operators round as on a GPU"
         others, tried = self.judgements("inputs")
@@ -207,7 +204,12 @@ class Reproduced:
     @property
     def failure_in_words(self) -> str:
         """The same as a person says it; of a refusal the runtime's own sentence."""
-        return failure_in_words(self.failure, self.result("stands").said)
+        return failure_in_words(self.failure, self.check_said)
+
+    @property
+    def check_said(self) -> str:
+        """What the check said of the file as it is."""
+        return self.result("stands").said
 
     @property
     def why_not_loaded(self) -> str:

@@ -105,7 +105,9 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
     known = told(situation, steps)
     assert branch(known) == "extract" and known.culprits == ("a", "b")
     said = verdict(known)
-    assert said.startswith("wrong values, in each of 6 checks; with other random inputs too; cause proven on the whole")
+    assert said.startswith(
+        "wrong values, in 6 of 6 runs of the model; with other random inputs too; cause proven on the whole"
+    )
     assert "it needs F, G, and passes without any one of them" in said
     assert said.endswith("workaround: F off (1 of 1 recorded inputs pass)")
     assert [one.step for one in decisions(known)] == [f"steps/{name}" for name in steps]
@@ -171,7 +173,7 @@ def test_builds_that_differ_are_about_tactics() -> None:
     steps = {"stands": judged(1, 2, MISMATCH), "inputs": judged(1, 1), "tactics": found(), "reduce": CUT}
     more = {"layerwise": NONE, "passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     known = told(situation, {**steps, **more})
-    assert branch(known) == "tactics" and "in 1 of 2 checks (flaky)" in verdict(known)
+    assert branch(known) == "tactics" and "in 1 of 2 runs of the model (flaky)" in verdict(known)
 
 
 def test_a_check_of_ones_own() -> None:
@@ -310,7 +312,7 @@ def test_what_left_the_search_for_a_part_out_is_said() -> None:
     )
     spent = (stepped("reduce", why="budget.checks=5 was reached"), stepped("passes", why="budget.checks=5 was reached"))
     said = verdict(Known(HERE, NAMES, ended=(*ended, *spent)))
-    assert said == "wrong values, in each of 2 checks; budget.checks=5 was reached before reduce, passes"
+    assert said == "wrong values, in 2 of 2 runs of the model; budget.checks=5 was reached before reduce, passes"
 
 
 def test_a_status_is_not_said_twice() -> None:
@@ -367,11 +369,13 @@ def test_a_result_may_hold_anything(value: Any) -> None:
     assert known.heals is not None and known.remedies is not None and known.first_bad is not None
 
 
-def test_a_control_that_passes_does_not_make_a_failure_flaky() -> None:
-    stands = {**judged(2, 3), "checks": {"control": 1}}  # the file, the whole model, and an Identity alone
+@pytest.mark.parametrize("outcome", ["pass", "fail"])
+def test_a_control_is_no_run_of_the_model_whatever_it_shows(outcome: str) -> None:
+    # the file, the whole model, and an Identity alone, which was checked four times
+    stands = {**judged(2 + 4 * (outcome == "fail"), 6), "controls": {outcome: 4}}
     known = Known(COMMAND, NAMES).after(stepped("stands", "reduce", "s", "w", stands))
     assert not known.flaky
-    assert known.how_often == "in each of 2 checks"
+    assert known.how_often == "in 2 of 2 runs of the model"
 
 
 def test_a_triage_that_was_stopped_in_its_reduction_says_nothing_half() -> None:

@@ -68,7 +68,7 @@ def test_a_pipe_shows_a_line_for_each_part_and_the_log_every_check(tmp_path: Pat
     assert [line.split("?")[0] for line in lines[: -len(run.screen)]] == [
         *("INFO does it fail", "INFO where", "INFO what helps"),
     ], run.output
-    assert "a check fails (exit 1), in each of 6 checks (6 checks, " in lines[0]
+    assert "a check fails (exit 1), in 6 of 6 runs of the model (6 checks in all, " in lines[0]
     assert "where? mul (1 of 4 nodes); cause proven on the whole model (" in lines[1]
     log = (run.folder / "winnow.log").read_text()
     assert re.findall(r"step (\d), (\w+): ", log) == [
@@ -225,7 +225,7 @@ def test_resuming_without_the_command_leaves_the_run_alone(tmp_path: Path, model
 
 def test_nothing_fails(tmp_path: Path, model: Path) -> None:
     run = triaged(tmp_path, model, body="sys.exit(0)")
-    assert run.code == 4 and "nothing fails in 6 checks; to try next: real inputs" in run.output
+    assert run.code == 4 and "your check passes the model in 6 runs; to try next: run it by hand" in run.output
 
 
 @pytest.mark.slow
