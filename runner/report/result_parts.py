@@ -1,7 +1,6 @@
 """The parts of a result: what each kind of run found, as frozen dataclasses.
 
-Each is an object of result.json: its fields are the keys there, in this order, and result_schema.json says more of
-them. An OPTIONAL field is a key only where it says something.
+Each is an object of result.json (see result_schema.json): its fields are the keys there. OPTIONAL ones may be missing.
 """
 
 from __future__ import annotations
