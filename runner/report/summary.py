@@ -34,7 +34,7 @@ from runner.report.result_parts import (
     Triage,
     Workaround,
 )
-from runner.report.typed_json import OPTIONAL, from_json, to_json
+from runner.report.typed_json import from_json, to_json
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Summary:
     nodes_after: int | None = None
     culprits: tuple[str, ...] = ()
     nested: tuple[str, ...] = ()
-    iteration: str = field(default="", metadata=OPTIONAL)
+    iteration: str = ""
     minimality: str | None = None
     checks: Checks = field(default_factory=Checks)
     outcomes: Mapping[str, int] = field(default_factory=dict)
