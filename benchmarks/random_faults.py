@@ -442,8 +442,8 @@ class Simulation:
         self.checks["trust"] += 1
         return self._experiment(self._target.splice(kept.elements, [part.elements for part in parts]))
 
-    def overflows(self, tensor: str) -> bool:
-        """Return that each good value fits into its type."""
+    def no_good(self, tensor: str) -> bool:
+        """Return that each tensor has a good value that fits into its type."""
         return False
 
     def looks_at_nodes(self, answer: Trial) -> bool:
