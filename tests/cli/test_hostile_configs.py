@@ -39,7 +39,7 @@ def test_lists_of_run_folders(tmp_path: Path) -> None:
 def test_each_key_that_names_a_program_or_a_library_is_said_to_run_code() -> None:
     """Also what `strategy=versions` installs: wheels are imported, and interpreters of its cache are started."""
     text = (ROOT / "docs" / "configurations.md").read_text()
-    said = text.partition("run code by these keys only")[2].partition("Look")[0]
+    said = text.partition("can make Winnow run code")[2].partition("Look")[0]
     named = {key for key, use in PATH_KEYS.items() if use & (PathUse.PROGRAM | PathUse.LIBRARY)}
     named |= {f"strategy.{name}" for name in ("package", "besides", "pip", "cache")}
     assert [key for key in sorted(named) if not {key, key.rpartition(".")[2]} & {*said.split("`")}] == []

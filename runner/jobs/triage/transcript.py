@@ -178,7 +178,7 @@ class Reproduced:
         failed, of = self._own
         if self.only_in and self.only_in != "rounded":
             return f"with other random inputs only: {self.count(self.only_in)}"
-        often = f"in {failed} of {counted(of, 'run')} of the model{' (flaky)' * (failed < of)}"
+        often = f"in {failed} of {counted(of, 'run')}{' (flaky)' * (failed < of)}"
         if self.only_in:
             often = "only when operators round as on a GPU"
         others, tried = self.judgements("inputs")

@@ -105,9 +105,7 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
     known = told(situation, steps)
     assert branch(known) == "extract" and known.culprits == ("a", "b")
     said = verdict(known)
-    assert said.startswith(
-        "wrong values, in 6 of 6 runs of the model; with other random inputs too; cause proven on the whole"
-    )
+    assert said.startswith("wrong values, in 6 of 6 runs; with other random inputs too; cause proven on the whole")
     assert "it needs F, G, and passes without any one of them" in said
     assert said.endswith("workaround: F off (1 of 1 recorded inputs pass)")
     assert [one.step for one in decisions(known)] == [f"steps/{name}" for name in steps]
@@ -173,7 +171,7 @@ def test_builds_that_differ_are_about_tactics() -> None:
     steps = {"stands": judged(1, 2, MISMATCH), "inputs": judged(1, 1), "tactics": found(), "reduce": CUT}
     more = {"layerwise": NONE, "passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     known = told(situation, {**steps, **more})
-    assert branch(known) == "tactics" and "in 1 of 2 runs of the model (flaky)" in verdict(known)
+    assert branch(known) == "tactics" and "in 1 of 2 runs (flaky)" in verdict(known)
 
 
 def test_a_check_of_ones_own() -> None:
@@ -312,7 +310,7 @@ def test_what_left_the_search_for_a_part_out_is_said() -> None:
     )
     spent = (stepped("reduce", why="budget.checks=5 was reached"), stepped("passes", why="budget.checks=5 was reached"))
     said = verdict(Known(HERE, NAMES, ended=(*ended, *spent)))
-    assert said == "wrong values, in 2 of 2 runs of the model; budget.checks=5 was reached before reduce, passes"
+    assert said == "wrong values, in 2 of 2 runs; budget.checks=5 was reached before reduce, passes"
 
 
 def test_a_status_is_not_said_twice() -> None:
@@ -375,7 +373,7 @@ def test_a_control_is_no_run_of_the_model_whatever_it_shows(outcome: str) -> Non
     stands = {**judged(2 + 4 * (outcome == "fail"), 6), "controls": {outcome: 4}}
     known = Known(COMMAND, NAMES).after(stepped("stands", "reduce", "s", "w", stands))
     assert not known.flaky
-    assert known.how_often == "in 2 of 2 runs of the model"
+    assert known.how_often == "in 2 of 2 runs"
 
 
 def test_a_triage_that_was_stopped_in_its_reduction_says_nothing_half() -> None:

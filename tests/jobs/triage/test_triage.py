@@ -68,7 +68,7 @@ def test_a_pipe_shows_a_line_for_each_part_and_the_log_every_check(tmp_path: Pat
     assert [line.split("?")[0] for line in lines[: -len(run.screen)]] == [
         *("INFO does it fail", "INFO where", "INFO what helps"),
     ], run.output
-    assert "a check fails (exit 1), in 6 of 6 runs of the model (6 checks in all, " in lines[0]
+    assert "a check fails (exit 1), in 6 of 6 runs (6 checks in all, " in lines[0]
     assert "where? mul (1 of 4 nodes); cause proven on the whole model (" in lines[1]
     log = (run.folder / "winnow.log").read_text()
     assert re.findall(r"step (\d), (\w+): ", log) == [
