@@ -158,9 +158,7 @@ def _why(summary: Summary) -> str:
     answer = cause.causes[0]
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
-        return (
-            f"{first}; {outputs} with right outputs here, {inputs.removeprefix('still ')} with right inputs"
-        )
+        return f"{first}; {outputs} with right outputs here, {inputs.removeprefix('still ')} with right inputs"
     these = "this node" if len(summary.culprits) == 1 else "these nodes"
     return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 

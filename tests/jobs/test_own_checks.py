@@ -93,9 +93,7 @@ def test_controls_are_no_evidence_that_the_model_fails(home: Path) -> None:
     told = run.result["triage"]["reproduced"]
     assert sum(run.result["controls"].values()) >= 4, "the function fails each control"
     # the file, and the whole model as it is cut
-    assert (
-        told["failed"] == told["of"] <= 4 and told["how_often"] == f"in {told['of']} of {told['of']} runs"
-    )
+    assert told["failed"] == told["of"] <= 4 and told["how_often"] == f"in {told['of']} of {told['of']} runs"
 
 
 @pytest.mark.parametrize(
