@@ -49,6 +49,16 @@ GIVEN = "given.onnx"
 _KNOWN_DOMAINS = ("", "com.microsoft")
 
 
+def unknown_forms(model: ModelProto) -> list[NodeProto]:
+    """Return the nodes that are quantized in a form that is not known."""
+    functions = {scopes.function_key(function)[:2] for function in model.functions}
+    return [
+        node
+        for node in low_nodes(model)
+        if (domain := scopes.domain_of(node.domain)) not in _KNOWN_DOMAINS and (domain, node.op_type) not in functions
+    ]
+
+
 def examine(structure: Path, has_parent: bool, key: str) -> None:
     """Look at a file before anything runs, and add the floats that its integers stand for, see `with_floats`.
 
@@ -62,12 +72,7 @@ def examine(structure: Path, has_parent: bool, key: str) -> None:
             f"{key} strategy.low=quantized: no node of it is quantized, so there is nothing to raise; "
             "strategy.low=float16 asks the same of a model that is not"
         )
-    functions = {scopes.function_key(function)[:2] for function in model.functions}
-    strange = [
-        node
-        for node in low
-        if (domain := scopes.domain_of(node.domain)) not in _KNOWN_DOMAINS and (domain, node.op_type) not in functions
-    ]
+    strange = unknown_forms(model)
     if strange:
         raise UsageError(
             f"{key} strategy.low=quantized: this form of quantization is not known: {kinds(strange)}. Known are the "

@@ -27,6 +27,7 @@ from runner.jobs.precision import overflow_report
 from runner.jobs.precision.layers import low_nodes
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
+from runner.jobs.precision.regions import unknown_forms
 from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, excluded, within
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.validation_samples import Values, held_places
@@ -61,7 +62,17 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
     made, settings = from_float(_asked(settings), folder)
     with Job.opened(_rounding(settings), folder, command) as job:
-        return refused_by_target(job) or _raise(job, made)
+        refused = None if _unknown_form(job.settings) else refused_by_target(job)
+        return refused or _raise(job, made)
+
+
+def _unknown_form(settings: Settings) -> bool:
+    """Whether the model is quantized in a form that is not known: that is refused by name before a runtime is asked."""
+    try:
+        model = parse(Path(settings.model or "").expanduser())
+    except Exception:  # noqa: BLE001 - loading the model says what is wrong with it
+        return False
+    return chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized and bool(unknown_forms(model))
 
 
 def _asked(settings: Settings) -> Settings:
