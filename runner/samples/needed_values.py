@@ -134,7 +134,7 @@ class NeededValues:
             low, high = one.takes
             inner = (low + _MARGIN, high - _MARGIN)  # what has no end has none then
             aim = (0.5, 2.0) if one.takes == _ANY else inner
-            needed |= self._back(one.operand, aim, self.values[one.sample], 0) or {}
+            needed |= self._back(one.operand, aim, self.values[one.sample], set()) or {}
         if needed:
             yield {name: _as_range(span, name in whole) for name, span in needed.items()}
         yield from map(tried, range(_FIRST, len(_FLOATS)))
@@ -176,7 +176,7 @@ class NeededValues:
             return False
         slack = max(sizes, default=0.0) * _ROUNDINGS * _EPSILON.get(file.dtype, 2.0**-23)
         beyond = float(np.maximum(takes[0] - value, value - takes[1]).max(initial=-math.inf))
-        return beyond > slack or (not zero and bool((value == 0).any()) and self._is_exact(name))
+        return beyond > slack or (not zero and bool((value == 0).any()) and name not in self._rounded)
 
     def _above(self, name: str, steps: int) -> set[str]:
         """Return what a tensor was made of in so many steps."""
@@ -184,17 +184,19 @@ class NeededValues:
         reads = self.graph.nodes[index].inputs if index is not None else ()
         return {*reads}.union(*(self._above(one, steps - 1) for one in reads))
 
-    def _is_exact(self, name: str) -> bool:
-        """Whether a zero in this tensor is made of whole numbers, or meant, and not by rounding."""
-        index = self.graph.producers.get(name)
-        if index is None or name not in self._reached:
-            return True
-        node = self.graph.nodes[index]
-        moving = [one for one in node.inputs if one in self._reached]
-        scaled = node.op_type in ("Add", "Sub", "Mul", "Div") and len(self.graph.protos[index].input) - len(moving) == 1
-        low = any(one[name].dtype in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for one in self.values if name in one)
-        known = node.op_type in _EXACT or (scaled and not low)
-        return known and not node.domain and all(map(self._is_exact, moving))
+    @cached_property
+    def _rounded(self) -> set[str]:
+        """The tensors in which rounding may make a zero: the others are of whole numbers, or a zero is meant."""
+        found, moving = set[str](), self._reached
+        types = {name: file.dtype for one in self.values for name, file in one.items()}
+        for node, proto in zip(self.graph.nodes, self.graph.protos, strict=True):
+            moved = [one for one in node.inputs if one in moving]
+            scaled = node.op_type in ("Add", "Sub", "Mul", "Div") and len(proto.input) - len(moved) == 1
+            low = any(types.get(name) in (TensorProto.FLOAT16, TensorProto.BFLOAT16) for name in node.outputs)
+            exact = (node.op_type in _EXACT or (scaled and not low)) and not node.domain and found.isdisjoint(moved)
+            if moved and not exact:
+                found.update(node.outputs)
+        return found
 
     def _array(self, name: str, held: Mapping[str, TensorFile]) -> Array | None:
         file = held.get(name)
@@ -206,10 +208,14 @@ class NeededValues:
 
     # ---- back through the graph
 
-    def _back(self, name: str, aim: Span, held: Mapping[str, TensorFile], depth: int) -> dict[str, Span] | None:
-        """Return ranges of inputs with which a tensor lies within ``aim``, the other values being as they are."""
-        if not aim[0] < aim[1] or depth > _DEEPEST:
+    def _back(self, name: str, aim: Span, held: Mapping[str, TensorFile], seen: set[str]) -> dict[str, Span] | None:
+        """Return ranges of inputs with which a tensor lies within ``aim``, the other values being as they are.
+
+        ``seen``: what was gone through; each tensor is asked once.
+        """
+        if not aim[0] < aim[1] or name in seen or len(seen) > _DEEPEST:
             return None
+        seen.add(name)
         if name in self.free:
             return {name: aim}
         index = self.graph.producers.get(name)
@@ -218,7 +224,7 @@ class NeededValues:
             return None
         for place, read in enumerate(proto.input):
             if read in self._reached and (wanted := self._wanted(proto, place, aim, held)):
-                found = self._back(read, wanted, held, depth + 1)
+                found = self._back(read, wanted, held, seen)
                 if found:
                     return found
         return None
@@ -256,7 +262,8 @@ class NeededValues:
         return None
 
 
-_DEEPEST = 40
+_DEEPEST = 100
+"""Tensors that are gone back through, at most."""
 
 
 def _as_range(span: Span, whole: bool) -> list[float]:
