@@ -13,7 +13,7 @@ from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, BUDGET_REACHED, NON_FINITE, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
-from runner.report.short_answer import FLOATS, keeps_all
+from runner.report.short_answer import FLOATS, OWN_CODE, keeps_all
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
@@ -22,7 +22,6 @@ _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_erro
 #: what `strategy=passes` turns off: where target and reference differ in more, it need not find anything
 _OPTIMIZATIONS = frozenset({"optimization", "disabled_optimizers"})
 _DATA = "test_data_set_0"
-_OWN_CODE = ("command", "python")
 #: times as many random inputs, where nothing fails; and up to how many
 _MORE, _MOST_SAMPLES = 10, 100
 _HELP = (("strategy=workaround", "strategy.results=[{run}]"), "looks for a workaround")
@@ -84,7 +83,7 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
 
 def _not_judged(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str] | None:
     """Return what to type where the check could not judge; None: what is typed after any run without an answer."""
-    own, resumed = result.checker in _OWN_CODE, (folder / ".hydra").is_dir()
+    own, resumed = result.checker in OWN_CODE, (folder / ".hydra").is_dir()
     if result.message.startswith((BUDGET_REACHED, "no iterations")):
         more = resume_command(program, folder, "budget.checks=null", "budget.seconds=null")
         return more, "continues without a budget; finished checks are not repeated"
@@ -149,7 +148,7 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
     if result.whose in (Whose.CONVERSION, Whose.MODEL):  # the user changes the model first
         return "", ""
     if (
-        result.checker not in _OWN_CODE
+        result.checker not in OWN_CODE
         and result.whose != Whose.REFERENCE
         and _by_optimizations(result)
         and model.parent == folder

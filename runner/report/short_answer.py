@@ -37,7 +37,8 @@ _CLAIMS: Mapping[str, str] = {
     Claim.BUDGET.value: "the best so far: the search was stopped early",
     Claim.COUNTED.value: "",
 }
-_OWN_CODE = ("command", "python")
+OWN_CODE = ("command", "python")
+"""The checkers that run code of the user's."""
 FLOATS = ("float16", "bfloat16")
 """The low types that are no quantization."""
 _TOLERANCES = ("auto", "compare")
@@ -78,7 +79,7 @@ def short_answer(summary: Summary, most: int = FIRST_NAMES) -> ShortAnswer:
 def whose_bug(summary: Summary) -> str:
     """Return whose bug it is; "" where nobody asked, or that is not known."""
     named = runtime(summary, "target") if summary.whose == Whose.TARGET else ""
-    own = summary.checker in _OWN_CODE and "reference.model" not in summary.context
+    own = summary.checker in OWN_CODE and "reference.model" not in summary.context
     if own and summary.whose == Whose.UNKNOWN and summary.cause and summary.cause.status in SHOWN:
         return "what your check runs"  # the reference has good values for the same model
     return named or WHOSE.get(summary.whose or "", "")
