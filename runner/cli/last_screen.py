@@ -16,7 +16,7 @@ from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, defs
 from runner.cli.next_command import next_command, shown_path
 from runner.cli.terminal import Row, short, write
 from runner.files import inside, is_plain
-from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status
+from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status, Whose
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.cause_section import in_a_word
 from runner.report.document import cut
@@ -163,8 +163,11 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     """
     status, named = result.status, bool(result.culprits) and result.status in NAMED
     whose = whose_bug(result) if named else ""
+    room = _COLUMNS - len(f"{status}:  (1 of {result.nodes_before} nodes)")
     before = f"whose bug: {whose}, in " if whose else ""
-    nodes = where(result, most, _COLUMNS - len(f"{status}: {before} (1 of {result.nodes_before} nodes)"))
+    nodes = where(result, most, room - len(before))
+    if result.whose == Whose.UNKNOWN and nodes != where(result, most, room):  # the names tell more than this does
+        before, nodes = "", where(result, most, room)
     told = (
         above
         and named

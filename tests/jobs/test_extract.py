@@ -91,7 +91,7 @@ def test_a_constant_that_the_user_named_is_where_the_part_begins(tmp_path: Path,
     run = extracted(tmp_path, path, f"strategy.inputs=[{ends}]", "strategy.outputs=[m]")
     assert [node.name for node in run.model().graph.node] == left, run.output
     assert run.result["nodes"] == {"before": 4, "after": len(left)}
-    assert f"{len(left)} node{'s' * (len(left) > 1)} of 4 extracted" in run.output
+    assert f"{len(left)} of 4 nodes cut out" in run.output
 
 
 def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Path) -> None:
