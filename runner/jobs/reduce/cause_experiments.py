@@ -397,6 +397,11 @@ class SessionModel:
         ended = inquiry.search.done
         return ended.trial if ended and ended.claim is not Claim.BUDGET else None, len(inquiry.search.asked)
 
+    def found_within(self, nodes: Trial, answer: Trial) -> None:
+        """Note that some nodes are part of an answer, which is handed over for them: alone they may not fail."""
+        if nodes not in self.found and answer in self.found:
+            self.found[nodes] = self.found[answer]
+
 
 def _experiment(verdict: Verdict) -> Experiment:
     return Experiment(verdict.outcome, measured(verdict.metrics), verdict.reason)

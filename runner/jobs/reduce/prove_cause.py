@@ -296,6 +296,7 @@ class Prover:
     def _instead(self, fault: AnswerExperiments, nodes: Trial) -> AnswerExperiments | None:
         """Return some nodes of a fault in its place, if they are shown to be the cause; None: they are not."""
         found = self._test(nodes)
+        self._model.found_within(nodes, fault.answer)
         return found if found.proven else self._undivided(fault) if found.unanswered else None
 
     def _undivided(self, fault: AnswerExperiments) -> AnswerExperiments | None:
@@ -399,8 +400,8 @@ class Prover:
         if not outputs.heals:
             return None
         if not fault.proven and self._made.slight(fault.good_inputs):  # another place may be enough by itself
-            others = (Trial(place) for place in places if place != fault.answer.elements and not self._made.exhausted)
-            fault = next((one for one in map(self._test, others) if one.proven), fault)
+            others = (self._made.following(tuple(sorted(one))) for one in places if one != fault.answer.elements)
+            fault = next((one for one in map(self._test, filter(None, others)) if one.proven), fault)
         return replace(fault, instances=places, good_outputs=outputs, proven=True)
 
     def _end(

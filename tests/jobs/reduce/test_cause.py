@@ -214,6 +214,27 @@ def test_a_node_whose_error_the_next_one_enlarges_is_named_alone(tmp_path: Path)
     assert run.result["nodes"]["after"] == 2
 
 
+# "noise" fails alone and is not seen at the output; "fault" is seen there, and alone only with "rest"
+MISLED = [
+    ("Mul", "x", "noise", 1.0),
+    ("Mul", "x", "fault", 1.0),
+    ("Mul", "x", "keep", 0.98),
+    ("Sub", "fault keep", "rest"),
+    ("Mul", "noise", "small", 0.01),
+    ("Add", "rest small", "y"),
+]
+
+
+def test_after_an_answer_that_is_only_noise_the_node_that_is_shown_to_be_the_cause_is_named(tmp_path: Path) -> None:
+    given = pair(tmp_path, MISLED, ["y"], {"fault": 1.008, "noise": 1.02})
+    misled = "strategy.first=end", "strategy.look_inside=false", "strategy.cause_checks=30"
+    run = winnow(*given, *COMPARE, *misled, folder=tmp_path / "run")
+    assert (run.code, run.result["cause"]["status"]) == (0, "proven"), run.output
+    assert answers(run) == [(["noise"], False), (["fault"], True)]
+    assert run.result["culprits"] == ["fault"], run.output
+    assert [node.name for node in run.model().graph.node] == ["fault", "rest"]  # which is what fails by itself
+
+
 # a pair of operators that is fused wrongly wherever it stands: what it gives is off by a factor
 FUSED = CHECK.replace(
     "session =",
