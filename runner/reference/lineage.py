@@ -352,10 +352,17 @@ class Lineage:
         return dict(first.find())
 
     def _misnamed(self, partners: Mapping[str, Partner], run: _Forced) -> bool:
-        """Whether names mislead: numbers, say, that an exporter gave anew. A culprit makes no such difference."""
+        """Whether names mislead: numbers, say, that an exporter gave anew. A culprit makes no such difference.
+
+        What is far from its namesake and near no other tensor is computed coarsely (4 bits), and has its partner.
+        """
         now = self._now(run)
         named = {name: one for name, one in partners.items() if one.how is How.name and name in run.made[0]}
-        wrong = sum(not self._alike(now, name, one) for name, one in named.items())
+        wrong = sum(
+            bool(self._elder.by_value.near(now.prints[name]))
+            for name, one in named.items()
+            if name in now.prints and not self._alike(now, name, one)
+        )
         return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * len(named)
 
     def _matching(self, child: FingerprintedGraph, partners: Mapping[str, Partner]) -> Matching:

@@ -245,7 +245,7 @@ def _origins(graph: Graph, other: Graph, found: ParentValues) -> dict[str, str]:
 
 
 def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
-    """Say how the tensors were matched: in the log, and as a warning where it is not simply by name.
+    """Say how the tensors were matched: in the log, and as a warning where one has no partner.
 
     ``cuts``: tensors inside are judged, or fed.
     """
@@ -254,13 +254,13 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
     known = total - counts["none"]
     how = f" ({', '.join(parts)})" if parts else ""
-    text = f"reference.model: {known} of {total} tensors have a counterpart in it{how}"
+    text = f"reference.model: {known} of {total} tensors have a partner in the original{how}"
     if found.alone:
         text += f"; {listed(found.alone)} cannot be compared"
     if found.wrong:
         log.info("given the original's values, these compute something else: %s", listed(found.wrong))
     said = []
-    if cuts and (found.alone or counts["value"] or counts["position"]):
+    if cuts and found.alone:
         said.append(text)
     else:
         log.info("%s", text)

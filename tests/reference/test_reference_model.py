@@ -118,6 +118,30 @@ def test_names_that_were_given_anew_mislead_nobody(tmp_path: Path, elder: Path) 
     assert run.result["culprits"] == [name], run.output
 
 
+def test_names_count_where_every_layer_is_coarse(tmp_path: Path) -> None:
+    """Weights of 4 bits change every tensor by more than a match by value allows, and no other tensor is nearer."""
+    random = np.random.default_rng(3)
+    kept = [random.standard_normal((32, size)).astype(np.float32) / 5 for size in (32, 32, 32, 8)]
+    coarse = [np.round(one / (step := np.abs(one).max() / 4)) * step for one in kept]
+    coarse[1] = np.roll(coarse[1], 1, axis=1)
+    for who, weights in (("parent", kept), ("child", coarse)):
+        nodes, at = [], "x"
+        for layer in range(4):
+            product = ("MatMul", {}) if who == "parent" else ("Einsum", {"equation": "ab,bc->ac"})
+            name = f"layer{layer}"
+            nodes.append(helper.make_node(product[0], [at, f"w{layer}"], [f"m{layer}"], name=name, **product[1]))
+            nodes.append(helper.make_node("Tanh", [f"m{layer}"], [f"t{layer}"], name=f"tanh{layer}"))
+            at = f"t{layer}"
+        ends = [helper.make_tensor_value_info(name, 1, [4, size]) for name, size in (("x", 32), ("t3", 8))]
+        held = [numpy_helper.from_array(one, f"w{layer}") for layer, one in enumerate(weights)]
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], held)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{who}.onnx")
+    run = judged(tmp_path / "child.onnx", tmp_path / "parent.onnx")
+    assert "9 of 9 tensors have a partner in the original (9 by name)" in run.output, run.output
+    assert run.result["culprits"] == ["layer1"], run.output
+
+
 def test_another_shape_at_the_end(tmp_path: Path, elder: Path) -> None:
     model = onnx.load(elder)
     set_attribute(maker(model, "pooled"), "keepdims", 1)
