@@ -128,8 +128,10 @@ def attempts(settings: RandomInputs, graph: Graph) -> Iterator[Accepted]:
             yield model.accepted(dict.fromkeys(free, size) | {whole: " + ".join(parts)})
     yield model.accepted({}, others=0)
     yield model.accepted({}, others=1)
-    for size in _SIZES if free else ():
-        yield model.accepted(dict.fromkeys(free, size))
+    batches = [name for name in model.names if name not in model.known and name not in free]
+    for axes in filter(None, (free, [*free, *batches] if batches else ())):
+        for size in _SIZES:
+            yield model.accepted(dict.fromkeys(axes, size))
 
 
 def made_up(settings: InputsSettings, graph: Graph) -> list[str]:

@@ -177,6 +177,13 @@ def test_an_axis_that_has_to_be_long(pool: Pool, tmp_path: Path) -> None:
     assert found.inputs.shapes == {"x": [1, 1, 64]} and not found.refused
 
 
+def test_a_batch_that_may_not_be_one(pool: Pool, tmp_path: Path) -> None:
+    nodes = [node("MatMul", "x w", "m"), node("Reshape", "m shape", "y")]
+    held = {"w": np.ones((8, 6), np.float32), "shape": np.array([4, -1])}
+    found = asked(model(nodes, [value("x", ["b", 8])], [value("y", None)], **held), pool, tmp_path)
+    assert found.inputs.shapes == {"x": [2, 8]} and not found.refused
+
+
 def test_what_the_reference_refuses_in_any_size(pool: Pool, tmp_path: Path) -> None:
     one = model(
         [node("Reshape", "x shape", "y")], [value("x", ["n", "m"])], [value("y", None)], shape=np.array([7, 11])

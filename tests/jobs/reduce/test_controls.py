@@ -151,6 +151,21 @@ def test_a_check_with_expected_values_of_its_own_is_asked_about_the_whole_model(
     assert (found.code, found.result["culprits"]) == (0, ["Neg", "Add", "Tanh"]), found.output
 
 
+def test_a_check_that_asks_for_an_output_by_name_finds_a_nan_that_the_reference_has_too(tmp_path: Path) -> None:
+    """No control holds that NaN: a model with it is not harmless."""
+    nodes = [node("Sub", "x two", "s"), node("Sqrt", "s", "r"), node("Neg", "r", "y")]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 3)) for name in ("x", "y")]
+    one = model_of(nodes, ends[:1], ends[1:], initializers=[helper.make_tensor("two", TensorProto.FLOAT, [], [2.0])])
+    check = tmp_path / "check.py"
+    check.write_text(
+        START + "y = session.run(['y'], dict(np.load(sys.argv[2])))[0]\nsys.exit(int(np.isnan(y).any()))\n"
+    )
+    argv = f"checker.command={json.dumps([sys.executable, str(check), '{model}', '{inputs}'])}"
+    found = winnow(*saved(one, tmp_path, x=X), "checker=command", argv, "checker.flaky=never", folder=tmp_path / "run")
+    assert (found.code, found.result["status"]) == (0, "found"), found.output
+    assert found.result["culprits"][0] == "Sqrt" and "strategy.reduce_outputs=false" in warned(found), found.output
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("near", "code"), [(0.5, 0), (0.001, 3)])
 def test_a_check_that_needs_both_is_answered_where_the_recorded_values_pass_it(
