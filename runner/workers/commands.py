@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import select
 import signal
@@ -204,7 +203,7 @@ class ForkServer:
         self._closed = True
         if self.alive:
             ProcessTree(self.pid, None).kill()
-        self._guardian.sweep(self._mark, self.pid, math.inf)
+        self._guardian.sweep(self._mark)
         self._process.wait()
 
     def _greeting(self, env: Mapping[str, str], patience: float) -> str:
@@ -444,7 +443,7 @@ def _supervise(
             kill_group(process.pid)
         else:
             tree.kill()
-            guardian.sweep(mark, process.pid, now() - start)
+            guardian.sweep(mark)
         guardian.remove(process.pid)
         process.wait()
         log.trim()

@@ -57,7 +57,7 @@ def test_one_that_becomes_another_program_again_and_again(tmp_path: Path) -> Non
             shell, env={**os.environ, guardians.MARK: mark}, stdout=subprocess.PIPE, start_new_session=True
         ) as process:
             assert process.stdout is not None and process.stdout.readline()
-            guardians.kill_marked(mark.encode().__eq__, process.pid)
+            guardians.kill_marked(mark.encode().__eq__)
             try:
                 assert process.wait(10) < 0
             finally:
@@ -84,7 +84,7 @@ def test_a_check_that_ends_while_its_daemon_starts(guardian: Guardian) -> None:
         with subprocess.Popen([sys.executable, "-I", "-S", "-c", HOPS], env=env, start_new_session=True) as process:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             guardians.kill_group(process.pid)
-            guardian.sweep(mark.decode(), process.pid, 0.0)
+            guardian.sweep(mark.decode())
         assert soon(lambda mark=mark: not guardians.processes_with(guardians.MARK, mark.__eq__), 2.0)
 
 
