@@ -12,8 +12,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from runner.backends.take_model_apart import made_end
 from runner.checkers.auto_tolerance import nudged
 from runner.checkers.checker import Tools
@@ -22,8 +20,7 @@ from runner.checkers.failure_text import normalize
 from runner.judgment import NotTried, UsageError
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile, paths
-from runner.model.values.tensor_bytes import beyond, clipped
-from runner.samples.declared_inputs import FLOATS, tensor
+from runner.samples.declared_inputs import FLOATS, in_range
 from runner.schema.backend import BackendSettings
 from runner.schema.checker import BuildsChecker, CheckerSettings
 from runner.schema.installed_choices import added
@@ -325,16 +322,11 @@ class CandidateRuns:
 
 
 def _typed(theirs: Mapping[str, TensorFile], own: Mapping[str, TensorFile], folder: Path) -> Mapping[str, TensorFile]:
-    """Return the parent's values, those of another float type than the model's own in that.
-
-    A number beyond the range of that becomes its end, which is no infinity: the model overflows there.
-    """
+    """Return the parent's values, those of another float type than the model's own in that (`in_range`)."""
     folder.mkdir()
     found = dict(theirs)
     for at, (name, value) in enumerate(theirs.items()):
         mine = own.get(name)
         if mine and mine.dtype != value.dtype and {mine.dtype, value.dtype} <= FLOATS:
-            array = recorded.read(value)
-            array = np.where(beyond(array, mine.dtype), clipped(array, mine.dtype), array)
-            found[name] = recorded.write(tensor(array, name, mine.dtype), name, folder / f"{at}.pb")
+            found[name] = recorded.write(in_range(recorded.read(value), name, mine.dtype), name, folder / f"{at}.pb")
     return found

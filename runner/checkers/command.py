@@ -257,9 +257,9 @@ class CommandRuns:
             server = starter = None
             try:
                 with (
-                    self.preloaded.server(argv, fresh=fresh) as server,
-                    nullcontext() if server else self._starters.lent() as starter,
                     self._tools.pool.user_lease() as lease,
+                    self.preloaded.server(argv, fresh=fresh) as server,
+                    nullcontext() if server else self._starters.starter() as starter,
                 ):
                     end = run_command(
                         argv,

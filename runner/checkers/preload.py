@@ -10,15 +10,14 @@ import ast
 import logging
 import re
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from runner.judgment import UsageError
 from runner.schema.checker import AUTO
-from runner.workers.commands import ForkServer
+from runner.workers.commands import ForkServer, ForkServers
 from runner.workers.guardian import Guardian
 from runner.workers.worker import PREPARE_SECONDS
 
@@ -80,103 +79,56 @@ class Preloaded:
         if self._auto:
             self._modules = _known_modules(words, cwd) if unasked and not _TALKATIVE & env.keys() else ()
         self._cwd, self._env, self._guardian = cwd, env, guardian
-        self._lock = threading.Lock()
-        self._idle: list[ForkServer] = []
-        self._started = self._ended = False
+        self._servers = ForkServers()
+        self._started = False
 
     @contextmanager
     def server(self, argv: Sequence[str], *, fresh: bool) -> Iterator[ForkServer | None]:
         """Lend a server for one check; None where there are none, or it is to share nothing with others (``fresh``).
 
         Modules that were named: the first check has one started, whether it uses it or not: what is wrong with them is
-        said before any check counts. Raises UsageError where they cannot be imported.
+        said before any check counts. Raises UsageError where they cannot be imported, and Stopped where all checks were
+        killed meanwhile.
         """
-        server = self._lent(argv, fresh=fresh)
-        if server is None:
-            yield None
-            return
-        if fresh:
-            self._give_back(server)
-            yield None
-            return
-        try:
+        with ExitStack() as stack:
+            server = None
+            if self._modules and not (fresh and (self._auto or self._started)):
+                try:
+                    server = stack.enter_context(self._servers.lent(argv[0], argv[1], lambda: self._start(argv)))
+                except (UsageError, OSError) as error:
+                    if not self.given_up(str(error)):
+                        raise
+            if server and not self._started:
+                log.debug("checker.preload: checks are forked from a process that has %s", ", ".join(self._modules))
+                self._started = True
+            if fresh:
+                stack.close()
+                server = None
             yield server
-        except BaseException:
-            server.close()
-            raise
-        self._give_back(server)
 
     def given_up(self, why: str) -> bool:
         """Return whether these modules were nobody's wish; then there are no more servers."""
         if self._auto and self._modules:
             log.debug("checker.preload=auto: no more checks are forked: %s", why)
             self._modules = ()
-            self._end_idle()
+            self._servers.close()
         return self._auto
 
     def close(self) -> None:
-        """End those that are idle; one that is at work ends with its check's error."""
-        self._ended = True
-        self._end_idle()
+        """End them."""
+        self._servers.close()
 
-    def _end_idle(self) -> None:
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for server in idle:
-            server.close()
-
-    def _give_back(self, server: ForkServer) -> None:
-        with self._lock:
-            kept = bool(self._modules) and not self._ended
-            if kept:
-                self._idle.append(server)
-        if not kept:
-            server.close()
-
-    def _lent(self, argv: Sequence[str], *, fresh: bool) -> ForkServer | None:
-        if not self._modules or (fresh and (self._auto or self._started)):
-            return None
-        if self._auto:
-            return self._unasked(argv)
-        server = self._taken(argv[0], argv[1])
-        self._started = True
-        return server
-
-    def _unasked(self, argv: Sequence[str]) -> ForkServer | None:
-        """Return a server for modules that nobody has named; None where there is none any more.
-
-        Raises Stopped where all checks were killed meanwhile: this one is given up.
-        """
-        if not self._modules or self._ended:
-            return None
-        try:
-            server = self._taken(argv[0], argv[1])
-        except (UsageError, OSError) as error:
-            self.given_up(str(error))
-            return None
-        if not self._started:
-            log.debug("checker.preload=auto: checks are forked from a process that has %s", ", ".join(self._modules))
-        self._started = True
-        return server
-
-    def _taken(self, python: str, script: str) -> ForkServer:
-        while True:
-            with self._lock:
-                found = self._idle.pop() if self._idle else None
-            if found and found.alive and (found.python, found.script) == (python, script):
-                return found
-            if not found:
-                return ForkServer(
-                    python,
-                    script,
-                    self._modules,
-                    cwd=self._cwd,
-                    env=self._env,
-                    guardian=self._guardian,
-                    unasked=self._auto,
-                    patience=_PATIENCE if self._auto else PREPARE_SECONDS,
-                )
-            found.close()  # of another interpreter, which holds memory for nothing
+    def _start(self, argv: Sequence[str]) -> ForkServer:
+        return ForkServer(
+            argv[0],
+            argv[1],
+            self._modules,
+            cwd=self._cwd,
+            env=self._env,
+            guardian=self._guardian,
+            unasked=self._auto,
+            patience=_PATIENCE if self._auto else PREPARE_SECONDS,
+        )
 
 
 def _known_modules(words: Sequence[str], cwd: Path) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, Valu
 from runner.files import stamp
 from runner.judgment import ModelError
 from runner.model.files.parse_without_weights import ExternalFiles, chunks
-from runner.model.files.read_model import HashedAside, confirm_unchanged, parse_hashed
+from runner.model.files.read_model import confirm_unchanged, parse_hashed
 from runner.model.graph import scopes
 from runner.model.graph.validate import check_names, check_text, sort_nodes
 from runner.model.passes.infer_shapes import called
@@ -449,9 +449,8 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
     """
     path = Path(args["model"])
     before = stamp(path)
-    with HashedAside() as digest:
-        model, size, _ = parse_hashed(path, _WHOLE, digest)
-        sha256 = digest.hexdigest()
+    digest = hashlib.sha256()
+    model, size, _ = parse_hashed(path, _WHOLE, digest)
     if not model.HasField("graph"):
         raise ModelError(f"{path} has no graph: it is not an ONNX model, or an empty one")
     check_text(model)
@@ -463,7 +462,7 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "kind": "onnx",
         "bytes": size,
-        "sha256": sha256,
+        "sha256": digest.hexdigest(),
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
         **header_of(model),
         "nodes": len(model.graph.node) - lone,

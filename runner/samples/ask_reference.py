@@ -5,23 +5,23 @@ that makes a NaN of it, as the square root of a negative input. So before anythi
 Where it refuses, other sizes are tried; where it refuses all of them, or makes the NaN too, nobody can tell a bug from
 an input that makes no sense.
 
-A NaN comes from what was made up where an operator does not take a value that depends on it (`needed_values`; inside
-of If, Loop and Scan: where the operator reads an input through operators that keep its sign, `_OUTSIDE`), and the
-reference makes finite outputs once those inputs, and no others, hold other values. A NaN of weights, of rounding or of
-cancellation stays a finding. Where other values heal the node and the outputs are not finite all the same, the run goes
-on with these. Where none are found, and the node's elements come and go with the inputs, nobody can tell whose it is.
+A NaN comes from what was made up where an operator does not take a value that depends on it (`needed_values`), and
+the reference makes finite outputs once those inputs, and no others, hold other values. Where nothing is known of the
+operator (it refuses to run, or stands in a nested graph) other values of all inputs are tried. A NaN of weights, of
+rounding or of cancellation stays a finding. Where other values heal the node and the outputs are not finite all the
+same, the run goes on with these. Where none are found, and the node's elements come and go with the inputs, nobody can
+tell whose it is.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import yaml
 
 from runner.files import write_text
@@ -31,8 +31,8 @@ from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer, limits_of
 from runner.model.values.recorded import TensorFile, paths
 from runner.run_folder import INPUTS
-from runner.samples.declared_inputs import concrete, declared, type_name
-from runner.samples.made_up_inputs import MadeUp, accepted, attempts, given_range, made_up, samples
+from runner.samples.declared_inputs import declared, type_name
+from runner.samples.made_up_inputs import accepted, attempts, given_range, made_up, samples
 from runner.samples.needed_values import NeededValues, Run, Spans
 from runner.schema.backend import BackendSettings
 from runner.schema.inputs import RandomInputs
@@ -42,21 +42,6 @@ from runner.verdict import Signature
 from runner.workers.pool import Pool, lease_of
 from runner.workers.reply import Reply
 
-Test = Callable[[Any], Any]
-"""Says of each value whether it is outside of what an operator takes."""
-
-_OUTSIDE: Mapping[tuple[str, int], Test] = {
-    **dict.fromkeys([("Sqrt", 0), ("BatchNormalization", 4)], lambda value: value < 0),
-    **dict.fromkeys([("Log", 0), ("Pow", 0)], lambda value: value <= 0),
-    **dict.fromkeys([("Acosh", 0), ("Resize", 2), ("Upsample", 1)], lambda value: value < 1),
-    **dict.fromkeys([("Div", 1), ("Mod", 1), ("Reciprocal", 0)], lambda value: value == 0),
-    **dict.fromkeys([("ConstantOfShape", 0), ("Expand", 1), ("Reshape", 1), ("Resize", 3), ("Tile", 1)],
-                    lambda value: value == 0),
-}  # fmt: skip
-"""(operator, input) -> the values with which it makes a NaN, an Inf or nothing, or is refused."""
-_OF_SIGN = ("Sqrt", "Log", "Pow")
-_SHIFTING = (("Add", 0), ("Add", 1), ("Sub", 0), ("Mul", 0), ("Mul", 1), ("Div", 0))
-"""(operator, input) of what a constant shifts or scales: a variance plus an epsilon, say."""
 _ONES = [1, 1.00000001]
 _OTHERS = ([0.5, 1.5], [1, 2], _ONES)
 """Ranges of floats that few operators refuse. Integers are ones."""
@@ -121,68 +106,53 @@ def taken(
     if settings.reference.model or getattr(settings.target, "profiles", None) or not isinstance(given, RandomInputs):
         return Taken(given)
     try:
-        guessed, tests = made_up(given, graph), _tests(given, graph)
+        guessed, free = made_up(given, graph), _free(given, graph)
     except NotApplicable:
         return Taken(given)
-    free = _free(given, graph) if run else []
     masks = [name for name, span in accepted(given, graph).ranges.items() if span == [1, 2]]
-    if not (guessed or tests or given_too or free):
+    if not (guessed or free or given_too):
         return Taken(given)
-    every = bool(tests or free)
-    reference = _Reference(backend, graph, model, pool, folder, tests, time.monotonic() + given.timeout, every)
+    reference = _Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
     first = ""
-    suspects: list[str] = []
     for number, attempt in enumerate(attempts(given, graph)):
         if number and (time.monotonic() > reference.ends or not guessed):
             break
         inputs = attempt.applied(given)
         try:
-            reply, outside = reference.run(inputs)
+            reply = reference.run(inputs)
         except UsageError:  # too large for this machine
             continue
         if reply.value is not None:
             accepts = Taken(inputs, sizes=attempt.sizes) if number else Taken(given)
             if _is_finite(reply):
                 return accepts
-            offered = reference.others(inputs, outside)
-            refused = replace(accepts, refused=_NOT_FINITE, not_finite=True, offered=offered)
             known = NeededValues(graph, run.values, run.weight, free, masks) if run and not number else None
-            if (
-                run
-                and known
-                and known.suspects
-                and not (offered and reference.differs(reference.run(offered, keep=True)[0]))
-            ):
+            if run and known and known.suspects:
                 return reference.needed(accepts, run, known)
-            return refused if offered else accepts
+            offered = reference.others(inputs, free) if known is None or known.untold else None
+            return replace(accepts, refused=_NOT_FINITE, not_finite=True, offered=offered) if offered else accepts
         if reply.failure is None or reply.failure.stage != "infer":
             return Taken(given, unclear=reply.why)
-        first, suspects = first or one_line(reply.failure.message), suspects or outside
-    offered = reference.others(given, suspects)
+        first = first or one_line(reply.failure.message)
+    offered = reference.others(given, free)
     return Taken(given, first if guessed or given_too or offered else "", offered=offered)
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """What is asked. ``tests``: see `_tests`; ``ends``: when its time is over; ``every``: of all samples."""
+    """What is asked. ``ends``: when its time is over."""
 
     backend: BackendSettings
     graph: Graph
     model: Path
     pool: Pool
     folder: Path
-    tests: Mapping[str, Sequence[Test]]
     ends: float
-    every: bool
 
-    def run(self, inputs: RandomInputs, *, keep: bool = False) -> tuple[Reply, list[str]]:
-        """Run the model; return what it replies, and the inputs that hold what their operators do not take.
-
-        ``keep``: the files of what it replies.
-        """
+    def run(self, inputs: RandomInputs, *, keep: bool = False) -> Reply:
+        """Run the model and return what it replies; ``keep``: with the files of that."""
         backend, pool = self.backend, self.pool
-        drawn = samples(inputs if self.every else replace(inputs, samples=1), self.graph, pool, self.folder)
-        outside = [name for name, some in self.tests.items() if any(_has(one[name], some) for one in drawn)]
+        drawn = samples(inputs, self.graph, pool, self.folder)
         args = {"backend": backend.to_json(), "model": str(self.model), "samples": [paths(one) for one in drawn]}
         out, left = (
             {"out": str(self.folder / "outputs"), **({} if keep else {"write": []})},
@@ -192,7 +162,7 @@ class _Reference:
         reply = pool.call("run", {**args, **out}, python=backend.python, timeout=left, confirm=False, lease=lease)
         if not keep:
             shutil.rmtree(self.folder, ignore_errors=True)
-        return reply, outside
+        return reply
 
     def differs(self, reply: Reply) -> bool:
         """Whether what it replied is finite, and shows something: an output with elements of which not all are one."""
@@ -210,7 +180,7 @@ class _Reference:
         for span in _OTHERS if names else ():
             spans = {name: [1, 2] if name in whole else span for name in names}
             other = replace(inputs, ranges={**inputs.ranges, **spans})
-            if _is_finite(self.run(other)[0]):
+            if _is_finite(self.run(other)):
                 return other
         return None
 
@@ -222,7 +192,7 @@ class _Reference:
             for spans in now.others(names, suspects):
                 other = replace(inputs, ranges={**inputs.ranges, **spans})
                 tried.append((other, _in_words(spans)))
-                reply = self.run(other, keep=True)[0]
+                reply = self.run(other, keep=True)
                 if self.differs(reply):
                     return replace(found, refused=_NOT_FINITE, not_finite=True, offered=other)
                 same = same or (_is_finite(reply) and _in_words(spans)) or ""
@@ -278,38 +248,6 @@ def _free(given: RandomInputs, graph: Graph) -> list[str]:
     """Return the inputs whose numbers are made up."""
     tensors = {name: one for name, one in declared(graph).items() if one.structure is None}
     return [name for name, one in tensors.items() if limits_of(one.dtype) and not given_range(given, name)]
-
-
-def _has(file: TensorFile, tests: Sequence[Test]) -> bool:
-    values = recorded.read(file).astype(np.float64)
-    return any(bool(test(values).any()) for test in tests)
-
-
-def _tests(given: RandomInputs, graph: Graph) -> dict[str, list[Test]]:
-    """Return the inputs with values that are made up, each with the tests of the operators that read it."""
-    model, found = MadeUp(graph, given, concrete(declared(graph), given.shapes)), dict[str, list[Test]]()
-    for name, one in model.declared.items():
-        if one.structure is None and limits_of(one.dtype) and not given_range(given, name):
-            found[name] = list(_tests_of(model, name))
-    return {name: some for name, some in found.items() if some}
-
-
-def _tests_of(model: MadeUp, name: str) -> Iterator[Test]:
-    """Yield the tests of operators that an input reaches unchanged, or shifted and scaled by constants."""
-    seen, waiting = {name}, [(name, False)]
-    while waiting:
-        tensor, shifted = waiting.pop()
-        for node, at in model.readers.get(tensor, ()):
-            key = node.op_type, at
-            test = _OUTSIDE.get(key) if not node.domain else None
-            if key == ("Pow", 0) and isinstance(power := model.constant(node.input[1]), int | float):
-                test = test if power % 1 else _OUTSIDE["Div", 1] if power < 0 else None
-            if test and (not shifted or node.op_type in _OF_SIGN):
-                yield _OUTSIDE["Log", 0] if shifted else test
-            scaled = key in _SHIFTING and node.input[1 - at] in model.held
-            fresh = [out for out in (node.output if scaled else model.onward(node, at)) if out not in seen]
-            seen.update(fresh)
-            waiting += [(out, shifted or scaled) for out in fresh]
 
 
 def write_refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) -> str:

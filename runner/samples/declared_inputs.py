@@ -193,16 +193,18 @@ def fitted(value: Value, one: Declared, source: Path) -> Value:
     return tensor(value, one.name, one.dtype)
 
 
-def rounded(value: Value, one: Declared) -> Value:
-    """``value`` in the float type that is declared, where both are floats, else as it is.
+def in_range(array: np.ndarray[Any, Any], name: str, dtype: int) -> Value:
+    """``array``'s numbers in a float type; those beyond its range become its ends, which are no infinities."""
+    return tensor(np.where(beyond(array, dtype), clipped(array, dtype), array), name, dtype)
 
-    A number beyond the range of that type becomes its end, which is no infinity.
-    """
+
+def rounded(value: Value, one: Declared) -> Value:
+    """``value`` in the float type that is declared, where both are floats, else as it is; see `in_range`."""
     theirs = value.data_type if isinstance(value, TensorProto) else _onnx_type(value, TensorProto.FLOAT)
     if theirs == one.dtype or not {theirs, one.dtype} <= FLOATS:
         return value
     array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
-    return tensor(np.where(beyond(array, one.dtype), clipped(array, one.dtype), array), one.name, one.dtype)
+    return in_range(array, one.name, one.dtype)
 
 
 def _refuse_misfits(array: np.ndarray[Any, Any], one: Declared, source: Path) -> None:

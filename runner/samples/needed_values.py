@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto
 
-from runner.model.graph.graph_index import Graph
+from runner.model.graph.graph_index import Graph, Node
 from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer
 from runner.model.values.recorded import TensorFile
@@ -97,6 +97,17 @@ class NeededValues:
         """The nodes whose NaN or Inf comes of made-up inputs, in the order of the model."""
         return [one for at in range(len(self.values)) for node in self.graph.nodes for one in self._of(node.index, at)]
 
+    @cached_property
+    def untold(self) -> bool:
+        """Whether a node makes a NaN or Inf of finite numbers and no operand says why: graphs in it, or no elements."""
+        return any(
+            self._begins(node, held)
+            and (node.nests or any(0 in held[name].shape for name in node.inputs if name in held))
+            for held in self.values
+            for node in self.graph.nodes
+            if not self._reached.isdisjoint(node.inputs)
+        )
+
     def is_cured(self, suspect: Suspect) -> bool:
         """Whether a node is no suspect in this run, and makes finite numbers."""
         return all(
@@ -150,10 +161,15 @@ class NeededValues:
                 found.update(node.outputs)
         return found
 
+    @staticmethod
+    def _begins(node: Node, held: Mapping[str, TensorFile]) -> bool:
+        """Whether a node makes a NaN or Inf of finite numbers."""
+        makes = any(name in held and not held[name].finite for name in node.outputs)
+        return makes and all(held[name].finite for name in node.inputs if name in held)
+
     def _of(self, index: int, at: int) -> Iterator[Suspect]:
         node, proto, held = self.graph.nodes[index], self.graph.protos[index], self.values[at]
-        makes = any(name in held and not held[name].finite for name in node.outputs)
-        if node.domain or not makes or not all(held[name].finite for name in node.inputs if name in held):
+        if node.domain or not self._begins(node, held):
             return
         for place, name in enumerate(proto.input):
             takes = self._takes(proto, place)

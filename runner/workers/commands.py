@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import os
 import select
 import signal
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -204,7 +203,7 @@ class ForkServer:
         self._closed = True
         if self.alive:
             ProcessTree(self.pid, None).kill()
-        self._guardian.sweep(self._mark, self.pid, math.inf)
+        self._guardian.sweep(self._mark)
         self._process.wait()
 
     def _greeting(self, env: Mapping[str, str], patience: float) -> str:
@@ -246,47 +245,70 @@ class ForkServer:
         return data
 
 
-class Starters:
-    """Servers without modules, which start the commands that are not forked. Safe for threads; none but on Linux."""
+class ForkServers:
+    """Servers of one kind, each lent to one check at a time: as many as there are checks at once. Safe for threads."""
 
-    def __init__(self, guardian: Guardian) -> None:
-        self._guardian = guardian
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[ForkServer] = []
-        self._ended = sys.platform != "linux"
+        self._ended = False
 
     @contextlib.contextmanager
-    def lent(self) -> Iterator[ForkServer | None]:
-        """Lend one for a command; None: it has to be started otherwise."""
-        with self._lock:
-            server = self._idle.pop() if self._idle else None
-        if server is None and not self._ended:
-            with contextlib.suppress(UsageError, OSError):
-                server = ForkServer(
-                    sys.executable,
-                    "",
-                    (),
-                    cwd=Path("/"),
-                    env=os.environ,
-                    guardian=self._guardian,
-                    patience=FORK_SECONDS,
-                )
+    def lent(self, python: str, script: str, start: Callable[[], ForkServer]) -> Iterator[ForkServer]:
+        """Lend one of this interpreter and script; ``start`` makes it where there is none, and may raise.
+
+        It is kept, unless what is done with it raises.
+        """
+        server = self._taken(python, script) or start()
         try:
             yield server
-        finally:
-            with self._lock:
-                kept = server is not None and server.alive and not self._ended
-                if server and kept:
-                    self._idle.append(server)
-            if server and not kept:
-                server.close()
+        except BaseException:
+            server.close()
+            raise
+        with self._lock:
+            kept = server.alive and not self._ended
+            if kept:
+                self._idle.append(server)
+        if not kept:
+            server.close()
 
     def close(self) -> None:
-        """End them; there are none any more."""
+        """End those that are idle; one that is at work ends with its check."""
         with self._lock:
             self._ended, idle, self._idle = True, self._idle, []
         for server in idle:
             server.close()
+
+    def _taken(self, python: str, script: str) -> ForkServer | None:
+        while True:
+            with self._lock:
+                found = self._idle.pop() if self._idle else None
+            if found is None or (found.alive and (found.python, found.script) == (python, script)):
+                return found
+            found.close()  # of another interpreter, which holds memory for nothing
+
+
+class Starters(ForkServers):
+    """Servers without modules, which start the commands that are not forked; none but on Linux."""
+
+    def __init__(self, guardian: Guardian) -> None:
+        super().__init__()
+        self._guardian = guardian
+        self._ended = sys.platform != "linux"
+
+    @contextlib.contextmanager
+    def starter(self) -> Iterator[ForkServer | None]:
+        """Lend one for a command; None: it has to be started otherwise."""
+        with contextlib.ExitStack() as stack:
+            server = None
+            if not self._ended:
+                with contextlib.suppress(UsageError, OSError):
+                    server = stack.enter_context(self.lent(sys.executable, "", self._start))
+            yield server
+
+    def _start(self) -> ForkServer:
+        where: Mapping[str, Any] = {"cwd": Path("/"), "env": os.environ, "guardian": self._guardian}
+        return ForkServer(sys.executable, "", (), patience=FORK_SECONDS, **where)
 
 
 class ForkedCheck:
@@ -421,7 +443,7 @@ def _supervise(
             kill_group(process.pid)
         else:
             tree.kill()
-            guardian.sweep(mark, process.pid, now() - start)
+            guardian.sweep(mark)
         guardian.remove(process.pid)
         process.wait()
         log.trim()

@@ -125,15 +125,15 @@ def _latest_pid() -> int:
         return 0
 
 
-def kill_marked(matches: Callable[[bytes], bool], first: int = 0) -> None:
+def kill_marked(matches: Callable[[bytes], bool]) -> None:
     """Kill all processes whose mark ``matches``, also in other sessions.
 
-    ``first``: look only at processes that were started since this one, which is much faster. One that starts another
-    and ends during a look is not found, and the other one is not in that look: so looks go on until none is new.
+    One that starts another and ends during a look is not found, and the other one is not in that look: so looks go on
+    until none is new.
     """
     known: set[int] = set()
     for _ in range(_ROUNDS):
-        new = set(processes_since(first)) - known
+        new = set(processes_since(0)) - known
         if not new:
             return
         known |= new
@@ -188,13 +188,9 @@ class Guardian(contextlib.AbstractContextManager["Guardian"]):
         return {**_QUIET, **env, MARK: f"{self.mark}.{number}"}
 
     @staticmethod
-    def sweep(mark: str, pid: int, seconds: float) -> None:
-        """Kill what a command that has ended has left: all that bears its ``mark``.
-
-        ``pid``: the command's, not reaped yet; ``seconds``: how long it ran.
-        """
-        # after a longer time a look at all processes is cheap by comparison
-        kill_marked(mark.encode().__eq__, 0 if seconds > LONG_SECONDS else pid)
+    def sweep(mark: str) -> None:
+        """Kill what a command that has ended, and is not reaped yet, has left: all that bears its ``mark``."""
+        kill_marked(mark.encode().__eq__)
 
     def add(self, pgid: int) -> None:
         """Watch a process group."""

@@ -250,7 +250,7 @@ class Worker:
         if self._returncode is not None:
             return
         kill_group(self._process.pid)
-        self._guardian.sweep(self._mark, self._process.pid, now() - self._started)
+        self._guardian.sweep(self._mark)
         self._guardian.remove(self._process.pid)
         self._returncode = self._process.wait()
         for fd in (self._requests, self._answers):

@@ -18,7 +18,6 @@ from runner.jobs import inspect as limits_module
 from runner.jobs import model_concerns as describe_model_module
 from runner.jobs.model_concerns import describe_model
 from runner.judgment import ModelError
-from runner.model.files.read_model import HashedAside
 from tests.fake_tensorrt import install
 from tests.harness import PRETENDED_GPUS, winnow, without_nvml
 
@@ -452,13 +451,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(
     (tmp_path / "later").mkdir()
     later = saved(tmp_path / "later", added("a", "b"), {"a": NORMAL, "b": NORMAL})
 
-    def hashed(digest: HashedAside, given: Path, length: int) -> None:
-        hash_file(digest, given, length)
-        digest.hexdigest()
-        later.replace(given)
-
-    hash_file = HashedAside.update_from
-    monkeypatch.setattr(HashedAside, "update_from", hashed)
+    monkeypatch.setattr(describe_model_module, "check_text", lambda _: later.replace(path))
     monkeypatch.setattr(describe_model_module, "_WHOLE", limit)
     with pytest.raises(ModelError, match="changed while it was read"):
         describe_model({"model": str(path)})

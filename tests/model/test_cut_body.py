@@ -164,13 +164,13 @@ def recorded(graph, path, feeds):
     return held, {name: below[now] for name, now in made.names.items() if now in below}
 
 
-def made_of(graph, path, keep, feeds, *, fixed=(), expose="sinks"):
+def made_of(graph, path, keep, feeds, *, fixed=()):
     inner = Inner.of(graph, body_of(graph, path))
     above, below = recorded(graph, path, feeds)
     limit = "limit" if inner.body.kind is Kind.LOOP else ""
     constants = {name: numpy_helper.from_array(below[name], name) for name in fixed if name in below}
     known = Knowledge(types_of(above), types_of(below), constants, limit)
-    made = cut_inside(inner, keep, known, expose)
+    made = cut_inside(inner, keep, known)
     values = {**above, "limit": np.array(feeds.get("m", 1))}
     for name, value in below.items():
         if name in inner.outer:
@@ -191,8 +191,7 @@ def test_any_nodes_of_a_body_give_the_recorded_values(kind, data):
     keep = data.draw(st.sets(st.sampled_from(range(len(elements))), min_size=1))
     names = [name for node in elements for name in node.outputs]
     fixed = data.draw(st.sets(st.sampled_from(names)))
-    expose = data.draw(st.sampled_from(["sinks", "frontier"]))
-    inner, made, values = made_of(graph, path, keep, feeds, fixed=fixed, expose=expose)
+    inner, made, values = made_of(graph, path, keep, feeds, fixed=fixed)
 
     onnx.checker.check_model(made.model, full_check=True)
     found = Graph.of(made.model)
@@ -328,7 +327,7 @@ def test_a_trial_is_indexed_as_its_model_would_be(kind, data):
         return
     keep = sorted(data.draw(st.sets(st.sampled_from(range(count)), min_size=1)))
     types = {name: helper.make_tensor_type_proto(TensorProto.FLOAT, SHAPE) for name in inner.outer}
-    rewritten = rewrite_owner(Part(inner, keep, Knowledge({}, types), "sinks"))
+    rewritten = rewrite_owner(Part(inner, keep, Knowledge({}, types)))
     derived = _replaced(inner, rewritten, graph.model)
     fresh = Graph.of(derived.model)
     for field in ("nodes", "protos", "positions", "producers", "readers", "inputs", "outputs", "parents"):

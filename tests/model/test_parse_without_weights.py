@@ -21,7 +21,7 @@ from runner.judgment import ModelError
 from runner.model.files import parse_without_weights as parse_without_weights_module
 from runner.model.files import read_model
 from runner.model.files.parse_without_weights import OWN_FILE, is_own, parse, parse_without_weights, take_in
-from runner.model.files.read_model import HashedAside, ingest
+from runner.model.files.read_model import ingest
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
 from runner.reference.input_digests import weights_beside
@@ -186,14 +186,10 @@ def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path, monkeypatc
     path = tmp_path / "m.onnx"
     onnx.save(model, path)
 
-    def written(digest: HashedAside, given: Path, length: int) -> None:
-        """Hash what is there, and then write what is parsed."""
-        hash_file(digest, given, length)
-        digest.hexdigest()
-        given.write_bytes(given.read_bytes().replace(bytes(4096), bytes([1]) * 4096))
+    def written(model: ModelProto) -> None:
+        path.write_bytes(path.read_bytes().replace(bytes(4096), bytes([1]) * 4096))
 
-    hash_file = HashedAside.update_from
-    monkeypatch.setattr(HashedAside, "update_from", written)
+    monkeypatch.setattr(read_model, "check_text", written)
     with pytest.raises(ModelError, match="changed while it was read"):
         ingest({"model": str(path), "store": str(tmp_path / "store"), "inline_limit": limit})
 

@@ -415,7 +415,10 @@ SPREAD = [
     *(node("Sqrt", "u", "s"), node("Div", "d s", "y")),
 ]
 BIG = [node("Add", "x big", "a"), node("Sub", "a big", "b"), node("Sub", "b x", "c"), node("Sqrt", "c", "y")]
+ROOTS = [helper.make_graph([node("Sqrt", "x", made)], made, [], [value(made, None)]) for made in ("one", "other")]
+BRANCHES = [node("If", "yes", "y", then_branch=ROOTS[0], else_branch=ROOTS[1])]
 ENDS: dict[str, tuple[onnx.ModelProto, str]] = {
+    "inside a branch": (model(BRANCHES, [X], Y, yes=np.array(True)), ""),
     "a shift": (shifted("Log", shift=F(3)), ""),
     "a shift by hundreds": (shifted("Sqrt", shift=F(437)), ""),
     "a scale": (shifted("Asin", scale=F(100)), ""),

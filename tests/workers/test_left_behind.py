@@ -57,7 +57,7 @@ def test_one_that_becomes_another_program_again_and_again(tmp_path: Path) -> Non
             shell, env={**os.environ, guardians.MARK: mark}, stdout=subprocess.PIPE, start_new_session=True
         ) as process:
             assert process.stdout is not None and process.stdout.readline()
-            guardians.kill_marked(mark.encode().__eq__, process.pid)
+            guardians.kill_marked(mark.encode().__eq__)
             try:
                 assert process.wait(10) < 0
             finally:
@@ -84,7 +84,7 @@ def test_a_check_that_ends_while_its_daemon_starts(guardian: Guardian) -> None:
         with subprocess.Popen([sys.executable, "-I", "-S", "-c", HOPS], env=env, start_new_session=True) as process:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             guardians.kill_group(process.pid)
-            guardian.sweep(mark.decode(), process.pid, 0.0)
+            guardian.sweep(mark.decode())
         assert soon(lambda mark=mark: not guardians.processes_with(guardians.MARK, mark.__eq__), 2.0)
 
 
@@ -222,7 +222,7 @@ orphan = "import os\\nos.fork() and os._exit(0)\\nos.setsid()\\nos.fork() and os
 orphan += "print(os.getpid(), flush=True)\\nos.execve('/bin/sleep', ['sleep', '60'], {})"
 source = "import subprocess, sys, time\\nfor _ in range(3): "
 source += "subprocess.run([sys.executable, '-ISc', " + repr(orphan) + "])"
-with Guardian() as guardian, Starters(guardian).lent() as server:
+with Guardian() as guardian, Starters(guardian).starter() as server:
     run_command([sys.executable, "-ISc", source + "\\ntime.sleep(600)"], server=server, cwd=Path(sys.argv[1]),
                 env=dict(os.environ), timeout=600, memory_mb=None, log=Path(sys.argv[2]), guardian=guardian)
 """
@@ -234,7 +234,7 @@ def test_what_clears_its_environment_is_found_below_what_starts_commands(tmp_pat
     log = tmp_path / "log"
     more: dict[str, Any] = {"cwd": tmp_path, "env": dict(os.environ), "timeout": 60, "memory_mb": None}
     more |= {"log": log, "guardian": guardian}
-    with starters.lent() as server:
+    with starters.starter() as server:
         orphans = "import os\nos.fork() and os._exit(0)\nos.setsid()\nos.fork() and os._exit(0)\n"
         orphans += "print(os.getpid(), flush=True)\nos.execve('/bin/sleep', ['sleep', '60'], {})\n"
         source = (
@@ -258,8 +258,8 @@ def test_what_clears_its_environment_is_found_below_what_starts_commands(tmp_pat
         assert "HOME=" not in log.read_text()
         killed = run_command(["sh", "-c", "kill -9 $$"], server=server, **more)
         assert killed.death == "death KILL"
-    with starters.lent() as again:
+    with starters.starter() as again:
         assert again is server
     starters.close()
-    with starters.lent() as none:
+    with starters.starter() as none:
         assert none is None

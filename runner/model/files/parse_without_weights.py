@@ -253,8 +253,6 @@ _BELOW = {
 _DTYPE, _EXTERNAL_DATA, _LOCATION = 2, 13, 14
 _PAYLOADS = {9: frozenset(tensor_bytes.BITS), 4: frozenset({1, 14}), 10: frozenset({11, 15})}
 _DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
-# a list of numbers or strings may be a field each: it is not walked through
-_MOST_FIELDS = {_TENSOR: 64, _ATTRIBUTE: 64}
 _DEEPEST = 100  # protobuf's own limit
 # fields of a whole file; a model of a million nodes has fewer, and each takes about a microsecond
 _MOST_STEPS = 4_000_000
@@ -268,10 +266,6 @@ class _Walk:
     file: BinaryIO
     left: list[int] = field(default_factory=list)
     steps: Iterator[int] = field(default_factory=lambda: iter(range(_MOST_STEPS)))
-
-
-class _ManyFields(Exception):  # noqa: N818
-    """The message has too many fields."""
 
 
 def parse(path: Path) -> ModelProto:
@@ -330,16 +324,13 @@ def _structure(walk: _Walk, message: int, start: int, end: int, depth: int = 0) 
         raise ValueError("not as a model file is")
     below = _BELOW[message]
     pieces, copied = [], start
-    for number, kind, at, body, stop in _fields(walk, start, end, _MOST_FIELDS.get(message)):
+    for number, kind, at, body, stop in _fields(walk, start, end):
         if kind != wire.BYTES or stop - body < _LEFT_FROM or number not in below:
             continue
-        try:
-            if below[number] == _TENSOR:
-                inside = _tensor(walk, body, stop)
-            else:
-                inside = _structure(walk, below[number], body, stop, depth + 1)
-        except _ManyFields:
-            continue
+        if below[number] == _TENSOR:
+            inside = _tensor(walk, body, stop)
+        else:
+            inside = _structure(walk, below[number], body, stop, depth + 1)
         pieces += [_read(walk.file, copied, at), wire.delimited(number, sum(map(len, inside))), *inside]
         copied = stop
     return [*pieces, _read(walk.file, copied, end)]
@@ -347,7 +338,7 @@ def _structure(walk: _Walk, message: int, start: int, end: int, depth: int = 0) 
 
 def _tensor(walk: _Walk, start: int, end: int) -> list[bytes]:
     """Return the content of a tensor, with a reference in place of its bytes if they are many."""
-    fields = list(_fields(walk, start, end, _MOST_FIELDS[_TENSOR]))
+    fields = list(_fields(walk, start, end))
     numbers = {
         number: wire.read_number(_read(walk.file, body, stop), 0)[0]
         for number, kind, _, body, stop in fields
@@ -366,13 +357,9 @@ def _tensor(walk: _Walk, start: int, end: int) -> list[bytes]:
     return [*pieces, _read(walk.file, copied, end)]
 
 
-def _fields(walk: _Walk, at: int, end: int, most: int | None) -> Iterator[tuple[int, int, int, int, int]]:
+def _fields(walk: _Walk, at: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield number, wire type, start, start of the content and end of the fields of a message."""
-    count = 0
     while at < end:
-        count += 1
-        if most and count > most:
-            raise _ManyFields
         if next(walk.steps, None) is None:
             raise ValueError("not as a model file is")
         walk.file.seek(at)

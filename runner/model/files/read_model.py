@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,50 +34,7 @@ from runner.model.graph.validate import check_names, check_tensors, check_text, 
 from runner.model.passes.lift_constants import lower_constants, seed_draws
 from runner.model.values import tensor_bytes
 
-# A digest that a thread of its own computes: of gigabytes it takes as long as to read them, or to write them.
-
-_MOST_WAITING = 4
-"""Pieces that are held for the thread at most; whoever has more waits for it."""
-
-
-class HashedAside:
-    """The SHA-256 of all that it was updated with, in that order. Its thread ends with the ``with`` statement."""
-
-    def __init__(self) -> None:
-        self._sha = hashlib.sha256()
-        self._thread = ThreadPoolExecutor(1)
-        self._waiting: deque[Future[None]] = deque()
-
-    def __enter__(self) -> HashedAside:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._thread.shutdown()
-
-    def update(self, piece: bytes) -> None:
-        """Hash a piece, which nobody may change from then on, after those before it."""
-        if len(self._waiting) >= _MOST_WAITING:
-            self._waiting.popleft().result()
-        self._waiting.append(self._thread.submit(self._sha.update, piece))
-
-    def update_from(self, path: Path, length: int) -> None:
-        """Hash the first bytes of a file, which the thread reads, after what came before."""
-        self._waiting.append(self._thread.submit(self._read, path, length))
-
-    def hexdigest(self) -> str:
-        """Wait for all pieces, and return the digest. Raises ModelError for a file that could not be read."""
-        while self._waiting:
-            self._waiting.popleft().result()
-        return self._sha.hexdigest()
-
-    def _read(self, path: Path, length: int) -> None:
-        try:
-            for piece in chunks(path, 0, length):
-                self._sha.update(piece)
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
+Digest = Any  # of hashlib
 STRUCTURE = "structure.onnx"
 # a tensor of so many bytes may lie in the weights file; smaller ones (shapes, axes, scales) are always at hand
 OUTSIDE_FROM = 1024
@@ -104,11 +59,7 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     """
     path, store = Path(args["model"]), Path(args["store"])
     inline_limit = int(args.get("inline_limit", INLINE_LIMIT))
-    with HashedAside() as digest:
-        return _ingest(path, store, inline_limit, digest, args.get("seed"))
-
-
-def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside, seed: int | None) -> dict[str, Any]:
+    digest, seed = hashlib.sha256(), args.get("seed")
     before = stamp(path)
     model, size, own = parse_hashed(path, inline_limit, digest)
     warnings: list[str] = []
@@ -132,8 +83,7 @@ def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside, see
 
     store.mkdir(parents=True, exist_ok=True)
     weights_bytes = _place_weights(model, files, store, inline_limit, digest)
-    sha256 = digest.hexdigest()  # all is read before that is looked at
-    confirm_unchanged(path, before)
+    confirm_unchanged(path, before)  # when all is read
     _save(model, store / STRUCTURE, path)
     sparse = sum(1 for node in model.graph.node if is_sparse_constant(node))
     return {
@@ -143,7 +93,7 @@ def _ingest(path: Path, store: Path, inline_limit: int, digest: HashedAside, see
         "constants": constants,
         "warnings": warnings,
         "seeded": seeded,
-        "sha256": sha256,
+        "sha256": digest.hexdigest(),
         "behind_link": files.behind_link,
     }
 
@@ -154,10 +104,10 @@ def confirm_unchanged(path: Path, before: object) -> None:
         raise ModelError(f"{path} was changed while it was read: start again")
 
 
-def parse_hashed(path: Path, inline_limit: int, digest: HashedAside) -> tuple[ModelProto, int, bool]:
+def parse_hashed(path: Path, inline_limit: int, digest: Digest) -> tuple[ModelProto, int, bool]:
     """Return the model, the bytes of its file, and whether it was left to that to hold the large weights.
 
-    The file is hashed meanwhile, and may be still when this returns.
+    ``digest`` is fed with the file.
     """
     try:
         size = path.stat().st_size
@@ -169,12 +119,14 @@ def parse_hashed(path: Path, inline_limit: int, digest: HashedAside) -> tuple[Mo
             )
         if not size:
             raise ModelError(f"{path} is empty")
-        digest.update_from(path, size)
         if size > inline_limit and (model := parse_without_weights(path)):
+            for piece in chunks(path, 0, size):
+                digest.update(piece)
             return model, size, True
         data = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    digest.update(data)
     try:
         return ModelProto.FromString(data), size, False
     except Exception as error:  # noqa: BLE001 - the class that protobuf raises differs between its versions
@@ -195,7 +147,7 @@ def what_else(data: bytes) -> str:
     return next((what for start, what in _OTHERS.items() if first.startswith(start)), "")
 
 
-def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: HashedAside, *, but_own: bool) -> None:
+def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Digest, *, but_own: bool) -> None:
     """Take tensors of attributes and sparse initializers into the structure: runtimes do not look for those outside.
 
     ``but_own``: not those that lie in the model's own file.
@@ -210,7 +162,7 @@ def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: HashedA
             _take_in(tensor, files, digest)
 
 
-def _take_in(tensor: TensorProto, files: ExternalFiles, digest: HashedAside) -> None:
+def _take_in(tensor: TensorProto, files: ExternalFiles, digest: Digest) -> None:
     """Read the elements of an external tensor into the structure."""
     data = b"".join(chunks(*files.region(tensor)))
     if not is_own(tensor):  # hashed already, as a part of the model file
@@ -218,7 +170,7 @@ def _take_in(tensor: TensorProto, files: ExternalFiles, digest: HashedAside) -> 
     tensor_bytes.set_raw(tensor, data)
 
 
-def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_limit: int, digest: HashedAside) -> int:
+def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_limit: int, digest: Digest) -> int:
     """Put the initializers where they belong; return the bytes of those that are no strings."""
     sizes, copied = [], {}
     for at, tensor in enumerate(scopes.initializers(model)):
@@ -246,7 +198,7 @@ def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_
     return total
 
 
-def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: WeightsWriter, digest: HashedAside) -> None:
+def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: WeightsWriter, digest: Digest) -> None:
     if tensor_bytes.is_external(tensor):
         region = files.region(tensor)
         if size < OUTSIDE_FROM:

@@ -16,7 +16,7 @@ from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, 
 from onnx.helper import make_node, make_value_info
 
 from runner.model.graph import scopes
-from runner.model.graph.cut import Cut, CutError, Expose, cut, exposed, remove_nodes
+from runner.model.graph.cut import Cut, CutError, cut, exposed, remove_nodes
 from runner.model.graph.edits import copy_of, set_graph, set_ints, set_messages
 from runner.model.graph.graph_index import Graph, initializers_of
 from runner.model.graph.scopes import rename_node
@@ -43,11 +43,10 @@ class Part:
     outside: their names in the body and the names they come under.
     """
 
-    def __init__(self, inner: Inner, keep: Sequence[int], known: Knowledge, expose: Expose) -> None:
+    def __init__(self, inner: Inner, keep: Sequence[int], known: Knowledge) -> None:
         self.inner, self.known = inner, known
         self.supply = inner.supply()
         self.keep = set(keep)
-        self._expose = expose
         nodes = [inner.elements.nodes[index] for index in keep]
         made = {name for node in nodes for name in node.outputs}
         self.removed = set(inner.elements.producers) - made
@@ -74,7 +73,7 @@ class Part:
 
     def extras(self) -> list[tuple[str, TypeProto]]:
         """Return the tensors to hand out that the body does not: (name, type). Raises CutError for an unknown type."""
-        names = exposed(self.inner.elements, sorted(self.keep), self._expose)
+        names = exposed(self.inner.elements, sorted(self.keep), "sinks")
         return [(name, self.type_of(name)) for name in names if name not in self.inner.elements.output_set]
 
     def type_of(self, name: str) -> TypeProto:
@@ -390,20 +389,17 @@ _REWRITE: Mapping[Kind, Callable[[Part], Rewritten]] = {
 }
 
 
-def cut_inside(
-    inner: Inner, keep: Collection[int], known: Knowledge, expose: Expose = "sinks", *, emptied: bool = False
-) -> Cut:
+def cut_inside(inner: Inner, keep: Collection[int], known: Knowledge, *, emptied: bool = False) -> Cut:
     """Return the model in which of this body only the elements ``keep`` are left.
 
-    ``expose``: which values of kept nodes the owner hands out besides: ``sinks``: those that removed nodes read and no
-    kept one does; ``frontier``: all that removed nodes read; a node that nobody reads always hands out its first.
+    The owner hands out besides what removed nodes read and no kept one does; a node that nobody reads its first.
     ``emptied``: nothing need be kept; then the body hands out what comes from outside, and the owner all that it did.
     Raises CutError where nothing is kept otherwise, or a value that must come from outside has no known type.
     """
     indices = sorted(set(keep))
     if not indices and not emptied:
         raise CutError("no node is kept")
-    rewritten = rewrite_owner(Part(inner, indices, known, expose))
+    rewritten = rewrite_owner(Part(inner, indices, known))
     # later iterations, and what follows, may now have other shapes
     reshaped = inner.body.kind in (Kind.LOOP, Kind.SCAN) and len(indices) < len(inner.elements.nodes)
     whole = _replaced(inner, rewritten, inner.without_followers if reshaped else inner.graph.model)
