@@ -24,7 +24,7 @@ from runner.cli.bounded_yaml import read_yaml
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import at_work
 from runner.cli.terminal import Row, printable, put, say, table, width, write
-from runner.files import json_of, read_plain
+from runner.files import json_lines, json_of, read_plain
 from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.cause_section import in_a_word, reservation
 from runner.report.summary import RESULT_NAME, Summary, read_result
@@ -281,12 +281,8 @@ def _about(folder: Path) -> tuple[str, str]:
 def verdicts(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield what each check of a run said, with a key that is the same in a run about the same model."""
     for path in sorted(folder.rglob(_JOURNALS)):
-        for line in read_plain(path, _LARGEST).splitlines():
-            try:
-                held = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(held, dict) and isinstance(held.get("verdict"), dict):
+        for held in json_lines(path):
+            if isinstance(held.get("verdict"), dict):
                 place = path.relative_to(folder).parent.as_posix()
                 yield f"{place} {held.get('key')} {held.get('attempt')} {held.get('phase')}", held
 

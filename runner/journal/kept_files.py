@@ -7,7 +7,6 @@ log says so and the search goes on.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -21,7 +20,7 @@ from typing import Any
 
 import onnx
 
-from runner.files import inside, read_plain
+from runner.files import append_json, inside, json_lines, read_plain
 from runner.journal.artifact_folder import ArtifactFolder, UserFiles, keep_file, reserve, safe, size_of
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
@@ -58,31 +57,6 @@ def row_of(candidate: Candidate, verdict: Verdict, question: str) -> dict[str, A
 def failure_of(signature: Signature | None) -> str:
     """Return what the class of a failure is named: its stage and kind, and the exceptions of a check."""
     return signature.name if signature else ""
-
-
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an index; what is none is left out."""
-    try:
-        lines = path.read_bytes().splitlines() if path.is_file() else []
-    except OSError:
-        return
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row
-
-
-def append(path: Path, row: Mapping[str, Any]) -> None:
-    """Add a row to an index. Raises OSError."""
-    line = json.dumps(row).encode() + b"\n"
-    with path.open("ab+", buffering=0) as file:
-        size = file.tell()
-        # a killed run may have left half a row; it must not swallow this one
-        whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
-        file.write(line if whole else b"\n" + line)
 
 
 # What a build leaves beside its candidate: the engine, everything that was said, and which nodes were fused.
@@ -284,7 +258,7 @@ class Artifacts:
             raise UsageError(f"artifacts.folder={self.folder} cannot be made ({error}); name another folder") from error
         listed = self.folder / INDEX_NAME
         used = settings.folder and listed.is_file() and listed.stat().st_size
-        if used and not any("iteration" in row and "outcome" in row for row in rows(listed)):
+        if used and not any("iteration" in row and "outcome" in row for row in json_lines(listed)):
             raise UsageError(f"artifacts.folder={self.folder} has an {INDEX_NAME} that is no run's; name another")
         self._run_folder = run_folder
         self._store = run_folder / "store"
@@ -450,7 +424,7 @@ class Artifacts:
         The index is read once: it has a row for each check, and this is asked for each repeat of a hand-over.
         """
         if self._listed is None:
-            self._listed = [row for row in rows(self.folder / INDEX_NAME) if self._place(row)]
+            self._listed = [row for row in json_lines(self.folder / INDEX_NAME) if self._place(row)]
         for row in self._listed:
             found = self._place(row) if all(row.get(key) == value for key, value in same.items()) else None
             if found and is_there(found[1]):
@@ -483,7 +457,7 @@ class Artifacts:
     def _append(self, row: Mapping[str, Any]) -> None:
         path = self.folder / INDEX_NAME
         try:
-            append(path, row)
+            append_json(path, row)
         except OSError as error:
             _LOG.error("artifacts: no row in %s: %s", path, error)
 

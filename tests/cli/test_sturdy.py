@@ -16,7 +16,6 @@ import pytest
 
 from runner import api, files
 from runner.cli import logs, signals
-from runner.journal import journal
 from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.root import LogSettings
@@ -59,10 +58,10 @@ def test_a_write_that_is_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.M
         return write(fd, bytes(content)[:3])
 
     monkeypatch.setattr(os, "write", short)
-    journal.write_line(descriptor, b'{"first": 1}\n')
+    files.write_line(descriptor, b'{"first": 1}\n')
     full = True
     with pytest.raises(OSError, match="No space left"):
-        journal.write_line(descriptor, b'{"second": 2}\n')
+        files.write_line(descriptor, b'{"second": 2}\n')
     os.close(descriptor)
     assert (tmp_path / "journal").read_text() == '{"first": 1}\n'
 
