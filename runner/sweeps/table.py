@@ -6,6 +6,7 @@ job's process died, and what a job returns does not reach the caller from anothe
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -13,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from hydra.core.utils import filter_overrides
@@ -23,14 +24,14 @@ from runner.cli.bounded_yaml import read_yaml
 from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
 from runner.files import inside, write_text
-from runner.judgment import ANSWERED, ENDED_WELL, Status, UsageError, WinnowError
+from runner.judgment import ANSWERED, ENDED_WELL, FAILED_JOBS, Status, UsageError, WinnowError
 from runner.report.cause_section import reservation
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
 from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
 from runner.report.page.data import Page, PageCommand, PageJob
-from runner.report.page.html import fitted
+from runner.report.page.html import fitted, write_page
 from runner.report.page.run_page import PAGE_NAME, made_now, program_of, version
 from runner.report.result_parts import KnownBug
 from runner.report.summary import RESULT_NAME, Summary, read_result
@@ -262,6 +263,36 @@ def _brief(row: Row) -> tuple[str, ...]:
         _seconds(row),
         culprits,
     )
+
+
+def written(folder: Path, table: Sequence[Row], command: Sequence[str], *, silent: bool) -> int:
+    """Show the table of a sweep in ``folder``, and write it with its page and bugs.md; return the exit code."""
+    code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS
+    if not silent:
+        show(table)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        content = json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False)
+        write_text(folder / "sweep.json", content + "\n")
+        write_text(folder / "sweep.md", markdown(table))
+    except OSError as error:
+        say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {folder})", error=True)
+        return code or Status.usage.exit_code
+    try:
+        write_page(folder, sweep_page(folder, table, command))
+    except Exception as error:  # noqa: BLE001 - the answers are there, and sweep.md says the same
+        say(f"winnow: report.html: {type(error).__name__}: {error} (in {folder})", error=True)
+    bugs = None
+    if not any(row.exit_code is None or row.status == Status.interrupted for row in table):
+        try:
+            bugs = write_bugs(folder, [folder / row.folder for row in table], silent=silent)
+        except NotGroupedError as error:
+            say(f"winnow: {error}", error=True)
+    if not silent:
+        grouped = [f"failures grouped into bugs: {bugs}"] if bugs else []
+        well = f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {folder / 'sweep.md'}"
+        say("\n".join([*grouped, well]))
+    return code
 
 
 # The page of a sweep: its jobs side by side, each with a link to the page of its own.

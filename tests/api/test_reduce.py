@@ -118,11 +118,6 @@ def test_a_bundle_says_where_it_lacks_the_data_of_a_function(tmp_path: Path) -> 
         ({"target": winnow.RandomInputs()}, r"^target: these are RandomInputs; it takes BackendSettings"),
         ({"plan": "yes"}, r"^plan='yes': it takes True or False"),
         ({"resume": "nowhere", "folder": "here"}, r"^folder and resume"),
-        (
-            {"in_process": True},
-            r"^in_process: in_process is gone, as a check runs in a worker; to debug it",
-        ),
-        ({"audit": True}, r"^audit: audit is gone, as it tested Winnow's own cuts"),
         ({"check": lambda model: True}, r"^check: check\(model\) cannot be called"),
         ({"model": None}, r"^model: winnow.reduce needs one. Give a path or an onnx.ModelProto$"),
         ({"resume": "nowhere"}, r"^resume=nowhere: no such folder. Give the folder of an interrupted run$"),
