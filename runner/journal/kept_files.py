@@ -79,19 +79,11 @@ def drop_engine(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def remove_engine(place: Path, kept: ArtifactFolder) -> None:
-    """Remove what was kept beside the candidate at ``place``. Raises OSError."""
-    for suffix in SUFFIXES.values():
-        beside = place.with_name(_stem(place) + suffix)
-        if beside.is_file():
-            kept.remove(beside)
-
-
 # The values that a check asked for, kept beside its candidate: whoever checks that again feeds it the same.
 
 _LOG = logging.getLogger(__name__)
-# what they are called in an iteration's folder: npz files of a sample, or data sets of all
-_VALUES = re.compile(r"(inputs|references)(_[0-9]+)?\.npz|data")
+# how the names of files go on that lie beside a candidate: npz files of a sample or data sets of all, and of a build
+_BESIDE = re.compile(r"(inputs|references)(_[0-9]+)?\.npz|data|engine|build\.log|layers\.json")
 
 
 def keep_given_values(candidate: Candidate, place: Path, kept: ArtifactFolder) -> None:
@@ -111,7 +103,7 @@ def beside(place: Path) -> list[Path]:
     return [
         path
         for path in place.parent.iterdir()
-        if path.name.startswith(start) and _VALUES.fullmatch(path.name[len(start) :])
+        if path.name.startswith(start) and _BESIDE.fullmatch(path.name[len(start) :])
     ]
 
 
@@ -448,9 +440,8 @@ class Artifacts:
                     self._remove(held)
             if place.exists():  # what was handed over lies elsewhere
                 self._kept.remove(place)
-            remove_engine(place, self._kept)
-            for values in beside(place):
-                self._kept.remove(values)
+            for path in beside(place):
+                self._kept.remove(path)
         except OSError as error:
             _LOG.error("artifacts: %s was not removed: %s", place, error)
 

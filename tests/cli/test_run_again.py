@@ -253,14 +253,6 @@ def test_an_option_that_is_none_is_refused_by_the_name_that_was_typed(home: Path
     assert "python -m runner --help" in refused.stderr
 
 
-def test_an_ended_run_that_is_shown_has_its_own_exit_code(home: Path) -> None:
-    check_script(home, "sys.exit(0)")
-    assert winnow(home, "bug.yaml", "hydra.run.dir=passes").returncode == 4
-    shown = winnow(home, "resume", "passes")
-    assert shown.returncode == 4 and "This run has ended" in shown.stdout
-    assert "gave the same result" not in shown.stdout
-
-
 @pytest.mark.slow
 def test_a_job_of_a_sweep_names_the_program_as_it_was_typed(tmp_path: Path) -> None:
     refused = winnow(tmp_path, "-m", "strategy=reduce", "checker=auto,finite", "hydra.sweep.dir=swept")
@@ -269,6 +261,7 @@ def test_a_job_of_a_sweep_names_the_program_as_it_was_typed(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("mend", ["script", "command"])
 def test_a_run_that_could_not_judge_goes_on_once_its_check_is_mended(home: Path, mend: str) -> None:
     """The command that its last screen prints works: nothing that the broken check said is used."""
@@ -290,15 +283,6 @@ def test_a_run_that_could_not_judge_goes_on_once_its_check_is_mended(home: Path,
     assert result(home / "typo")["culprits"] == ["n7"]
     assert result(home / "typo")["checks"]["reused"] == 0
     assert "the run starts over" in done.stdout
-
-
-def test_showing_a_run_starts_and_changes_nothing(home: Path) -> None:
-    (home / "check.py").write_text("import sys\nsys.exit(1)\n")
-    assert winnow(home, "bug.yaml", "hydra.run.dir=never").returncode == 3
-    before = contents(home / "never")
-    shown = winnow(home, "never")
-    assert shown.returncode == 3 and "could_not_judge" in shown.stdout + shown.stderr
-    assert contents(home / "never") == before
 
 
 @pytest.mark.slow
@@ -337,3 +321,7 @@ def test_a_check_that_always_fails_is_asked_whether_it_ever_passes(home: Path) -
     assert "If it fails on every model, mend it" in bad.stderr
     assert "resume always --inputs x.npz --original good.onnx" in bad.stderr
     assert "[1] the check printed:" in bad.stdout and "(fail)" not in bad.stdout
+    before = contents(home / "always")
+    shown = winnow(home, "always")
+    assert shown.returncode == 3 and "could_not_judge" in shown.stdout + shown.stderr
+    assert contents(home / "always") == before, "to show a run starts and changes nothing"

@@ -295,9 +295,7 @@ def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
     ("argument", "words"),
     [
         ("hydra.launcher.n_jobs=0", "hydra.launcher.n_jobs=0: give how many jobs run at once"),
-        ("hydra.launcher.n_jobs=many", "hydra.launcher.n_jobs=many"),
         ("hydra.launcher.jobs=2", "hydra.launcher.jobs"),
-        ("hydra/launcher=winow", "did you mean winnow?"),
     ],
 )
 def test_launcher_options_that_do_not_exist(tmp_path: Path, argument: str, words: str) -> None:

@@ -145,8 +145,7 @@ def test_a_sweep_whose_own_line_is_refused_leaves_nothing(tmp_path: Path, given:
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize("name", [r"\${nowhere}", "x" * 300])
+@pytest.mark.parametrize(("single", "name"), [(False, r"\${nowhere}"), (True, "x" * 300)])
 def test_a_folder_that_cannot_have_its_name_leaves_nothing_of_those_above_it(
     tmp_path: Path, name: str, single: bool
 ) -> None:
