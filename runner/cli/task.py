@@ -23,7 +23,7 @@ from runner.cli.explain_errors import whose_bug
 from runner.cli.paths import rooted
 from runner.cli.run_folders import FolderTakenError, holding, standing_in
 from runner.cli.signals import Arrived, Terminated, held, terminable
-from runner.cli.terminal import printable, put, say
+from runner.cli.terminal import put, say
 from runner.disk_space import FULL, Room
 from runner.journal.replay_yaml import TYPED, typed_groups
 from runner.judgment import ENDED_WELL, TERMINATED, Status, UsageError, WinnowError
@@ -194,17 +194,14 @@ def _limit_or_bug(error: BaseException, folder: Path, config: DictConfig) -> str
 
 
 def _write_traceback(error: BaseException, folder: Path) -> Path:
-    path = folder / "winnow.log"
+    """Write the traceback into the files of the log, and not on the terminal; return where it lies."""
     record = _log.makeRecord(
         _log.name, logging.CRITICAL, __file__, 0, "internal error", (), (type(error), error, error.__traceback__)
     )
-    try:
-        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s").format(record)
-            file.write(printable(text) + "\n")
-    except OSError:
-        pass  # a full disk must not hide the error itself
-    return path
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.handle(record)
+    return folder / "winnow.log"
 
 
 def ensure_result(summary: Summary, folder: Path) -> None:

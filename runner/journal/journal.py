@@ -251,8 +251,7 @@ def _are_layers(value: Any) -> bool:
 #: what is read of a verdict's metrics later and must be of its kind; a number that is none is passed over there
 _METRICS: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
     {
-        **dict.fromkeys(("left_out", "own"), _are_texts),
-        "constant": _are_texts,
+        **dict.fromkeys(("left_out", "own", "constant"), _are_texts),
         "fused": _are_layers,
         "reference": lambda value: isinstance(value, str),
     }

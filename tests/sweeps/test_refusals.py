@@ -14,7 +14,6 @@ from runner.cli.explain_errors import exit_code_of, explain
 from runner.run_folder import Marker
 from tests.fork_server import run_forked
 from tests.harness import ROOT
-from tests.matrix import sample
 from tests.sweeps.test_launcher import (
     ASKED,
     chain,
@@ -36,9 +35,7 @@ def refused(folder: Path, *arguments: str, single: bool = False) -> str:
     return said
 
 
-@pytest.mark.variants
-@pytest.mark.parametrize("launcher", sample(["winnow", "basic"], 2))
-@pytest.mark.parametrize("inside", ["same", "."])
+@pytest.mark.parametrize(("launcher", "inside"), [("winnow", "same"), ("basic", ".")])
 def test_jobs_do_not_share_a_folder(tmp_path: Path, launcher: str, inside: str) -> None:
     choices = prepared(tmp_path, ["a", "b"])
     given = ("hydra.sweep.dir=out", f"hydra.sweep.subdir={inside}", f"hydra/launcher={launcher}")
