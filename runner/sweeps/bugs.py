@@ -295,10 +295,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             return None if outlook.outcome == NOT_JUDGED else outlook.outcome == FIXED
 
         groups = grouped(failures, heals)
-        for place in (
-            folder,
-            *([folder.parent] if is_sweep(folder.parent) else []),
-        ):  # a sweep has them beside its table
+        places = [folder, folder.parent] if is_sweep(folder.parent) else [folder]  # a sweep has them beside its table
+        for place in places:
             write_text(place / BUGS_NAME, bugs_page(*_seen_from(place, groups, apart)))
         bugs, warnings = _seen_from(folder, groups, apart)
         left = f"; {len(apart)} apart: they could not be judged, or fail no more" if apart else ""

@@ -442,7 +442,7 @@ def kept_run(
     checks = Checks(settings.budget.checks, None if seconds is None else started + seconds)
     if settings.resume is None and KEPT in run_folder.own(folder):  # of an earlier run: other releases may be there now
         shutil.rmtree(folder / KEPT, ignore_errors=True)
-    changes = typed_changes(settings.recorded)
+    changes = typed_changes(settings)
     rechecker = Rechecker(settings, folder, command, changes, checks)
     try:
         summary = ask(rechecker)

@@ -146,11 +146,15 @@ def test_where_values_are_gone_nothing_is_judged(tmp_path: Path) -> None:
 def test_what_is_not_read_is_refused_and_what_was_typed_is_replayed(tmp_path: Path) -> None:
     kept = relu_kept(tmp_path / "kept")
     mine = tmp_path / "mine.yaml"
-    for text, group in (("target: {threads: 2}", "target"), ("checker: finite", "checker"), ("cut: {}", "cut")):
+    for text, group in (
+        ("target: {threads: 2}", "target"),
+        ("checker: finite", "checker"),
+        ("cut: {record: all}", "cut"),
+    ):
         mine.write_text(f"strategy: {{name: recheck, results: [{kept}]}}\n{text}\n")
         run = winnow(str(mine), folder=tmp_path / "file")
         assert run.code == 2 and f"{group}: is not read here" in run.output, run.output
-    for word in ("inputs.seed=1", f"model={kept}/reduced.onnx", "cut.record=all"):
+    for word in ("inputs.seed=2", f"model={kept}/reduced.onnx", "cut.record=all"):
         run = recheck(tmp_path / "word", f"strategy.results=[{kept}]", word)
         assert run.code == 2 and f"{word} is not read here" in run.output, run.output
     run = recheck(tmp_path / "typed", f"strategy.results=[{kept}]", "target.python=/gone/python")
