@@ -35,6 +35,7 @@ def refused(folder: Path, *arguments: str, single: bool = False) -> str:
     return said
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize(("launcher", "inside"), [("winnow", "same"), ("basic", ".")])
 def test_jobs_do_not_share_a_folder(tmp_path: Path, launcher: str, inside: str) -> None:
     choices = prepared(tmp_path, ["a", "b"])
