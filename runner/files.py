@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,40 @@ def json_of(path: Path) -> Any:
         return json.loads(read_plain(path, _LARGEST_JSON).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a file of JSON lines; what is none, such as a line that a kill has cut, is passed over."""
+    for line in read_plain(path, _LARGEST_JSON).splitlines():
+        try:
+            held = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(held, dict):
+            yield held
+
+
+def append_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a line to a file of JSON lines. Raises OSError; then nothing is added."""
+    line = json.dumps(record).encode() + b"\n"
+    with path.open("ab+", buffering=0) as file:
+        size = file.tell()
+        # a process that was killed may have left half a line; it must not swallow this one
+        whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
+        write_line(file.fileno(), line if whole else b"\n" + line)
+
+
+def write_line(descriptor: int, line: bytes) -> None:
+    """Write a line or nothing. Raises OSError where the disk is full."""
+    size, rest = os.fstat(descriptor).st_size, memoryview(line)
+    try:
+        while rest:  # a signal, or a file system over a network, may cut a write short
+            if not (written := os.write(descriptor, rest)):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            rest = rest[written:]
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
 
 
 def stamp(path: Path) -> tuple[int, ...] | None:

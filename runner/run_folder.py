@@ -57,8 +57,6 @@ OF_A_RUN = (
 #: those of a sweep; its jobs are runs in folders of their own
 OF_A_SWEEP = (
     "multirun.yaml",
-    "multirun.before.yaml",
-    "multirun.before.[0-9]*.yaml",
     "sweep.json",
     "sweep.md",
     "report.html",
@@ -69,6 +67,8 @@ OF_A_SWEEP = (
     "bugs-[0-9]*",
     "bugs.md",
 )
+#: what tells that a folder is a sweep's
+_OF_A_SWEEP_ALONE = ("multirun.yaml", "sweep.json", "jobs.jsonl")
 #: what is written before a run has its folder, and after it has given it back
 _AROUND = frozenset({".hydra", "winnow.log", "result.json", "ended.json"})
 #: what is written into below the top, as patterns
@@ -110,6 +110,11 @@ def write(folder: Path, marker: Marker) -> None:
     """Write the marker. Raises OSError where that is impossible."""
     content = {"winnow": FORMAT, "running": marker.running, "wrote": sorted(marker.wrote)}
     write_text(folder / NAME, json.dumps(content) + "\n")
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a sweep has written into ``folder``."""
+    return any((folder / name).exists() for name in _OF_A_SWEEP_ALONE)
 
 
 def named(folder: Path, patterns: Iterable[str]) -> list[str]:

@@ -35,7 +35,6 @@ from runner.schema.checker import CheckerSettings
 from runner.schema.inputs import InputsSettings
 from runner.schema.installed_choices import SCHEMAS, compose
 from runner.schema.root import (
-    GONE,
     ArtifactSettings,
     BudgetSettings,
     CutSettings,
@@ -257,8 +256,6 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     what ``progress`` raises.
     """
     for key in options:
-        if key in GONE:
-            raise UsageError(f"{key}: {key} is gone, {GONE[key]}. Leave it out")
         if key not in (known := Options.__annotations__):
             raise UsageError(
                 f"{key}: winnow.{strategy} takes no such argument{close(key, known)}. Others: {', '.join(known)}"
@@ -282,8 +279,6 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
         raise UsageError(f"strategy={settings.strategy.name}: this is no choice of winnow.{strategy}")
     _confirm_model(settings, strategy)
     if settings.resume is not None:
-        if not folder.is_dir():
-            raise UsageError(f"resume={settings.resume}: no such folder. Give the folder of an interrupted run")
         check_resumed(settings.resume)
     told = _Told(progress)
     with _claimed(folder) as foreign, _in_its_words(given):

@@ -206,12 +206,12 @@ def _implied(given: Collection[str]) -> list[str]:
     return [f"{group}={name}" for group, name in named.items() if name]
 
 
-_OPTIONS_WITH_VALUE = frozenset(
-    {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"}
-)
+_OPTIONS_WITH_VALUE = frozenset({*HYDRA_VALUES, *HYDRA_VALUES.values(), "--experimental-rerun"})
 #: what may choose options of the user's own
-_CONFIGURED = frozenset({"experiment", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd"})
-_INFO = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
+_CONFIGURED = frozenset({"experiment"}) | _OPTIONS_WITH_VALUE - {"--package", "-p", "--experimental-rerun"}
+#: what may stand behind Hydra's --info, and behind its --cfg
+INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+CFG = ("job", "hydra", "all")
 _OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
 _SWEEPER_PARAMS = "hydra.sweeper.params"
@@ -265,23 +265,11 @@ def rewrite(typed: Sequence[str]) -> Arguments:
 
 def _refuse_parameters(argument: str, key: str, value: str) -> None:
     """Raise UsageError for parameters of a sweep: Hydra reads one of them nowhere but in files, and breaks on all."""
-    parsed = parse(f"{key}={value}") if key == _SWEEPER_PARAMS else None
-    if key.startswith(f"{_SWEEPER_PARAMS}."):
-        given = [f"{key.removeprefix(_SWEEPER_PARAMS + '.')}={value}"]
-    elif parsed is not None and isinstance(all_of := parsed.value(), dict):
-        given = [shlex.quote(f"{name}={_typed(choices)}") for name, choices in all_of.items()]
-    else:
-        return
-    advice = f"On the command line give the choices themselves: -m {' '.join(given)}" if given else "Leave it out"
-    raise UsageError(f"{argument}: Hydra reads the parameters of a sweep from files only. {advice}")
-
-
-def _typed(choices: object) -> str:
-    """Return choices of a parsed mapping as they are typed; CHOICES for what nobody types so."""
-    parts = choices if isinstance(choices, list) else [choices]
-    if not parts or not all(part is None or isinstance(part, str | int | float) for part in parts):
-        return "CHOICES"
-    return ",".join("null" if part is None else str(part) for part in parts)
+    if key.startswith(f"{_SWEEPER_PARAMS}.") or (key == _SWEEPER_PARAMS and value.startswith("{")):
+        raise UsageError(
+            f"{argument}: Hydra reads the parameters of a sweep from files only. On the command line give the choices "
+            "themselves: -m KEY=CHOICE,CHOICE"
+        )
 
 
 def _is_word(argument: str) -> bool:
@@ -374,5 +362,5 @@ def _is_quoted(key: str, text: str) -> bool:
 def takes_value(option: str, argument: str) -> bool:
     """Whether ``argument`` is the value of the option before it."""
     if option in {"--info", "-i"}:
-        return argument in _INFO
-    return option in _OPTIONS_WITH_VALUE or (option in {"--cfg", "-c"} and argument in {"job", "hydra", "all"})
+        return argument in INFO
+    return option in _OPTIONS_WITH_VALUE or (option in {"--cfg", "-c"} and argument in CFG)

@@ -207,8 +207,6 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
         if backend.model is not None:
             _file(f"{key}.model", backend.model, "*.onnx")
     _own_code(settings)
-    if settings.resume is not None and not Path(settings.resume).is_dir():
-        raise UsageError(f"resume={settings.resume}: no such folder. Give the run folder of an interrupted run.")
     if settings.cwd is not None and (not settings.cwd or not Path(settings.cwd).is_dir()):
         raise UsageError(f"cwd={settings.cwd}: no such folder. Give the folder in which commands of yours run.")
     check_weights_name(settings.result.external_data, foreign)

@@ -448,18 +448,8 @@ def register() -> None:
 
 
 def run_folder(resume: str | None, fresh: str) -> str:
-    """Return where a run writes: the folder it goes on with, or a fresh one. Raises UsageError if it is not there."""
-    if not resume:  # an empty one is refused where the folder is taken
-        return fresh
-    try:
-        folder = Path(resume).expanduser().absolute()
-        there = folder.is_dir()
-    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, no such user
-        there = False
-    if not there:
-        resume = f"{resume[:_SHOWN]}..." if len(resume) > _SHOWN else resume
-        raise UsageError(f"resume={resume}: no such folder. Give the run folder of an interrupted run.")
-    return str(folder)
+    """Return where a run writes: the folder it goes on with (`check_resumed` looks whether it is there), or a fresh."""
+    return os.path.abspath(os.path.expanduser(resume)) if resume else fresh  # noqa: PTH100, PTH111 - it may be no path
 
 
 _strange = ContextVar("_strange", default=False)
@@ -514,12 +504,6 @@ def _package(file: Path) -> str | None:
 
 _OF_A_RUN = (".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml", "ended.json")
 _OF_A_SWEEP = ("multirun.yaml",)
-BEFORE = "multirun.before.yaml", "multirun.before.{}.yaml"
-"""What a sweep's folder said before, where a sweep of which some jobs were refused has written other settings.
-
-The second and any later one are numbered from 2 on: none takes the place of another.
-"""
-_MOST = 1000
 
 
 @dataclass
@@ -539,24 +523,3 @@ class HydraRecord:
         for path, content in self._before.items():
             with suppress(OSError):
                 write_text(path, content)
-
-    def set_aside(self, folder: Path) -> Path | None:
-        """Keep what a sweep's ``folder`` said before under another name; return that, None where nothing else was said.
-
-        Raises OSError.
-        """
-        for path, content in self._before.items():
-            if path.read_text(encoding="utf-8", errors="replace") != content:
-                first, later = BEFORE
-                places = (folder / name for name in (first, *map(later.format, range(2, _MOST))))
-                place = next((one for one in places if not one.exists() or _says(one, content)), folder / first)
-                write_text(place, content)
-                return place
-        return None
-
-
-def _says(path: Path, content: str) -> bool:
-    """Whether a file holds just this."""
-    with suppress(OSError, ValueError):
-        return path.read_text(encoding="utf-8") == content
-    return False

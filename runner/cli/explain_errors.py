@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.disk_space import FULL
 from runner.judgment import Status, WinnowError
 from runner.schema.installed_choices import SCHEMAS, added
-from runner.schema.root import GONE, Settings
+from runner.schema.root import Settings
 from runner.schema.settings import type_words
 from runner.text import close, install, one_line, program_name
 
@@ -132,8 +132,6 @@ def whose_bug(error: BaseException, config: Mapping[str, Any]) -> str:
 
 def unknown_key(key: str, where: type | None, given: str = "") -> str:
     """Say that ``key`` (dotted) is no key of the settings class ``where``."""
-    if key in GONE:
-        return f"{given or key}: {key} is gone, {GONE[key]}. Leave it out."
     parent, _, name = key.rpartition(".")
     options = [item.name for item in fields(where)] if where is not None and is_dataclass(where) else []
     if not parent:

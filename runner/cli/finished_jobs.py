@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -11,58 +10,49 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import filter_overrides
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from runner.cli.bounded_yaml import read_yaml
 from runner.cli.compose import to_settings
-from runner.cli.paths import rooted, use_of
+from runner.cli.paths import rooted
 from runner.files import json_of, write_text
 from runner.judgment import ENDED_WELL, UsageError
-from runner.reference.input_digests import digests, unchanged
+from runner.reference.input_digests import asked_of, asked_the_same
 from runner.report.summary import RESULT_NAME, Summary, read_result
-from runner.schema.settings import PathUse
 
 #: beside a job's result: whose it is, and with what settings and files it came about
 NAME = "ended.json"
-#: what may differ between the two runs and changes no answer
-_IMMATERIAL = ("hydra", "resume", "verbosity", "log")
 
 
 def note(
     folder: Path,
-    config: DictConfig,
     exit_code: int,
     overrides: Sequence[str],
-    inputs: Mapping[str, str | None] | None,
+    asked: Mapping[str, Any] | None,
     *,
     refused: str | None = None,
 ) -> None:
-    """Write down that the job with ``config`` has ended in ``folder``.
+    """Write down that a job has ended in ``folder``.
 
-    ``overrides``: by which a sweep knows its jobs. ``inputs``: their `digests` when it began; None: it never did.
+    ``overrides``: by which a sweep knows its jobs. ``asked``: see `asked_of`, when it began; None: it never did.
     ``refused``: why these settings were, where the folder has an answer of other ones, which is kept.
     """
-    noted: dict[str, Any] = {
-        "exit_code": exit_code,
-        "overrides": list(overrides),
-        "settings": settings_digest(config),
-        "inputs": inputs,
-    }
+    noted: dict[str, Any] = {"exit_code": exit_code, "overrides": list(overrides), "asked": asked}
     if refused is not None:
-        noted = {**(_noted(folder) or {}), "refused": {"overrides": list(overrides), "message": refused}}
+        noted = {**_noted(folder), "refused": {"overrides": list(overrides), "message": refused}}
     with suppress(OSError):  # it would only run once more
         write_text(folder / NAME, json.dumps(noted) + "\n")
 
 
 def ended_well(folder: Path) -> bool:
     """Whether the folder holds an answer of a job of a sweep."""
-    code = (_noted(folder) or {}).get("exit_code")
+    code = _noted(folder).get("exit_code")
     return isinstance(code, int) and code in ENDED_WELL and code == (read_result(folder) or Summary()).exit_code
 
 
 def refusal(folder: Path, overrides: Sequence[str]) -> str | None:
     """Return why the settings given by ``overrides`` were refused last, and the answer before kept; None: not so."""
-    refused = (_noted(folder) or {}).get("refused")
+    refused = _noted(folder).get("refused")
     if not isinstance(refused, dict) or tuple(filter_overrides(refused.get("overrides") or ())) != tuple(overrides):
         return None
     return f"{refused.get('message')} (the answer of the settings before is kept)"
@@ -70,7 +60,7 @@ def refusal(folder: Path, overrides: Sequence[str]) -> str | None:
 
 def overrides_of(folder: Path) -> tuple[str, ...] | None:
     """Return the overrides of the job whose result lies in ``folder``; None where no job of a sweep has ended there."""
-    overrides = (_noted(folder) or {}).get("overrides")
+    overrides = _noted(folder).get("overrides")
     return tuple(map(str, overrides)) if isinstance(overrides, list) else None
 
 
@@ -84,15 +74,11 @@ def earlier(folder: Path, config: DictConfig) -> Summary | None:
     """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input changed."""
     if not ended_well(folder):
         return None
-    noted, result = _noted(folder) or {}, read_result(folder)
-    inputs = noted.get("inputs")
-    if not isinstance(inputs, dict) or noted.get("settings") != settings_digest(config):
-        return None
     try:
-        now = digests(rooted(to_settings(config), Path.cwd()))
+        asked = asked_of(rooted(to_settings(config), Path.cwd()))
     except (UsageError, OSError, ValueError):  # the job says so
         return None
-    return result if unchanged(inputs, now) else None
+    return read_result(folder) if asked_the_same(_noted(folder).get("asked"), asked) else None
 
 
 def number_of(folder: Path) -> int | None:
@@ -105,7 +91,7 @@ def number_of(folder: Path) -> int | None:
 
 def confirm(folder: Path, overrides: Sequence[str]) -> None:
     """Make the result count as that of this sweep's job with ``overrides``: tables leave out what was there before."""
-    noted = {key: value for key, value in (_noted(folder) or {}).items() if key != "refused"}
+    noted = {key: value for key, value in _noted(folder).items() if key != "refused"}
     with suppress(OSError):
         write_text(folder / NAME, json.dumps({**noted, "overrides": list(overrides)}) + "\n")
     for path in (folder / ".hydra" / "hydra.yaml", folder / RESULT_NAME):
@@ -113,27 +99,6 @@ def confirm(folder: Path, overrides: Sequence[str]) -> None:
             os.utime(path)
 
 
-def settings_digest(config: DictConfig) -> str:
-    """Return a hash of a job's settings as they were written (paths absolute), without those that change no answer."""
-    plain = OmegaConf.to_container(config, resolve=False)
-    assert isinstance(plain, dict)
-    kept = {key: _absolute(value, str(key)) for key, value in plain.items() if key not in _IMMATERIAL}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
-
-
-def _absolute(value: Any, key: str) -> Any:
-    """Return a plain setting in which paths are absolute; text with an interpolation stays as it is."""
-    if isinstance(value, dict):
-        return {name: _absolute(part, f"{key}.{name}") for name, part in value.items()}
-    if isinstance(value, list):
-        return [_absolute(part, key) for part in value]
-    use = use_of(key)
-    if not use or not isinstance(value, str) or not value or "${" in value:
-        return value
-    named = "/" not in value and use & (PathUse.PROGRAM | PathUse.LIBRARY)
-    return value if named else str(Path.cwd() / os.path.expanduser(value))  # noqa: PTH111 - there may be no such user
-
-
-def _noted(folder: Path) -> dict[str, Any] | None:
+def _noted(folder: Path) -> dict[str, Any]:
     noted = json_of(folder / NAME)
-    return noted if isinstance(noted, dict) else None
+    return noted if isinstance(noted, dict) else {}

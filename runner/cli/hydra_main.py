@@ -24,7 +24,7 @@ from hydra.core.utils import configure_log, run_job
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.arguments import COMPLETION, HYDRA_SWITCHES, HYDRA_VALUES
+from runner.cli.arguments import CFG, COMPLETION, HYDRA_SWITCHES, HYDRA_VALUES, INFO
 from runner.cli.bounded_yaml import invalid
 from runner.cli.compose import place, refuse_borrowed, searching
 from runner.cli.path_overrides import parse, quote
@@ -71,9 +71,8 @@ def options(argv: Sequence[str]) -> Namespace:
     for word, short in HYDRA_SWITCHES.items():
         parser.add_argument(word, *([short] if short else []), action="store_true")
     parser.add_argument(*COMPLETION, action="store_true")
-    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
-    kinds = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
-    parser.add_argument("--info", "-i", const="all", nargs="?", choices=kinds)
+    parser.add_argument("--cfg", "-c", choices=CFG)
+    parser.add_argument("--info", "-i", const="all", nargs="?", choices=INFO)
     parser.add_argument("overrides", nargs="*")
     return parser.parse_intermixed_args(argv)
 

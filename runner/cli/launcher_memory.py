@@ -8,7 +8,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -23,12 +22,13 @@ VARIABLE = "WINNOW_LAUNCHER"
 class LauncherMemory:
     """What the launcher remembers for job ``number``.
 
-    ``command``: what the user typed for the sweep. ``file``: a YAML file that was given; ``sections``: what it held
-    when the sweep began, as YAML by the name that Hydra has for it. ``resolved``: for each of Hydra's caching resolvers
-    (``${now:...}``) the arguments and values so far.
+    ``program``: what started the sweep, as `sys.argv` names it; ``command``: what the user typed for it. ``file``: a
+    YAML file that was given; ``sections``: what it held when the sweep began, by the name that Hydra has for it.
+    ``resolved``: for each of Hydra's caching resolvers (``${now:...}``) the arguments and values so far.
     """
 
     number: int
+    program: str
     command: tuple[str, ...]
     file: str
     sections: Mapping[str, str]
@@ -41,6 +41,7 @@ class LauncherMemory:
         cache = OmegaConf.get_cache(sweep)
         return LauncherMemory(
             number,
+            sys.argv[0],
             tuple(command),
             next((file for _, file in stored.values()), ""),
             {name: OmegaConf.to_yaml(node) for name, (node, _) in stored.items()},
@@ -62,7 +63,7 @@ class LauncherMemory:
             return None
         with os.fdopen(int(descriptor), encoding="utf-8") as file:
             data = json.load(file)
-        return LauncherMemory(data["number"], tuple(data["command"]), data["file"], data["sections"], data["resolved"])
+        return LauncherMemory(**{**data, "command": tuple(data["command"])})
 
     def restore_file(self) -> None:
         """Let Hydra find the user's file as it was."""
@@ -70,9 +71,7 @@ class LauncherMemory:
 
     def restore_program(self) -> None:
         """Let messages name the program as it was typed for the sweep; a job is started by the path of a file."""
-        module = self.command[2] if self.command[:2] == ("python", "-m") else ""
-        by_module = {"runner": str(Path(__file__).parents[1] / "__main__.py"), "winnow_onnx": "winnow_onnx.py"}
-        sys.argv[0] = by_module.get(module, self.command[0])
+        sys.argv[0] = self.program
 
     def restore_values(self, config: DictConfig) -> None:
         """Let ``config`` resolve to what the sweep has resolved to so far."""

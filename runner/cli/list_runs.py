@@ -24,7 +24,7 @@ from runner.cli.bounded_yaml import read_yaml
 from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import at_work
 from runner.cli.terminal import Row, printable, put, say, table, width, write
-from runner.files import json_of, read_plain
+from runner.files import json_lines, json_of, read_plain
 from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.cause_section import in_a_word, reservation
 from runner.report.summary import RESULT_NAME, Summary, read_result
@@ -37,7 +37,6 @@ _SHOWN = 20
 #: folders below each other that are looked through: a date, a time, and one more
 _DEEPEST = 4
 _HEAD = ("when", "strategy", "model", "status", "answer", "checks", "time", "folder")
-_OF_A_SWEEP = ("multirun.yaml", "sweep.json", "jobs.jsonl")
 _FLEXIBLE = ("model", "answer")
 _LONGEST_MESSAGE = 80
 _PAGE, _LOG, _JOURNALS = "report.html", "winnow.log", "journal*.jsonl"
@@ -88,8 +87,8 @@ def row_of(one: Found) -> tuple[str, ...]:
 
 def state(folder: Path) -> str:
     """Return how it stands with a run or a sweep, in a word or two."""
-    sweep = (folder / _OF_A_SWEEP[0]).exists()
-    return "at work" if at_work(folder) else row_of(Found(folder, 0.0, sweep))[_HEAD.index("status")]
+    found = Found(folder, 0.0, run_folder.is_sweep(folder))
+    return "at work" if at_work(folder) else row_of(found)[_HEAD.index("status")]
 
 
 def lines_of(cells: Sequence[Sequence[str]], columns: int | None) -> list[str]:
@@ -106,7 +105,7 @@ def lines_of(cells: Sequence[Sequence[str]], columns: int | None) -> list[str]:
 
 def runs_in(folder: Path, deep: int = 0) -> Iterator[Found]:
     """Yield runs and sweeps in a folder, and in those below it that are none themselves. Links are not followed."""
-    sweep = any((folder / name).exists() for name in _OF_A_SWEEP)
+    sweep = run_folder.is_sweep(folder)
     if sweep or (folder / run_folder.NAME).exists():
         yield Found(folder.absolute(), began(folder), sweep)
         return
@@ -268,7 +267,7 @@ def _say_status(folder: Path) -> None:
 
 def _about(folder: Path) -> tuple[str, str]:
     """Return the strategy and the model of a run, as its settings say."""
-    if (folder / "multirun.yaml").exists():
+    if run_folder.is_sweep(folder):
         return "a sweep", ""
     try:
         held = read_yaml(folder / ".hydra" / "config.yaml")
@@ -281,12 +280,8 @@ def _about(folder: Path) -> tuple[str, str]:
 def verdicts(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield what each check of a run said, with a key that is the same in a run about the same model."""
     for path in sorted(folder.rglob(_JOURNALS)):
-        for line in read_plain(path, _LARGEST).splitlines():
-            try:
-                held = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(held, dict) and isinstance(held.get("verdict"), dict):
+        for held in json_lines(path):
+            if isinstance(held.get("verdict"), dict):
                 place = path.relative_to(folder).parent.as_posix()
                 yield f"{place} {held.get('key')} {held.get('attempt')} {held.get('phase')}", held
 

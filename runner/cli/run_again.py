@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from runner.cli.run_folders import at_work
 from runner.cli.signals import held
 from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.summary import Summary, read_result
+from runner.schema.installed_choices import compose
 from runner.schema.root import Settings
 from runner.text import program_name
 
@@ -206,40 +207,31 @@ _NAME = "winnow-replay"
 #: what the command line may change in a kept result: what runs it, and what judges it
 _CHANGES = frozenset({"target", "reference", "checker"})
 #: what a run about kept results reads for itself
-_OWN = frozenset({"strategy", "workers", "budget", "resume", "verbosity", "plan", "log", "cwd", "hydra"})
+_OWN = frozenset({"strategy", "workers", "budget", "resume", "verbosity", "plan", "log", "cwd", "recorded"})
 
 
-def typed_changes(recorded: Mapping[str, Any]) -> tuple[str, ...]:
+def typed_changes(settings: Settings) -> tuple[str, ...]:
     """Return the overrides of the run that goes on which are for all kept results alike.
 
-    ``recorded``: what the run's own file, if it is a replay, holds of them. Raises UsageError for what is not read: a
-    word that was typed, and what another file says of these sections.
+    ``settings``: of that run. Raises UsageError for what it says and does not read: a word that was typed, and, unless
+    it is a replay, what a file says.
     """
     if not HydraConfig.initialized():
         return ()
-    told = HydraConfig.get()
-    words = [str(word) for word in told.overrides.task]
-    unread = [word for word in words if _group(word) not in _CHANGES | _OWN]
-    if not recorded:
-        unread += [f"{group}:" for group in _sections(str(told.job.config_name)) if group not in _OWN]
-    for word in unread:
-        raise UsageError(
-            f"{word} is not read here: each kept result is checked as its own replay.yaml says, with what is typed "
-            "for target, reference and checker. Leave it out"
-            + (f", or type it: {word[:-1]}.KEY=VALUE" if word[:-1] in _CHANGES else "")
-        )
-    before = recorded.get("changes")
+    words = [str(word) for word in HydraConfig.get().overrides.task]
+    usual = compose({})
+    for name in (item.name for item in fields(Settings) if item.name not in _OWN):
+        typed = next((word for word in words if _group(word) == name), "")
+        read = typed and name in _CHANGES
+        if not read and (typed or not settings.recorded) and getattr(settings, name) != getattr(usual, name):
+            raise UsageError(
+                f"{typed or f'{name}:'} is not read here: each kept result is checked as its own replay.yaml says, "
+                "with what is typed for target, reference and checker. Leave it out"
+                + (f", or type it: {name}.KEY=VALUE" if name in _CHANGES else "")
+            )
+    before = settings.recorded.get("changes")
     kept = [str(one) for one in before if _group(str(one)) in _CHANGES] if isinstance(before, list) else []
     return (*kept, *(from_here(word) for word in words if _group(word) in _CHANGES))
-
-
-def _sections(name: str) -> list[str]:
-    """Return what a file of the user's says something of, which the run that goes on was composed from."""
-    sources = GlobalHydra.instance().config_loader().get_sources() if name != "config" else []
-    found: Any = next((one.load_config(name).config for one in sources if one.is_config(name)), {})
-    chosen = [key for entry in found.get("defaults") or () if isinstance(entry, Mapping) for key in entry]
-    groups = [re.sub(r"^(?:(?:override|optional) +)*/?|@.*", "", str(key)) for key in chosen]
-    return [*groups, *(str(key) for key in found if key != "defaults")]
 
 
 def replayed(path: Path, overrides: Sequence[str]) -> Settings:

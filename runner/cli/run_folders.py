@@ -15,12 +15,13 @@ from pathlib import Path
 from runner import run_folder
 from runner.judgment import UsageError
 from runner.run_folder import Marker
+from runner.text import one_line
 
 #: what names the folder: of a run, of a sweep's job
 KEYS = ("hydra.run.dir", "hydra.sweep.dir")
 #: what Hydra has written before a job begins
 _OF_HYDRA = frozenset({".hydra", "winnow.log", run_folder.NAME})
-_SHOWN = 8
+_SHOWN, _LONGEST_SHOWN = 8, 200
 
 
 class FolderTakenError(UsageError):
@@ -192,10 +193,17 @@ def claim_sweep(folder: Path) -> None:
 
 def check_resumed(resume: str) -> None:
     """Raise UsageError where ``resume`` names no folder of a run or a sweep."""
-    folder = Path(resume).expanduser()
-    if folder.is_dir() and run_folder.read(folder) is None:
+    if not resume.strip():
         raise UsageError(
-            f"resume={resume}: this is no folder of a run: it has no {run_folder.NAME}. To use verdicts that lie "
+            "resume= is empty (a variable that is not set?). Give the folder to go on with, or leave it out"
+        )
+    shown = one_line(resume, _LONGEST_SHOWN)
+    folder = Path(os.path.expanduser(resume))  # noqa: PTH111 - there may be no such user
+    if not os.path.isdir(folder):  # noqa: PTH112 - False also for what can be no name
+        raise UsageError(f"resume={shown}: no such folder. Give the folder of an interrupted run")
+    if run_folder.read(folder) is None:
+        raise UsageError(
+            f"resume={shown}: this is no folder of a run: it has no {run_folder.NAME}. To use verdicts that lie "
             f"there: journal.reuse=[{resume}], in a new run"
         )
 
@@ -219,51 +227,23 @@ OUTPUTS, NAME = "outputs", "latest"
 _DEFAULT = re.compile(r"\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d-\d{6}(-sweep)?")
 
 
-def point_to(folder: Path) -> Path | None:
-    """Let the link lead to ``folder``, if that lies in the default place where the user stands.
+def point_to(folder: Path) -> None:
+    """Let the link lead to ``folder``, or to the sweep whose job it is, if that lies in the default place.
 
-    Return the folder that it led to before, None: there was none. A file or link of that name that is not Winnow's
-    stays as it is, and one that cannot be made is no loss.
+    That is below where the user stands. A file or link of that name that is not Winnow's stays as it is, and one that
+    cannot be made is no loss.
     """
     top = Path.cwd() / OUTPUTS
+    folder = next((above for above in folder.parents if run_folder.is_sweep(above)), folder)
     if not folder.is_relative_to(top) or not _DEFAULT.fullmatch(target := folder.relative_to(top).as_posix()):
-        return None
+        return
     link, made = top / NAME, top / f".{NAME}-{os.getpid()}"
     with suppress(OSError):
         before = os.readlink(link) if link.is_symlink() else None  # noqa: PTH115 - as it is written
         if not _DEFAULT.fullmatch(before) if before is not None else link.exists():
-            return None
+            return
         made.symlink_to(target)
         try:
             made.replace(link)  # the link itself: what it led to is not touched
         finally:
             made.unlink(missing_ok=True)
-        return top / before if before else None
-    return None
-
-
-@contextmanager
-def leading_to(folder: Path) -> Iterator[None]:
-    """Let the link lead to ``folder``; back to where it led if the run there is refused, which shows nothing."""
-    before = point_to(folder)
-    try:
-        yield
-    except UsageError:
-        lead_back(folder, before)
-        raise
-
-
-def lead_back(folder: Path, before: Path | None) -> None:
-    """Let the link that leads to ``folder`` lead where it did before, as `point_to` said; None: remove it.
-
-    Where another run has taken the link since, it stays that one's.
-    """
-    top = next((parent for parent in folder.parents if parent.name == OUTPUTS), folder)
-    link = top / NAME
-    if not link.is_symlink() or link.resolve() != folder.resolve():
-        return
-    if before and before.is_dir():
-        point_to(before)
-        return
-    with suppress(OSError):
-        link.unlink()

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -22,11 +23,11 @@ from runner.cli.explain_errors import whose_bug
 from runner.cli.paths import rooted
 from runner.cli.run_folders import FolderTakenError, holding, standing_in
 from runner.cli.signals import Arrived, Terminated, held, terminable
-from runner.cli.terminal import printable, put, say
+from runner.cli.terminal import put, say
 from runner.disk_space import FULL, Room
 from runner.journal.replay_yaml import TYPED, typed_groups
 from runner.judgment import ENDED_WELL, TERMINATED, Status, UsageError, WinnowError
-from runner.reference.input_digests import digests
+from runner.reference.input_digests import asked_of
 from runner.report.summary import RESULT_NAME, MistakeError, Summary, read_result
 from runner.schema.root import Settings
 
@@ -56,12 +57,12 @@ class HydraTask:
         register()
         folder = Path(HydraConfig.get().runtime.output_dir)
         job = None if OmegaConf.is_missing(HydraConfig.get().job, "num") else int(HydraConfig.get().job.num)
-        typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)  # as the sweep planned it
-        assert isinstance(typed, list)
+        # as the sweep planned it
+        typed = cast("list[str]", OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False))
         overrides = list(map(str, typed))
         silent = written = refused = taken = False
         cut_off, answered = _cut_off(folder), job is not None and finished_jobs.ended_well(folder)
-        inputs: Mapping[str, str | None] | None = None
+        asked: Mapping[str, Any] | None = None
         try:
             with terminable() as signals, holding(folder, sweep=job is not None) as foreign:
                 settings = _settings(config, folder, job, foreign, self.command, overrides)
@@ -75,8 +76,9 @@ class HydraTask:
                     return
                 finished_jobs.forget(folder)
                 if job is not None:  # what is there now is what the result holds for, whatever is put in its place
-                    inputs = digests(settings)
-                with run_folders.leading_to(folder), standing_in(settings.cwd):
+                    asked = asked_of(settings)
+                run_folders.point_to(folder)  # it is not refused
+                with standing_in(settings.cwd):
                     summary = _run(settings, folder, self.command, log)
                 written = (folder / "result.json").is_file()
                 told = bool(signals) and signals[0] != signal.SIGINT
@@ -97,7 +99,7 @@ class HydraTask:
             ensure_result(summary, folder)
         if job is not None and not taken:
             why = summary.message if refused else None
-            finished_jobs.note(folder, config, summary.exit_code, overrides, inputs, refused=why)
+            finished_jobs.note(folder, summary.exit_code, overrides, asked, refused=why)
         if self.as_json and not refused and (folder / RESULT_NAME).is_file():
             put((folder / RESULT_NAME).read_text(encoding="utf-8").rstrip("\n"))
         elif not silent or self.as_json:
@@ -192,17 +194,14 @@ def _limit_or_bug(error: BaseException, folder: Path, config: DictConfig) -> str
 
 
 def _write_traceback(error: BaseException, folder: Path) -> Path:
-    path = folder / "winnow.log"
+    """Write the traceback into the files of the log, and not on the terminal; return where it lies."""
     record = _log.makeRecord(
         _log.name, logging.CRITICAL, __file__, 0, "internal error", (), (type(error), error, error.__traceback__)
     )
-    try:
-        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s").format(record)
-            file.write(printable(text) + "\n")
-    except OSError:
-        pass  # a full disk must not hide the error itself
-    return path
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            handler.handle(record)
+    return folder / "winnow.log"
 
 
 def ensure_result(summary: Summary, folder: Path) -> None:

@@ -26,6 +26,7 @@ from runner.engine.reliability import Reliability
 from runner.engine.session_question import SessionResult
 from runner.engine.subject import Subject
 from runner.engine.verdict_cache import Journals, drifted, versions
+from runner.files import json_lines
 from runner.jobs.processes import processes
 from runner.jobs.summary import (
     MOST_SAID,
@@ -47,7 +48,7 @@ from runner.jobs.summary import (
 )
 from runner.journal import artifact_folder
 from runner.journal.journal import JOURNAL_NAME, read_context
-from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of, rows
+from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of
 from runner.judgment import ANSWERED, Status, UsageError, WinnowError
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded, clean_up, load
@@ -386,7 +387,7 @@ def _body(origin: str) -> str:
 def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:
     """Yield rows for verdicts that were known and for trials that could not be made: the index has checks only."""
     question, studied = judge.journal.path.name, judge.studied
-    listed = {row.get("trial") for row in rows(index) if row.get("question") == question}
+    listed = {row.get("trial") for row in json_lines(index) if row.get("question") == question}
     for entry in judge.journal.entries():
         if (judge.journal.path, entry.key, entry.attempt) not in judge.tally.seen or entry.ranges in listed:
             continue
@@ -398,7 +399,7 @@ def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:
         yield {**row, **told, "question": question}
     folder = judge.folder.parent
     for path in (folder / JOURNAL_NAME, *sorted(folder.glob("journal-*.jsonl"))):
-        for note in rows(path):
+        for note in json_lines(path):
             if "invalid" in note:
                 told = {"trial": note.get("ranges"), "outcome": Outcome.UNRESOLVED.value, "reason": note["invalid"]}
                 yield {key: note.get(key) for key in ("iteration", "phase", "label")} | told | {"question": path.name}

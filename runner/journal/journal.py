@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any
 
 from runner.disk_space import FULL, Room
-from runner.files import sync_folder
+from runner.files import sync_folder, write_line
 from runner.journal.replay_yaml import drift
 from runner.judgment import OtherConditionsError, UsageError
 from runner.text import hide_environment
@@ -251,8 +251,7 @@ def _are_layers(value: Any) -> bool:
 #: what is read of a verdict's metrics later and must be of its kind; a number that is none is passed over there
 _METRICS: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
     {
-        **dict.fromkeys(("left_out", "own"), _are_texts),
-        "constant": _are_texts,
+        **dict.fromkeys(("left_out", "own", "constant"), _are_texts),
         "fused": _are_layers,
         "reference": lambda value: isinstance(value, str),
     }
@@ -512,16 +511,3 @@ def _unfinished_tail(descriptor: int, size: int) -> bytes:
         if newline or start == 0:
             return tail
         step *= 8
-
-
-def write_line(descriptor: int, line: bytes) -> None:
-    """Write a line or nothing. Raises OSError where the disk is full."""
-    size, rest = os.fstat(descriptor).st_size, memoryview(line)
-    try:
-        while rest:  # a signal, or a file system over a network, may cut a write short
-            if not (written := os.write(descriptor, rest)):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            rest = rest[written:]
-    except OSError:
-        os.ftruncate(descriptor, size)
-        raise

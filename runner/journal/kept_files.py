@@ -7,7 +7,6 @@ log says so and the search goes on.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -21,7 +20,7 @@ from typing import Any
 
 import onnx
 
-from runner.files import inside, read_plain
+from runner.files import append_json, inside, json_lines, read_plain
 from runner.journal.artifact_folder import ArtifactFolder, UserFiles, keep_file, reserve, safe, size_of
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
@@ -60,31 +59,6 @@ def failure_of(signature: Signature | None) -> str:
     return signature.name if signature else ""
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an index; what is none is left out."""
-    try:
-        lines = path.read_bytes().splitlines() if path.is_file() else []
-    except OSError:
-        return
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row
-
-
-def append(path: Path, row: Mapping[str, Any]) -> None:
-    """Add a row to an index. Raises OSError."""
-    line = json.dumps(row).encode() + b"\n"
-    with path.open("ab+", buffering=0) as file:
-        size = file.tell()
-        # a killed run may have left half a row; it must not swallow this one
-        whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
-        file.write(line if whole else b"\n" + line)
-
-
 # What a build leaves beside its candidate: the engine, everything that was said, and which nodes were fused.
 
 SUFFIXES = {"model.engine": ".engine", "build.log": ".build.log", "layers.json": ".layers.json"}
@@ -105,19 +79,11 @@ def drop_engine(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def remove_engine(place: Path, kept: ArtifactFolder) -> None:
-    """Remove what was kept beside the candidate at ``place``. Raises OSError."""
-    for suffix in SUFFIXES.values():
-        beside = place.with_name(_stem(place) + suffix)
-        if beside.is_file():
-            kept.remove(beside)
-
-
 # The values that a check asked for, kept beside its candidate: whoever checks that again feeds it the same.
 
 _LOG = logging.getLogger(__name__)
-# what they are called in an iteration's folder: npz files of a sample, or data sets of all
-_VALUES = re.compile(r"(inputs|references)(_[0-9]+)?\.npz|data")
+# how the names of files go on that lie beside a candidate: npz files of a sample or data sets of all, and of a build
+_BESIDE = re.compile(r"(inputs|references)(_[0-9]+)?\.npz|data|engine|build\.log|layers\.json")
 
 
 def keep_given_values(candidate: Candidate, place: Path, kept: ArtifactFolder) -> None:
@@ -137,7 +103,7 @@ def beside(place: Path) -> list[Path]:
     return [
         path
         for path in place.parent.iterdir()
-        if path.name.startswith(start) and _VALUES.fullmatch(path.name[len(start) :])
+        if path.name.startswith(start) and _BESIDE.fullmatch(path.name[len(start) :])
     ]
 
 
@@ -284,7 +250,7 @@ class Artifacts:
             raise UsageError(f"artifacts.folder={self.folder} cannot be made ({error}); name another folder") from error
         listed = self.folder / INDEX_NAME
         used = settings.folder and listed.is_file() and listed.stat().st_size
-        if used and not any("iteration" in row and "outcome" in row for row in rows(listed)):
+        if used and not any("iteration" in row and "outcome" in row for row in json_lines(listed)):
             raise UsageError(f"artifacts.folder={self.folder} has an {INDEX_NAME} that is no run's; name another")
         self._run_folder = run_folder
         self._store = run_folder / "store"
@@ -450,7 +416,7 @@ class Artifacts:
         The index is read once: it has a row for each check, and this is asked for each repeat of a hand-over.
         """
         if self._listed is None:
-            self._listed = [row for row in rows(self.folder / INDEX_NAME) if self._place(row)]
+            self._listed = [row for row in json_lines(self.folder / INDEX_NAME) if self._place(row)]
         for row in self._listed:
             found = self._place(row) if all(row.get(key) == value for key, value in same.items()) else None
             if found and is_there(found[1]):
@@ -474,16 +440,15 @@ class Artifacts:
                     self._remove(held)
             if place.exists():  # what was handed over lies elsewhere
                 self._kept.remove(place)
-            remove_engine(place, self._kept)
-            for values in beside(place):
-                self._kept.remove(values)
+            for path in beside(place):
+                self._kept.remove(path)
         except OSError as error:
             _LOG.error("artifacts: %s was not removed: %s", place, error)
 
     def _append(self, row: Mapping[str, Any]) -> None:
         path = self.folder / INDEX_NAME
         try:
-            append(path, row)
+            append_json(path, row)
         except OSError as error:
             _LOG.error("artifacts: no row in %s: %s", path, error)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import lru_cache
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import Any
 
 from runner.checkers.command_template import Template
 from runner.files import sha256_of, stamp
@@ -58,6 +62,27 @@ def unchanged(before: Mapping[str, str | None], now: Mapping[str, str | None]) -
     """Whether two `digests` agree. What a command names and was not there before is what it writes itself."""
     more = now.keys() - before.keys()
     return all(key.startswith(_COMMAND) for key in more) and all(now.get(key) == before[key] for key in before)
+
+
+#: what may differ between two jobs and changes no answer
+_IMMATERIAL = ("log", "verbosity", "workers", "journal", "resume", "recorded")
+
+
+def asked_of(settings: Settings) -> dict[str, Any]:
+    """Return what the answer of a job depends on: its settings, as a digest, and its files by content."""
+    plain = {name: value for name, value in asdict(settings).items() if name not in _IMMATERIAL}
+    text = json.dumps(plain, default=str)
+    return {"settings": hashlib.sha256(text.encode()).hexdigest(), "files": digests(settings)}
+
+
+def asked_the_same(before: object, now: Mapping[str, Any]) -> bool:
+    """Whether a job is asked ``now`` what it was asked ``before``, as a note in its folder says that may be anybody's.
+
+    Both are as `asked_of` says, and may say more.
+    """
+    if not isinstance(before, dict) or not isinstance(before.get("files"), dict):
+        return False
+    return {**before, "files": now["files"]} == now and unchanged(before["files"], now["files"])
 
 
 def files_read(settings: Settings) -> Iterator[tuple[str, PathUse, str]]:

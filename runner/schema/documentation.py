@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import yaml
 
-from runner.schema.installed_choices import CONF, SCHEMAS, option_files
+from runner.schema.installed_choices import CONF, SCHEMAS, layers, option_files
 from runner.schema.root import CutSettings, Settings
 from runner.schema.settings import PathUse, type_words
 
@@ -170,8 +170,8 @@ def sections() -> Mapping[str, str]:
 
 
 def _of_group(group: str) -> list[Key]:
-    files = sorted(option_files(group).items())
-    found = [(option, key) for option, path in files for key in _of_class(group, option, _with_defaults(group, path))]
+    options_of_it = sorted(option_files(group))
+    found = [(option, key) for option in options_of_it for key in _of_class(group, option, _made_of(group, option))]
     texts = {key.name: key.text for _, key in reversed(found) if key.text}
     same: dict[Any, Key] = {}
     for option, bare in found:
@@ -231,31 +231,20 @@ def _of_hydra(root: CommentedFile) -> list[Key]:
     return [*found, jobs]
 
 
-def _with_defaults(group: str, path: Traversable) -> CommentedFile:
+def _made_of(group: str, option: str) -> CommentedFile:
     """Return what an option's file says, with what it stands on; that of a package may be wrong in any way."""
-    file = read_commented(path)
-    listed = file.values.get("defaults")
-    made = CommentedFile(file.head)
-    for entry in [*(listed if isinstance(listed, list) else ()), "_self_"]:
-        place = str(entry).removesuffix("@_here_")
-        schema = place.removeprefix(f"/schema/{group}/")
-        if schema != place:
-            made.schema = SCHEMAS[group].get(schema)
-            continue
-        above = file if place == "_self_" else _stood_on(group, place, path.name)
-        made.schema = above.schema or made.schema
-        made.values |= above.values
-        made.comments |= above.comments
+    made = CommentedFile(read_commented(option_files(group)[option]).head)
+    try:
+        for layer in layers(f"{group}/{option}"):
+            if isinstance(layer, type):
+                made.schema = layer
+                continue
+            file = read_commented(layer)
+            made.values |= file.values
+            made.comments |= file.comments
+    except Exception:  # noqa: BLE001 - whatever it is, a run with it says so
+        return CommentedFile(made.head)
     return made
-
-
-def _stood_on(group: str, place: str, own: str) -> CommentedFile:
-    """Return what another option's file says, or one that several share."""
-    if not place.startswith("/") and f"{place}.yaml" != own and place in option_files(group):
-        return _with_defaults(group, option_files(group)[place])
-    folder, _, name = place.strip("/").rpartition("/")
-    shared = option_files(folder).get(name) if place.startswith("/") else None
-    return read_commented(shared) if shared else CommentedFile()
 
 
 def _section(root: CommentedFile, name: str, kind: Any) -> CommentedFile:

@@ -9,7 +9,7 @@ YAML of a choice lies in the folder ``conf`` of the package (docs/extend.md). A 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from importlib import import_module
@@ -230,7 +230,7 @@ def compose(given: Mapping[str, Any]) -> Settings:
             made[key] = value
         elif key in SCHEMAS:
             name, own = _named(key, value, options[key])
-            made[key] = _section(key, _parts(f"{key}/{name}"), own)
+            made[key] = _section(key, map(_content, layers(f"{key}/{name}")), own)
         elif is_dataclass(kind):
             section: Any = kind
             layer = _yaml(CONF / "shared" / "cut.yaml") if key == "cut" else root[key]
@@ -253,25 +253,34 @@ def _named(group: str, given: Any, usual: str) -> tuple[str, Mapping[str, Any]]:
     return str(name), {key: value for key, value in own.items() if key != "name"}
 
 
-def _folders() -> list[Path]:
-    return [CONF, *(Path(str(files(package))) for package in added().conf)]
+def layers(name: str) -> Iterator[type | Path]:
+    """Yield what the option ``name`` (group/option) is made of: schemas and files, the later over the earlier ones.
 
-
-def _parts(name: str) -> Iterator[DictConfig]:
-    """Yield what the option ``name`` (group/option) is made of, in the order in which one takes another's place."""
+    A package's file may name what is not there: raises KeyError or StopIteration, which a generator makes RuntimeError.
+    """
     if name.startswith(_SCHEMA):
         _, group, schema = name.split("/")
-        yield config_of(SCHEMAS[group][schema])
+        yield SCHEMAS[group][schema]
         return
-    own = _yaml(next(path for folder in _folders() if (path := folder / f"{name}.yaml").is_file()))
-    for entry in own.pop("defaults", [_ITSELF]):
+    folders = [CONF, *(Path(str(files(package))) for package in added().conf)]
+    path = next(file for folder in folders if (file := folder / f"{name}.yaml").is_file())
+    for entry in _yaml(path).get("defaults", [_ITSELF]):
+        place = str(entry).removesuffix(_HERE)
         if entry == _ITSELF:
-            yield own
+            yield path
         else:
-            yield from _parts(str(entry).removesuffix(_HERE).lstrip("/"))
+            yield from layers(place[1:] if place.startswith("/") else f"{name.rpartition('/')[0]}/{place}")
 
 
-def _section(key: str, parts: Iterator[DictConfig] | list[DictConfig], own: Any) -> Any:
+def _content(layer: type | Path) -> DictConfig:
+    if isinstance(layer, type):
+        return config_of(layer)
+    held = _yaml(layer)
+    held.pop("defaults", None)
+    return held
+
+
+def _section(key: str, parts: Iterable[DictConfig], own: Any) -> Any:
     """Return the settings that ``parts`` and, on top, the user's ``own`` make. Raises UsageError where they cannot."""
     if not isinstance(own, Mapping):
         raise UsageError(f"{key}: {type(own).__name__} is no mapping of its keys")

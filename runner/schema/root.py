@@ -157,14 +157,6 @@ class CutSettings:
         return self.record is not RecordMode.off
 
 
-GONE = {
-    "audit": "as it tested Winnow's own cuts, which Winnow's tests do",
-    "in_process": "as a check runs in a worker; to debug it, call it on what was found: "
-    "check(str(found.model_path), found.inputs, found.expected)",
-}
-"""Why a key is no more."""
-
-
 @settings
 class Settings:
     """What `conf/config.yaml` composes."""

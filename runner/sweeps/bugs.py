@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
 from runner.report.result_parts import Evidence, KnownBug, KnownFailure, Releases
 from runner.report.summary import Summary
+from runner.run_folder import is_sweep
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import BugsSettings, chosen
@@ -286,27 +287,30 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         return kept_run(settings, folder, command, found, lambda _: Summary(Status.planned, 0, "bugs", said), dict)
 
     def ask(rechecker: Rechecker) -> Summary:
-        failures, apart = _standing(rechecker, found, folder)
+        failures, apart = _standing(rechecker, found)
 
         def heals(remedy: ShownRemedy, failure: Failure) -> bool | None:
             outlook = rechecker.outlook(failure.kept, remedy.overrides)
             log.info("%s with %s: %s", failure.kept.folder, remedy.name, outlook.outcome)
             return None if outlook.outcome == NOT_JUDGED else outlook.outcome == FIXED
 
-        bugs = tuple(described(bug, folder) for bug in grouped(failures, heals))
-        write_text(folder / BUGS_NAME, bugs_page(bugs, apart))
+        groups = grouped(failures, heals)
+        places = [folder, folder.parent] if is_sweep(folder.parent) else [folder]  # a sweep has them beside its table
+        for place in places:
+            write_text(place / BUGS_NAME, bugs_page(*_seen_from(place, groups, apart)))
+        bugs, warnings = _seen_from(folder, groups, apart)
         left = f"; {len(apart)} apart: they could not be judged, or fail no more" if apart else ""
         stopped = "; the budget was reached before all was asked" if rechecker.checks.spent else ""
         said = f"{counted(len(bugs), 'bug')} in {counted(len(failures), 'failure')}{left}{stopped}: see {BUGS_NAME}"
         status = Status.found if bugs else Status.could_not_judge
-        return Summary(status, status.exit_code, settings.strategy.name, said, bugs=bugs, warnings=tuple(apart))
+        return Summary(status, status.exit_code, settings.strategy.name, said, bugs=bugs, warnings=warnings)
 
     return kept_run(settings, folder, command, found, ask, dict)
 
 
-def _standing(rechecker: Rechecker, found: Sequence[Path], folder: Path) -> tuple[list[Failure], list[str]]:
+def _standing(rechecker: Rechecker, found: Sequence[Path]) -> tuple[list[Failure], dict[Path, str]]:
     """Return the failures that are there when they are checked again, and why others are not among them."""
-    failures, apart = [], []
+    failures, apart = [], dict[Path, str]()
     for one in found:
         try:
             failure = failure_of(read(one))
@@ -316,10 +320,18 @@ def _standing(rechecker: Rechecker, found: Sequence[Path], folder: Path) -> tupl
             why = str(error)
         if why:
             log.warning("%s: %s", one, why)
-            apart.append(f"{relative_to(one, folder)}: {why}")
+            apart[one] = why
         else:
             failures.append(failure)
     return failures, apart
+
+
+def _seen_from(
+    place: Path, groups: Sequence[Bug], apart: Mapping[Path, str]
+) -> tuple[tuple[KnownBug, ...], tuple[str, ...]]:
+    """Return what is told of bugs, and of those that are in none, with paths as they are seen from ``place``."""
+    others = tuple(f"{relative_to(one, place)}: {why}" for one, why in apart.items())
+    return tuple(described(bug, place) for bug in groups), others
 
 
 def described(bug: Bug, folder: Path) -> KnownBug:

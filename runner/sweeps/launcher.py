@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -15,10 +14,10 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Lock, Thread
 from types import ModuleType
 from typing import IO, cast
 
@@ -85,9 +84,10 @@ class Interruption:
 
 #: Winnow itself, started by its path: where the user stands there may be another package of this name
 _WINNOW = Path(__file__).parents[1]
-_CHUNK = 65536
 #: a line longer than this is passed on in pieces
 _LONGEST = 1 << 20
+#: seconds that are waited for the end of a job's words: a process that it left elsewhere may hold the other end
+_LAST_WORDS = 5.0
 #: they would make a job draw on a pipe as on a terminal; Hydra's own is the launcher's business
 _NOT_FOR_JOBS = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
@@ -148,8 +148,10 @@ class JobProcess:
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         guardian.add(self._process.pid)
-        found = ((self._process.stdout, False), (self._process.stderr, True))
-        self._streams = [_Stream(stream, error) for stream, error in found if stream is not None]
+        streams_of = ((self._process.stdout, False), (self._process.stderr, True))
+        self._readers = [Thread(target=self._repeat, args=one, daemon=True) for one in streams_of if one[0] is not None]
+        for reader in self._readers:
+            reader.start()
 
     @property
     def pid(self) -> int:
@@ -161,10 +163,6 @@ class JobProcess:
         """Whether it has ended by itself or by a signal; it is not reaped yet."""
         return has_ended(self.pid)
 
-    def descriptors(self) -> list[int]:
-        """Return what can be read when there is news: both streams end with the process."""
-        return [part.stream.fileno() for part in self._streams if part.open]
-
     def interrupt(self, interruption: Interruption) -> None:
         """Pass on a signal that has arrived."""
         number = interruption.signal
@@ -172,67 +170,24 @@ class JobProcess:
             self._signalled = number
             self._process.send_signal(number)
 
-    def hear(self) -> bool:
-        """Pass on the whole lines that came; return whether anything did."""
-        heard = [part.read() for part in self._streams]
-        for part in self._streams:
-            self._pass_on(part)
-        return any(heard)
-
     def end(self) -> End:
-        """Reap the process, and kill what it has left in its group."""
+        """Reap the process, kill what it has left in its group, and hear its last words."""
         kill_group(self.pid)
         self._guardian.remove(self.pid)
         code = self._process.wait()
-        while self.hear():
-            pass
-        for part in self._streams:
-            part.finish()
-            self._pass_on(part)
-            part.stream.close()
+        for reader in self._readers:
+            reader.join(_LAST_WORDS)
         return End(code, now() - self._start, self._last)
 
-    def _pass_on(self, part: _Stream) -> None:
-        for line in part.lines():
-            if part.error and line.strip():
-                self._last = line.strip()[:500]
-            if self._listener is not None:
-                self._listener(line, part.error)
-
-
-class _Stream:
-    """What a job writes. ``open``: until its end was read."""
-
-    def __init__(self, stream: IO[bytes], error: bool) -> None:
-        os.set_blocking(stream.fileno(), False)
-        self.stream, self.error, self.open = stream, error, True
-        self._whole: list[bytes] = []
-        self._rest = b""
-
-    def read(self) -> bool:
-        """Read some of what is there; return whether anything was."""
-        if not self.open:
-            return False
-        try:
-            chunk = os.read(self.stream.fileno(), _CHUNK)
-        except BlockingIOError:
-            return False
-        self.open = bool(chunk)
-        *whole, self._rest = (self._rest + chunk).split(b"\n")
-        self._whole += whole
-        if len(self._rest) > _LONGEST:
-            self.finish()
-        return self.open
-
-    def finish(self) -> None:
-        """Take what came after the last line's end for a line."""
-        self._whole += [self._rest] if self._rest else []
-        self._rest = b""
-
-    def lines(self) -> list[str]:
-        """Return the lines that are whole by now, each once."""
-        whole, self._whole = self._whole, []
-        return [line.rstrip(b"\r").decode("utf-8", "backslashreplace") for line in whole]
+    def _repeat(self, stream: IO[bytes], error: bool) -> None:
+        """Pass on each line, until the stream ends."""
+        with stream:
+            while line := stream.readline(_LONGEST):
+                text = line.rstrip(b"\r\n").decode("utf-8", "backslashreplace")
+                if error and text.strip():
+                    self._last = text.strip()[:500]
+                if self._listener is not None:
+                    self._listener(text, error)
 
 
 # What a launcher tells the user while jobs run.
@@ -246,21 +201,27 @@ class Console:
 
     def __init__(self, config: DictConfig) -> None:
         self._level = logs.levels_of(config).of("runner.sweeps")
+        self._one_at_a_time = Lock()
 
     def tell(self, text: str, level: int = logging.INFO) -> None:
         """Say something of the sweep, unless the user wants to hear less."""
         if level >= self._level:
-            say(text, error=level >= logging.WARNING)
+            self._say(text, error=level >= logging.WARNING)
 
     def repeat(self, number: int, line: str, error: bool) -> None:
         """Pass on a line of job ``number``, which is marked as this job's unless it is already."""
         mark = f"#{number} "
-        say(line if mark in line[:_PREFIX] or not line else mark + line, error=error)
+        self._say(line if mark in line[:_PREFIX] or not line else mark + line, error=error)
+
+    def _say(self, text: str, *, error: bool) -> None:
+        with self._one_at_a_time:
+            say(text, error=error)
 
 
 # Runs the jobs of a sweep, as many at once as there are slots: each takes as many as it will keep CPUs busy.
 
-_LOOK_MS = 50
+#: in short slices: neither a signal nor the end of a job ends a wait
+_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -304,8 +265,9 @@ class Scheduler:
         self._waiting, self._total = deque(jobs), len(jobs)
         try:
             while self._running or (self._waiting and not self._interruption.asked):
-                started = bool(self._waiting) and not self._interruption.asked and self._start_next()
-                self._look(0 if started else _LOOK_MS)
+                if not self._waiting or self._interruption.asked or not self._start_next():
+                    time.sleep(_LOOK_SECONDS)
+                self._look()
         finally:
             for process in self._running:
                 process.end()
@@ -340,17 +302,10 @@ class Scheduler:
         self._ledger.running(number, process.pid, job.folder)
         return None
 
-    def _look(self, milliseconds: int) -> None:
-        """Wait so long for news, and hear them."""
-        poller = select.poll()
-        for process in self._running:
-            process.interrupt(self._interruption)
-            for descriptor in process.descriptors():
-                poller.register(descriptor, select.POLLIN)
-        if self._running:  # in short slices: neither a signal nor the end of a job that has the terminal ends a wait
-            poller.poll(milliseconds)
+    def _look(self) -> None:
+        """Pass signals on, and take leave of the jobs that have ended."""
         for process in list(self._running):
-            process.hear()
+            process.interrupt(self._interruption)
             if process.has_ended:
                 end = process.end()
                 number, slots = self._running.pop(process)
@@ -407,8 +362,8 @@ class WinnowLauncher(Launcher):
         interruption = Interruption(self._task.arrived)
         console.tell(f"{len(job_overrides)} jobs, at most {min(slots, len(job_overrides))} at once, in {folder}")
         prepare = partial(self._prepare, only=len(job_overrides) == 1)
-        with closing(Ledger(folder)) as ledger, Guardian() as guardian:
-            scheduler = Scheduler(prepare, slots, ledger, guardian, interruption, console)
+        with Guardian() as guardian:
+            scheduler = Scheduler(prepare, slots, Ledger(folder), guardian, interruption, console)
             scheduler.run(list(enumerate(job_overrides, initial_job_idx)))
         interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.journal.journal import write_line
+from runner.files import append_json, json_lines
 from runner.text import without_values
 
 NAME = "jobs.jsonl"
@@ -59,14 +57,7 @@ class Ledger:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        size = os.fstat(self._descriptor).st_size
-        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":  # cut in the middle of a line
-            os.write(self._descriptor, b"\n")
-
-    def close(self) -> None:
-        """Let go of the file."""
-        os.close(self._descriptor)
+        self._path = folder / NAME
 
     def queued(self, job: int, overrides: Sequence[str]) -> None:
         """Note a job that waits for its turn."""
@@ -93,27 +84,12 @@ class Ledger:
 
     def _add(self, job: int, state: str, **more: Any) -> None:
         entry = {"job": job, "state": state, "time": round(time.time(), 3), **more}
-        write_line(self._descriptor, (json.dumps(entry) + "\n").encode())
+        append_json(self._path, entry)
 
 
 def read_ledger(folder: Path) -> dict[int, Mapping[str, Any]]:
     """Return the last entry of each job; nothing where there is no ledger. Broken lines are passed over."""
-    try:
-        if not (folder / NAME).is_file():  # a pipe would be waited for
-            return {}
-        text = (folder / NAME).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return {}
-    entries = filter(None, map(_entry, text.splitlines()))
-    return {entry["job"]: entry for entry in entries}
-
-
-def _entry(line: str) -> Mapping[str, Any] | None:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) and isinstance(entry.get("job"), int) else None
+    return {entry["job"]: entry for entry in json_lines(folder / NAME) if isinstance(entry.get("job"), int)}
 
 
 def words(entry: Mapping[str, Any]) -> str:

@@ -26,11 +26,10 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.cli.next_command import resume_command
 from runner.cli.run_folders import KEYS, check_resumed, claim
 from runner.judgment import UsageError
-from runner.sweeps.log import NAME as LEDGER
+from runner.run_folder import is_sweep
 from runner.text import program_words
 
-#: what tells that a folder is a sweep's or a run's
-_OF_A_SWEEP = ("multirun.yaml", "sweep.json", LEDGER)
+#: what tells that a folder is a run's
 _OF_A_RUN = (".hydra/hydra.yaml", "journal.jsonl")
 #: a folder with this in its name is each job's own
 _NUMBERED = re.compile(r"hydra[.:]job\.(num|id)\b")
@@ -79,22 +78,20 @@ def sweep_folder(config: DictConfig) -> Path:
             )
     folder = Path(str(config.hydra.sweep.dir)).absolute()
     resume = _resumed(config, folder, KEYS[True])
-    if resume and not Path(str(resume)).expanduser().is_dir():
-        raise UsageError(f"resume={resume}: no such folder. Give the folder of the sweep that is to go on.")
-    if _holds(folder, _OF_A_RUN) and not _holds(folder, _OF_A_SWEEP):
+    if any((folder / name).exists() for name in _OF_A_RUN) and not is_sweep(folder):
         above = folder.parent
-        job_of = f"job {folder.name} of the sweep {above}" if _holds(above, _OF_A_SWEEP) else "a single run"
+        job_of = f"job {folder.name} of the sweep {above}" if is_sweep(above) else "a single run"
         given = f"resume={resume}" if resume else f"hydra.sweep.dir={folder}"
         advice = (
             f"To go on with the whole sweep: {_onward(above)}; with this job alone: leave out --multirun"
-            if _holds(above, _OF_A_SWEEP)
+            if is_sweep(above)
             else "To go on with that run, leave out --multirun and give one choice each"
             if resume
             else "Give the sweep a folder of its own"
         )
         raise UsageError(f"{given}: this is the folder of {job_of}, not of a sweep. {advice}")
-    if resume:
-        check_resumed(str(resume))
+    if resume is not None:
+        check_resumed(resume)
     return folder
 
 
@@ -104,12 +101,8 @@ def _resumed(config: DictConfig, folder: Path, key: str) -> str | None:
     if given is None:
         return None
     resume = str(given)
-    if not resume.strip():
-        raise UsageError(
-            "resume= is empty (a variable that is not set?). Give the folder to go on with, or leave it out"
-        )
     there = Path(resume).expanduser()
-    if there.is_dir() and there.resolve() != folder.resolve():
+    if resume.strip() and there.is_dir() and there.resolve() != folder.resolve():
         raise UsageError(
             f"resume={resume} {key}={folder}: a run goes on in the folder that it has, and these are two. Leave out "
             f"{key}; to begin anew with the verdicts of the first: journal.reuse=[{resume}], without resume="
@@ -124,9 +117,9 @@ def check_run_folder(config: DictConfig) -> Path:
         claim(folder, key=KEYS[True])
         return folder
     resume = _resumed(config, folder, KEYS[False])
-    if not _holds(folder, _OF_A_SWEEP):
-        if resume:
-            check_resumed(str(resume))
+    if not is_sweep(folder):
+        if resume is not None:
+            check_resumed(resume)
         claim(folder, key=KEYS[False])
         return folder
     if resume:
@@ -139,10 +132,6 @@ def check_run_folder(config: DictConfig) -> Path:
 
 def _onward(folder: Path) -> str:
     return resume_command(program_words(), folder)
-
-
-def _holds(folder: Path, names: Sequence[str]) -> bool:
-    return any((folder / name).exists() for name in names)
 
 
 def _jobs(config: DictConfig) -> list[list[str]]:

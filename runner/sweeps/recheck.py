@@ -27,6 +27,7 @@ from runner.checkers.runtime import RuntimeCheck
 from runner.cli.check_given import check_given
 from runner.cli.run_again import replayed, typed_changes
 from runner.cli.run_folders import FolderTakenError, standing_in
+from runner.engine.repeated_checks import Tally
 from runner.files import inside, is_plain, read_plain, sha256_of
 from runner.jobs.job import Job, load_whole
 from runner.journal.replay_yaml import REPLAY_NAME
@@ -257,18 +258,19 @@ class Outlook:
 
 @dataclass
 class Checks:
-    """What checks have cost so far.
+    """What checks have cost so far, a tally for each question.
 
     ``most``: how many there may be; ``until``: as long as the monotonic clock says less; None: no limit.
     """
 
     most: int | None = None
     until: float | None = None
-    paid: int = 0
-    reused: int = 0
-    seconds: float = 0.0
-    peak_rss_mb: float = 0.0
-    outcomes: dict[str, int] = field(default_factory=dict)
+    tallies: list[Tally] = field(default_factory=list)
+
+    @property
+    def paid(self) -> int:
+        """How many were made."""
+        return sum(sum(one.paid.values()) for one in self.tallies)
 
     @property
     def spent(self) -> bool:
@@ -356,16 +358,8 @@ class Rechecker:
                     left = math.inf if self.checks.most is None else self.checks.most - self.checks.paid
                     if found[-1].outcome is Outcome.FAIL or sum(judge.tally.paid.values()) >= left:
                         break
-                self._count(judge.tally)
+                self.checks.tallies.append(judge.tally)
         return [_as_kept(one, kept.result.failure, settings, loaded) for one in found]
-
-    def _count(self, tally: Any) -> None:
-        self.checks.paid += sum(tally.paid.values())
-        self.checks.reused += tally.reused
-        self.checks.seconds += tally.seconds
-        self.checks.peak_rss_mb = max(self.checks.peak_rss_mb, tally.peak_rss_mb)
-        for name, number in tally.outcomes.items():
-            self.checks.outcomes[name] = self.checks.outcomes.get(name, 0) + number
 
 
 def _settle(job: Job, result: Summary, measured: object) -> None:
@@ -448,7 +442,7 @@ def kept_run(
     checks = Checks(settings.budget.checks, None if seconds is None else started + seconds)
     if settings.resume is None and KEPT in run_folder.own(folder):  # of an earlier run: other releases may be there now
         shutil.rmtree(folder / KEPT, ignore_errors=True)
-    changes = typed_changes(settings.recorded)
+    changes = typed_changes(settings)
     rechecker = Rechecker(settings, folder, command, changes, checks)
     try:
         summary = ask(rechecker)
@@ -456,13 +450,17 @@ def kept_run(
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
         said = f"after {counted(checks.paid, 'check')}"
         summary = replace(Summary(Status.interrupted, code, settings.strategy.name, said), **so_far())
+    tallies = checks.tallies
     summary = replace(
         summary,
-        checks=accounts.Checks(trust=checks.paid, reused=checks.reused, recheck=checks.paid),
-        outcomes=checks.outcomes,
+        checks=accounts.Checks(trust=checks.paid, reused=sum(one.reused for one in tallies), recheck=checks.paid),
+        outcomes=dict(sum((one.outcomes for one in tallies), Counter[str]())),
         evidence={**summary.evidence, "changes": changes},
-        seconds=Seconds(time.monotonic() - started, checks.seconds),
-        peak_rss_mb={"job": summary.peak_rss_mb["job"], "workers": checks.peak_rss_mb},
+        seconds=Seconds(time.monotonic() - started, sum(one.seconds for one in tallies)),
+        peak_rss_mb={
+            "job": summary.peak_rss_mb["job"],
+            "workers": max((one.peak_rss_mb for one in tallies), default=0.0),
+        },
     )
     write_bundle(settings, folder, summary, Path.cwd(), command, None)
     return summary

@@ -11,7 +11,6 @@ import os
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -44,15 +43,15 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
         folder.mkdir(parents=True, exist_ok=True)
         console = Console(self.config)
         interruption = Interruption(self.task_function.arrived)
-        with closing(Ledger(folder)) as ledger:
-            console.tell(f"{len(job_overrides)} jobs for SLURM, in {folder}")
-            numbers = range(initial_job_idx, initial_job_idx + len(job_overrides))
-            for number, overrides in zip(numbers, job_overrides, strict=True):
-                words = filter_overrides(overrides)
-                ledger.queued(number, words)
-                console.tell(f"#{number} {' '.join(without_values(words))}")
-            jobs = dict(zip(numbers, self._submit(numbers, job_overrides), strict=True))
-            _Wait(jobs, ledger, console, interruption).until_all_ended()
+        ledger = Ledger(folder)
+        console.tell(f"{len(job_overrides)} jobs for SLURM, in {folder}")
+        numbers = range(initial_job_idx, initial_job_idx + len(job_overrides))
+        for number, overrides in zip(numbers, job_overrides, strict=True):
+            words = filter_overrides(overrides)
+            ledger.queued(number, words)
+            console.tell(f"#{number} {' '.join(without_values(words))}")
+        jobs = dict(zip(numbers, self._submit(numbers, job_overrides), strict=True))
+        _Wait(jobs, ledger, console, interruption).until_all_ended()
         interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]
 

@@ -6,6 +6,7 @@ job's process died, and what a job returns does not reach the caller from anothe
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -13,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from hydra.core.utils import filter_overrides
@@ -23,16 +24,15 @@ from runner.cli.bounded_yaml import read_yaml
 from runner.cli.path_overrides import quote
 from runner.cli.terminal import say
 from runner.files import inside, write_text
-from runner.judgment import ANSWERED, ENDED_WELL, Status, UsageError, WinnowError
+from runner.judgment import ANSWERED, ENDED_WELL, FAILED_JOBS, Status, UsageError, WinnowError
 from runner.report.cause_section import reservation
-from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
+from runner.report.diagnosis_sections import BUGS_NAME
 from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
 from runner.report.page.data import Page, PageCommand, PageJob
-from runner.report.page.html import fitted
+from runner.report.page.html import fitted, write_page
 from runner.report.page.run_page import PAGE_NAME, made_now, program_of, version
-from runner.report.result_parts import KnownBug
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
@@ -264,6 +264,36 @@ def _brief(row: Row) -> tuple[str, ...]:
     )
 
 
+def written(folder: Path, table: Sequence[Row], command: Sequence[str], *, silent: bool) -> int:
+    """Show the table of a sweep in ``folder``, and write it with its page and bugs.md; return the exit code."""
+    code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS
+    if not silent:
+        show(table)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        content = json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False)
+        write_text(folder / "sweep.json", content + "\n")
+        write_text(folder / "sweep.md", markdown(table))
+    except OSError as error:
+        say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {folder})", error=True)
+        return code or Status.usage.exit_code
+    try:
+        write_page(folder, sweep_page(folder, table, command))
+    except Exception as error:  # noqa: BLE001 - the answers are there, and sweep.md says the same
+        say(f"winnow: report.html: {type(error).__name__}: {error} (in {folder})", error=True)
+    bugs = None
+    if not any(row.exit_code is None or row.status == Status.interrupted for row in table):
+        try:
+            bugs = write_bugs(folder, [folder / row.folder for row in table], silent=silent)
+        except NotGroupedError as error:
+            say(f"winnow: {error}", error=True)
+    if not silent:
+        grouped = [f"failures grouped into bugs: {bugs}"] if bugs else []
+        well = f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {folder / 'sweep.md'}"
+        say("\n".join([*grouped, well]))
+    return code
+
+
 # The page of a sweep: its jobs side by side, each with a link to the page of its own.
 
 _LONGEST_WARNING, _LONGEST_ANSWER = 1000, 200
@@ -381,27 +411,28 @@ def write_bugs(sweep: Path, jobs: Sequence[Path], *, silent: bool) -> Path | Non
     """Group what the jobs in these folders found, and return the path of bugs.md; None where no triage found anything.
 
     Raises NotGroupedError that says why there is none, and how to try again. Native code stays out of this process, so
-    another one does it.
+    another one does it, which writes the page of the sweep that its folder lies in as well.
     """
     results = {job: result for job in jobs if (result := read_result(job))}
     found = [job for job, one in results.items() if one.strategy == "triage" and one.status not in _WELL]
     if not any(results[job].signature for job in found):
         return None
     folder = _free(sweep, jobs)
+    # a word for each job: the system limits the length of one
+    words = ["bugs", *(str(job.absolute()) for job in found), f"hydra.run.dir={quote(str(folder))}"]
+    words += [f"resume={quote(str(folder))}"] if folder.is_dir() else []
+    argv = [sys.executable, str(_WINNOW), *words, "verbosity=silent" if silent else "verbosity=warning"]
+    code: int | str | None
     try:
-        bugs, apart = _grouped(folder, found, silent=silent)
-        page = bugs_page([_seen_from_above(one, folder) for one in bugs], [_from_above(one, folder) for one in apart])
-        write_text(sweep / BUGS_NAME, page)
-    except OSError as error:
-        raise _not_written(sweep, f"{error.strerror or error}") from error
-    except NotGroupedError as error:
-        raise _not_written(sweep, str(error)) from error
+        code = subprocess.run(argv, check=False, stdin=subprocess.DEVNULL).returncode
+    except OSError as error:  # there are too many
+        code = error.strerror
+    result = read_result(folder)
+    if code not in [status.exit_code for status in _GROUPED] or result is None or result.status not in _GROUPED:
+        again = shlex.join([*program_words(), "bugs", str(sweep)])
+        why = f"strategy=bugs in {folder} ended with {code}"
+        raise NotGroupedError(f"{BUGS_NAME} was not written, because {why}; to try again: {again}")
     return sweep / BUGS_NAME
-
-
-def _not_written(sweep: Path, why: str) -> NotGroupedError:
-    again = shlex.join([*program_words(), "bugs", str(sweep)])
-    return NotGroupedError(f"{BUGS_NAME} was not written, because {why}; to try again: {again}")
 
 
 def _free(sweep: Path, jobs: Sequence[Path]) -> Path:
@@ -409,33 +440,3 @@ def _free(sweep: Path, jobs: Sequence[Path]) -> Path:
     taken = {part for job in jobs for part in (job, *job.parents)}
     names = (FOLDER, *(f"{FOLDER}-{number}" for number in range(1, len(taken) + 2)))
     return next(sweep / name for name in names if sweep / name not in taken)
-
-
-def _grouped(folder: Path, jobs: Sequence[Path], *, silent: bool) -> tuple[tuple[KnownBug, ...], tuple[str, ...]]:
-    """Return the bugs, and why other failures are in none; paths as they are seen from ``folder``."""
-    # a word for each job: the system limits the length of one
-    words = ["bugs", *(str(job.absolute()) for job in jobs), f"hydra.run.dir={quote(str(folder))}"]
-    words += [f"resume={quote(str(folder))}"] if folder.is_dir() else []
-    quiet = ["verbosity=silent" if silent else "verbosity=warning"]
-    argv = [sys.executable, str(_WINNOW), *words, *quiet]
-    code = subprocess.run(argv, check=False, stdin=subprocess.DEVNULL).returncode
-    result = read_result(folder)
-    if code not in [status.exit_code for status in _GROUPED] or result is None or result.status not in _GROUPED:
-        raise NotGroupedError(f"strategy=bugs in {folder} ended with {code}")
-    return result.bugs, result.warnings
-
-
-def _seen_from_above(bug: KnownBug, folder: Path) -> KnownBug:
-    """Return a bug with paths as they are seen from the sweep's folder."""
-
-    def up(path: str) -> str:
-        return os.path.normpath(f"{folder.name}/{path}")
-
-    evidence = tuple(replace(one, failure=up(one.failure)) for one in bug.evidence)
-    return replace(bug, failures=tuple(map(up, bug.failures)), smallest=up(bug.smallest), evidence=evidence)
-
-
-def _from_above(warning: str, folder: Path) -> str:
-    """Return a line that begins with a failure's path, likewise."""
-    path, sign, why = warning.partition(": ")
-    return f"{os.path.normpath(f'{folder.name}/{path}')}{sign}{why}" if path.startswith("../") else warning

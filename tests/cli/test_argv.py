@@ -159,21 +159,13 @@ def test_other_bare_arguments_are_errors(typed: str, hint: str) -> None:
 
 
 def test_parameters_of_a_sweep_stand_in_files() -> None:
-    with pytest.raises(UsageError, match="-m model=a,b"):
-        rewrite(["-m", "++hydra.sweeper.params.model=a,b"])
-    # all at once: Hydra itself breaks on a mapping where none was
-    for prefix in ("", "+", "++"):
-        with pytest.raises(UsageError, match=r"files only\. .*: -m model=a,b budget\.checks=1$"):
-            rewrite(["-m", f"{prefix}hydra.sweeper.params={{model: 'a,b', budget.checks: 1}}"])
-    # what is said to be typed can be typed
-    given = "{budget.checks: [1, 2], inputs.seed: 'range(1,3)', plan: true, resume: null}"
-    with pytest.raises(UsageError, match=r": -m budget.checks=1,2 'inputs.seed=range\(1,3\)' plan=True resume=null$"):
-        rewrite(["-m", f"hydra.sweeper.params={given}"])
-    for odd in ("[]", "range(1,3)", "{checks: 2}", "[[1,2],[3]]"):
-        with pytest.raises(UsageError, match=r": -m budget=CHOICES$"):
-            rewrite(["-m", f"hydra.sweeper.params={{budget: {odd}}}"])
-    with pytest.raises(UsageError, match="Leave it out"):
-        rewrite(["-m", "hydra.sweeper.params={}"])
+    for typed in (
+        "++hydra.sweeper.params.model=a,b",
+        "hydra.sweeper.params={model: 'a,b'}",
+        "+hydra.sweeper.params={}",
+    ):
+        with pytest.raises(UsageError, match=r"files only\. .*: -m KEY=CHOICE,CHOICE$"):
+            rewrite(["-m", typed])
     assert rewrite(["-m", "hydra.sweeper.params=null"]).argv[1:] == ("hydra.sweeper.params=null",)
 
 

@@ -93,18 +93,6 @@ def all_of(folder: Path) -> dict[str, str]:
     return {str(path): path.read_bytes().decode("utf-8", "replace") for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_folder_without_a_result_is_shown_and_not_started(run: Run, tmp_path: Path) -> None:
-    theirs = tmp_path / "theirs"
-    shutil.copytree(run.folder, theirs)
-    (theirs / "result.json").write_text("{")
-    before = sorted(theirs.rglob("*"))
-    words = [sys.executable, "-m", "runner", str(theirs)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "resume" in done.stderr + done.stdout
-    assert sorted(theirs.rglob("*")) == before
-
-
 def test_values_stay_as_omegaconf_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
     register()
     monkeypatch.delenv("NONE", raising=False)

@@ -17,7 +17,6 @@ from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
 from tests.fork_server import run_forked
-from tests.harness import by_command, check_script, winnow
 
 OF_COMMANDS = {"checker.place", "checker.iteration_info", "artifacts.paths"}
 
@@ -136,20 +135,3 @@ def test_a_file_its_groups_and_what_is_typed(repository: Path) -> None:
     assert config["inputs"]["path"] == [str(repository / "a.npz")] and config["cwd"] == str(repository)
     config, _ = composed("../repository/my.yaml", "model=other.onnx", "checker=auto", cwd=repository.with_name("desk"))
     assert config["model"] == "other.onnx", "what is typed starts where the user stands"
-
-
-def test_a_repository_of_its_own_runs_from_anywhere(repository: Path) -> None:
-    from tests.chain_models import chain  # noqa: PLC0415 - onnx, for this test only
-
-    chain(repository / "net.onnx", 3)
-    check = check_script(repository, "sys.exit(0)")
-    command = [
-        word if word != str(check) else "check.py" for word in yaml.safe_load(by_command(check)[1].partition("=")[2])
-    ]
-    content = {"model": "net.onnx", "cwd": ".", "checker": {"name": "command", "flaky": "never", "command": command}}
-    (repository / "my.yaml").write_text(yaml.safe_dump(content))
-    desk = repository.with_name("desk")
-    run = winnow("../repository/my.yaml", folder=desk / "run", cwd=desk)
-    assert run.code == 4, run.output
-    again = winnow(str(run.folder / "replay.yaml"), folder=desk / "again", cwd=repository.parent)
-    assert again.code == 4 and again.result["checks"]["search"] == run.result["checks"]["search"], again.output

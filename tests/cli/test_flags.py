@@ -12,10 +12,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from runner.cli.app import run as typed
 from runner.cli.arguments import FLAGS, rewrite, with_keys
 from runner.cli.help import help_text, overview
 from runner.judgment import UsageError
 from runner.schema.installed_choices import compose, implied_choice
+from runner.sweeps.sweep import Sweep
 from tests.harness import ROOT, winnow
 
 
@@ -127,7 +129,7 @@ def test_rows_of_one_file_are_offered_as_samples(tmp_path: Path) -> None:
     assert winnow(*given, *known, folder=tmp_path / "wrong").result["statistics"]["passed"] == 0
 
 
-def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
+def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     doubled(tmp_path)
 
     def said(*words: str) -> subprocess.CompletedProcess[str]:
@@ -139,7 +141,7 @@ def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
     assert json.loads(run.stdout) == json.loads((tmp_path / "run" / "result.json").read_text())
     again = said("run", "--json")
     assert again.stdout == run.stdout.rstrip("\n") + "\n" and again.returncode == 3
-    sweep = said("-m", "reduce", "net.onnx,net.onnx", "--json")
-    assert sweep.returncode == 2 and "--json: it is for one run" in sweep.stderr
+    assert typed("winnow", ["-m", "reduce", "net.onnx,net.onnx", "--json"], Sweep()) == 2
+    assert "--json: it is for one run" in capsys.readouterr().err
     wrong = said("reduce", "no.onnx", "--json")
     assert wrong.returncode == 2 and "no such file" in wrong.stderr + wrong.stdout

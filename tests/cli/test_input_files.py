@@ -16,9 +16,8 @@ from omegaconf import DictConfig
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.cli.compose import register, to_settings
-from runner.cli.finished_jobs import settings_digest
 from runner.cli.paths import rooted
-from runner.reference.input_digests import digests, unchanged
+from runner.reference.input_digests import asked_of, digests, unchanged
 from runner.schema.installed_choices import CONF
 
 
@@ -51,6 +50,10 @@ def read() -> dict[str, str | None]:
 
 def of(config: DictConfig) -> dict[str, str | None]:
     return digests(rooted(to_settings(config), Path.cwd()))
+
+
+def written(config: DictConfig) -> object:
+    return asked_of(rooted(to_settings(config), Path.cwd()))["settings"]
 
 
 @pytest.fixture
@@ -122,15 +125,15 @@ def test_what_a_run_writes_is_none_of_its_inputs(here: Path) -> None:
 
 def test_the_same_words_elsewhere_are_other_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configuration("model=net.onnx", *GIVEN)
-    before, written = read(), settings_digest(config)
+    before, first = read(), written(config)
     shutil.copytree(here, here / "there")
     monkeypatch.chdir(here / "there")
-    assert not unchanged(before, read()) and settings_digest(config) != written
+    assert not unchanged(before, read()) and written(config) != first
     absolute = configuration(f"model={here / 'net.onnx'}")
-    from_there = of(absolute), settings_digest(absolute)
+    from_there = of(absolute), written(absolute)
     monkeypatch.chdir(here)
     relative = configuration("model=net.onnx")
-    assert (of(relative), settings_digest(relative)) == from_there
+    assert (of(relative), written(relative)) == from_there
 
 
 def test_a_timing_cache_decides_which_tactics_builds_choose(here: Path) -> None:

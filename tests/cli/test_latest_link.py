@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.run_folders import lead_back, point_to
+from runner.cli.run_folders import point_to
 
 FIRST, SECOND = "2026-01-02/03-04-05-000006", "2026-01-02/03-04-06-000006-sweep"
 
@@ -52,13 +52,7 @@ def test_what_is_a_user_s_is_left_alone(outputs: Path, tmp_path: Path) -> None:
     assert str(latest.readlink()) == FIRST
 
 
-def test_a_refused_run_gives_back_only_what_it_still_has(outputs: Path) -> None:
-    latest, third = outputs / "latest", "2026-01-02/03-04-07-000006"
-    (outputs / third).mkdir()
-    point_to(outputs / FIRST)
-    before = point_to(outputs / SECOND)
-    point_to(outputs / third)  # another run, begun while the sweep went on
-    lead_back(outputs / SECOND, before)
-    assert str(latest.readlink()) == third
-    lead_back(outputs / third, before)
-    assert str(latest.readlink()) == FIRST
+def test_of_a_job_it_leads_to_the_sweep(outputs: Path) -> None:
+    (outputs / SECOND / "multirun.yaml").touch()
+    point_to(outputs / SECOND / "0")
+    assert str((outputs / "latest").readlink()) == SECOND

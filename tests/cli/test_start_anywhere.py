@@ -113,7 +113,7 @@ def test_an_extra_is_installed_from_the_clone_or_by_name(tmp_path: Path) -> None
 
 
 def test_a_sweeps_job_names_the_program_as_the_sweep_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for typed, told in ((("winnow", "-m"), "winnow"), (("python", "-m", "runner", "-m"), "python -m runner")):
+    for program, told in (("/usr/bin/winnow", "winnow"), ("/x/runner/__main__.py", "python -m runner")):
         monkeypatch.setattr(sys, "argv", [str(ROOT / "runner" / "__main__.py")])
-        LauncherMemory(0, typed, "", {}, {}).restore_program()
+        LauncherMemory(0, program, (), "", {}, {}).restore_program()
         assert program_name() == told

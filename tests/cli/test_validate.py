@@ -15,7 +15,6 @@ from hydra import compose, initialize_config_dir
 from runner.checkers.candidate_runs import digests_of
 from runner.cli.check_given import check_given, spare_inputs
 from runner.cli.compose import register, to_settings
-from runner.cli.explain_errors import unknown_key
 from runner.cli.paths import rooted
 from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
@@ -258,7 +257,3 @@ def test_paths_that_runtimes_do_not_take(here: Path, key: str) -> None:
 def test_places_where_nothing_can_be_written(here: Path, key: str) -> None:
     with pytest.raises(UsageError, match=f"{key}=/proc/x/y: nothing can be written in /proc"):
         check_given(settings("checker=command", "checker.command=x", f"{key}=/proc/x/y"))
-
-
-def test_a_key_that_is_gone_is_said_to_be_gone() -> None:
-    assert unknown_key("audit", Settings, "audit=true").startswith("audit=true: audit is gone, as it tested Winnow's")

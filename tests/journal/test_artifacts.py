@@ -14,7 +14,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runner.journal.kept_files import Artifacts, model_of, rows
+from runner.files import json_lines
+from runner.journal.kept_files import Artifacts, model_of
 from runner.judgment import UsageError
 from runner.schema.root import ArtifactSettings, Keep
 from runner.verdict import Candidate, Signature, Verdict
@@ -249,9 +250,9 @@ def test_the_index_is_read_once_for_all_repeats_of_a_hand_over(run: Run, monkeyp
 
     def counted(path: Path) -> Iterator[dict[str, object]]:
         read.append(path)
-        return rows(path)
+        return json_lines(path)
 
-    monkeypatch.setattr("runner.journal.kept_files.rows", counted)
+    monkeypatch.setattr("runner.journal.kept_files.json_lines", counted)
     for count in (5, 4):
         for _ in range(3):
             run.sort(artifacts, Outcome.FAIL, count)

@@ -57,6 +57,7 @@ def test_a_sweep_s_failures_are_bugs(tmp_path: Path) -> None:
     other["passes"] |= {"heals": [], "overrides": []}  # so that it has to be asked
     (found[2] / "result.json").write_text(json.dumps(other))
     sweep = tmp_path / "sweep"
+    (sweep / "multirun.yaml").touch()
     assert write_bugs(sweep, [*found, sweep / "gone"], silent=True) == sweep / "bugs.md"
     first, second = json.loads((sweep / "bugs" / "result.json").read_text())["bugs"]
     assert first["failures"] == ["../0", "../2"] and second["failures"] == ["../1"]

@@ -14,6 +14,8 @@ LOST = {"strategy": "triage", "status": "found", "signature": {"kind": "mismatch
 
 def jobs(sweep: Path, *names: str) -> list[Path]:
     """Make folders of triages whose models are gone."""
+    sweep.mkdir(exist_ok=True)
+    (sweep / "multirun.yaml").touch()
     for name in names:
         (sweep / name).mkdir(parents=True)
         (sweep / name / "result.json").write_text(json.dumps(LOST))

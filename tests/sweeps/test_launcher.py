@@ -279,25 +279,11 @@ def test_a_killed_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
     assert [row["status"] for row in table(tmp_path / "out")] == ["found", "found"]
 
 
-@pytest.mark.slow
-def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
-    arguments = [prepared(tmp_path, ["waits", "a"]), *ASKED, "hydra.sweep.dir=out"]
-    with subprocess.Popen(
-        command(*arguments), cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    ) as process:
-        until(lambda: (tmp_path / "waiting").exists() or process.poll() is not None)
-        second = sweep(tmp_path, *arguments)
-        process.terminate()
-    assert second.returncode == 2 and "another sweep is at work" in second.stderr
-
-
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
         ("hydra.launcher.n_jobs=0", "hydra.launcher.n_jobs=0: give how many jobs run at once"),
-        ("hydra.launcher.n_jobs=many", "hydra.launcher.n_jobs=many"),
         ("hydra.launcher.jobs=2", "hydra.launcher.jobs"),
-        ("hydra/launcher=winow", "did you mean winnow?"),
     ],
 )
 def test_launcher_options_that_do_not_exist(tmp_path: Path, argument: str, words: str) -> None:

@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runner.sweeps.recheck import folders
+from runner.judgment import UsageError
+from runner.sweeps.recheck import expected, folders
 from tests.harness import ROOT, Run, by_command, check_script, winnow
 
 MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
@@ -98,14 +99,12 @@ def test_a_stranger_s_folder_names_nothing_outside_it(tmp_path: Path, kept: Path
     assert all("File name too long" in one for one in said[4:]), said
 
 
-def test_wrong_names_and_words_are_one_clear_error(tmp_path: Path, kept: Path) -> None:
-    run = recheck(tmp_path / "run", f"strategy.results=[{tmp_path / 'gone'}]")
-    assert run.code == 2 and "no kept result there" in run.output, run.output
-    mine = tmp_path / "mine"
-    shutil.copytree(kept, mine)
-    (mine / "expect").write_text("brocken")
-    run = recheck(tmp_path / "word", f"strategy.results=[{mine}]")
-    assert run.code == 2 and "write one of these: still broken, fixed, broken otherwise" in run.output
+def test_wrong_names_and_words_are_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no kept result there"):
+        folders([str(tmp_path / "gone")])
+    (tmp_path / "expect").write_text("brocken")
+    with pytest.raises(UsageError, match="write one of these: still broken, fixed, broken otherwise"):
+        expected(tmp_path)
 
 
 def relu_kept(kept: Path, replay: str = "checker: compare\n") -> Path:
@@ -146,11 +145,15 @@ def test_where_values_are_gone_nothing_is_judged(tmp_path: Path) -> None:
 def test_what_is_not_read_is_refused_and_what_was_typed_is_replayed(tmp_path: Path) -> None:
     kept = relu_kept(tmp_path / "kept")
     mine = tmp_path / "mine.yaml"
-    for text, group in (("target: {threads: 2}", "target"), ("checker: finite", "checker"), ("cut: {}", "cut")):
+    for text, group in (
+        ("target: {threads: 2}", "target"),
+        ("checker: finite", "checker"),
+        ("cut: {record: all}", "cut"),
+    ):
         mine.write_text(f"strategy: {{name: recheck, results: [{kept}]}}\n{text}\n")
         run = winnow(str(mine), folder=tmp_path / "file")
         assert run.code == 2 and f"{group}: is not read here" in run.output, run.output
-    for word in ("inputs.seed=1", f"model={kept}/reduced.onnx", "cut.record=all"):
+    for word in ("inputs.seed=2", f"model={kept}/reduced.onnx", "cut.record=all"):
         run = recheck(tmp_path / "word", f"strategy.results=[{kept}]", word)
         assert run.code == 2 and f"{word} is not read here" in run.output, run.output
     run = recheck(tmp_path / "typed", f"strategy.results=[{kept}]", "target.python=/gone/python")

@@ -175,7 +175,8 @@ def next_step(known: Known) -> Step | None:
     box = next((one for one in BOXES if not known.has(one.name)), None)
     if box is None:
         return None
-    if box.name not in known.wanted:
+    # what has not failed is not looked into
+    if box.name not in known.wanted or not (known.anything_failed or box.name in (INSPECT, *SEEN)):
         return Step(box.name, "", "")
     asked, why = box.decide(known)
     if asked and known.spent:
@@ -224,8 +225,6 @@ def _tactics(known: Known) -> tuple[bool, str]:
 
 def _layerwise(known: Known) -> tuple[bool, str]:
     here = known.situation
-    if not known.anything_failed:
-        return False, ""
     if here.own_code:
         return False, "your own check does not see values inside the model"
     if not known.about_values:
@@ -241,8 +240,6 @@ def _extract(known: Known) -> tuple[bool, str]:
 
 
 def _reduce(known: Known) -> tuple[bool, str]:
-    if not known.anything_failed:
-        return False, ""
     if known.extracted_fails:
         return True, "this part fails alone; is it the smallest, and the cause on the whole model?"
     if known.has_result("extract"):
@@ -265,7 +262,7 @@ def _plain(known: Known) -> tuple[bool, str]:
 
 def _precision(known: Known) -> tuple[bool, str]:
     low = known.situation.low
-    if not (low and known.anything_failed and known.about_values):
+    if not (low and known.about_values):
         return False, ""
     return True, f"the model is {low} and its original is float32; which nodes have to stay in float32?"
 
@@ -283,8 +280,6 @@ def _not_the_runtimes(known: Known) -> str:
 
 def _passes(known: Known) -> tuple[bool, str]:
     here = known.situation
-    if not known.anything_failed:
-        return False, ""
     if here.own_code and not here.names_switches:
         return False, "your own check has no {switches}, by which optimizations could be turned off"
     if why := _not_the_runtimes(known):
@@ -312,8 +307,6 @@ def _passes_on_whole(known: Known) -> tuple[bool, str]:
 
 def _versions(known: Known) -> tuple[bool, str]:
     here = known.situation
-    if not known.anything_failed:
-        return False, ""
     if here.own_code and not here.names_python:
         return False, "your own check has no {python}, by which other releases could be tried"
     if why := _not_the_runtimes(known):
@@ -324,8 +317,6 @@ def _versions(known: Known) -> tuple[bool, str]:
 
 
 def _workaround(known: Known) -> tuple[bool, str]:
-    if not known.anything_failed:
-        return False, ""
     if known.result("reduce").status == Status.reference_wrong:
         return False, "the reference is wrong, not the target"
     if known.result("reduce").whose == Whose.CONVERSION and not known.raised:

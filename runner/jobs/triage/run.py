@@ -6,7 +6,6 @@ its journal. What a step cannot do is its answer, and never the end of the triag
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 import resource
@@ -15,8 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from operator import attrgetter
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +30,7 @@ from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Ended, Known
 from runner.judgment import ENDED_WELL, OtherConditionsError, Status, UsageError, Whose, WinnowError
-from runner.reference.input_digests import digests, unchanged
+from runner.reference.input_digests import asked_of, asked_the_same
 from runner.reference.load import HINTS, RANDOM_INPUTS, asks_for_data, load, refusal
 from runner.report import progress
 from runner.report.bundle import write_bundle
@@ -93,10 +91,7 @@ class StepFolder:
 
     def ended(self, settings: Settings) -> Summary | None:
         """Return the result of a step that was asked the same and ended well; None: it has to be run."""
-        before, asked = json_of(self.folder / _ASKED), self._asked(settings)
-        if not isinstance(before, dict) or {**before, "files": asked["files"]} != asked:
-            return None
-        if not isinstance(before.get("files"), dict) or not unchanged(before["files"], asked["files"]):
+        if not asked_the_same(json_of(self.folder / _ASKED), self._asked(settings)):
             return None
         result = read_result(self.folder)
         return result if result and result.exit_code in ENDED_WELL else None
@@ -106,16 +101,8 @@ class StepFolder:
         self._claim(settings)
         try:
             summary = self._answered(settings)
-        except WinnowError as error:
-            summary = self._failed(settings, error.status, str(error))
-        except OSError as error:
-            if error.errno not in FULL:
-                summary = self._broken(settings, error)
-            else:
-                full = Room(self.folder).none(f"{error.strerror}: {error.filename or self.folder}")
-                summary = self._failed(settings, full.status, str(full))
-        except Exception as error:  # noqa: BLE001 - a bug in one step is not the end of the others
-            summary = self._broken(settings, error)
+        except Exception as error:  # noqa: BLE001 - what one step cannot do is not the end of the others
+            summary = self._failed(settings, error)
         left = frozenset(run_folder.present(self.folder)) - {run_folder.NAME}
         run_folder.write(self.folder, Marker(running=False, wrote=left))
         return summary_of(result_json(summary))  # as a triage that goes on reads it
@@ -149,33 +136,30 @@ class StepFolder:
 
         Where releases are asked that a cache holds, these as well.
         """
-        plain = dataclasses.asdict(settings)
-        for name in ("budget", "log", "verbosity", "workers", "journal"):
-            plain.pop(name)
-        plain["cwd"] = str(Path.cwd())  # whether it was said or not
-        asked: dict[str, Any] = {
-            "settings": plain,
-            "files": digests(settings),
-            "budget": dataclasses.asdict(self.budget),
-        }
+        # what is left of the budget differs; where it runs counts, whether it was said or not
+        asked = asked_of(replace(settings, budget=BudgetSettings(), cwd=str(Path.cwd())))
+        asked |= {"budget": asdict(self.budget), "installed": {**self.installed}}
         strategy = settings.strategy
         if isinstance(strategy, VersionsSettings) and strategy.offline:
             cache = Path(strategy.cache).expanduser()
             asked["releases"] = sorted(path.name for path in cache.glob(f"{strategy.package}-*"))
-        asked["installed"] = {**self.installed}
-        told: dict[str, Any] = json.loads(json.dumps(asked, default=attrgetter("value")))  # as it will be read
-        return told
+        return asked
 
-    def _failed(self, settings: Settings, status: Status, said: str) -> Summary:
+    def _failed(self, settings: Settings, error: BaseException) -> Summary:
+        """Return the result of a step that an error has ended, which is its answer."""
+        if isinstance(error, OSError) and error.errno in FULL:
+            error = Room(self.folder).none(f"{error.strerror}: {error.filename or self.folder}")
+        status, said = Status.internal_error, str(error)
+        if isinstance(error, WinnowError):
+            status = error.status
+        else:
+            mistake = error.__cause__ or error if isinstance(error, MistakeError) else error
+            said = f"{type(mistake).__name__}: {mistake}"
+            log.error("%s: %s; its traceback is in the log at debug", self.name, said)
+            log.debug("%s", self.name, exc_info=True)
         summary = Summary(status, status.exit_code, settings.strategy.name, said)
         write_result(summary, self.folder)
         return summary
-
-    def _broken(self, settings: Settings, error: BaseException) -> Summary:
-        error = error.__cause__ or error if isinstance(error, MistakeError) else error
-        log.error("%s: %s: %s; its traceback is in the log at debug", self.name, type(error).__name__, error)
-        log.debug("%s", self.name, exc_info=True)
-        return self._failed(settings, Status.internal_error, f"{type(error).__name__}: {error}")
 
 
 def drop_after(triage: Path, last: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
 
 from runner.jobs.triage.situation import Situation
 from runner.judgment import ANSWERED, NON_FINITE, SHOWN, Status
@@ -59,10 +58,14 @@ CHECKED = frozenset({*SEEN, "plain", "healed"})
 """The steps that only count what checks say."""
 
 
-@dataclass(frozen=True)
-class Reproduced:
-    """``wanted``: steps that may be taken. ``planned``: nothing but the pre-flight. ``spent``: the budget that is.
+PART, WHOLE = "the reduced model", "the whole model"
 
+
+@dataclass(frozen=True)
+class Known:
+    """All that is known between two steps.
+
+    ``wanted``: steps that may be taken. ``planned``: nothing but the pre-flight. ``spent``: the budget that is.
     ``refused``: why the reference takes no inputs that were made up, and what to do; "": it does, or was not asked.
     ``sizes``: what is to be said of sizes that it takes.
     """
@@ -75,7 +78,7 @@ class Reproduced:
     refused: str = ""
     sizes: str = ""
 
-    def after(self, step: Ended) -> Self:
+    def after(self, step: Ended) -> Known:
         """Return what is known after one more step."""
         return replace(self, ended=(*self.ended, step))
 
@@ -240,14 +243,6 @@ class Reproduced:
         """Whether the failure may lie in what tensors hold."""
         told = self._signature
         return told is not None and Signature(told.stage, told.kind).about_values
-
-
-PART, WHOLE = "the reduced model", "the whole model"
-
-
-@dataclass(frozen=True)
-class Known(Reproduced):
-    """All that is known between two steps."""
 
     @property
     def unseen(self) -> bool:

@@ -16,8 +16,7 @@ from typing import Any, Literal
 from onnx import ModelProto
 
 from runner import DISTRIBUTION
-from runner.files import inside, is_plain, read_plain
-from runner.journal.kept_files import rows
+from runner.files import inside, is_plain, json_lines, read_plain
 from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
@@ -147,7 +146,9 @@ _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 
 def trials_of(folder: Path, material: PageData) -> tuple[list[PageTrial], list[str]]:
     """Return the checks of a run, and what of them is left out as it is too much for a page."""
-    told = sorted([*rows(material.index), *material.unlisted] if material.index else material.unlisted, key=_order)
+    told = sorted(
+        [*json_lines(material.index), *material.unlisted] if material.index else material.unlisted, key=_order
+    )
     taken = told if len(told) <= MOST_TRIALS else [*told[: MOST_TRIALS // 2], *told[-MOST_TRIALS // 2 :]]
     left = (
         [f"{len(told) - len(taken)} of {counted(len(told), 'check')} are not shown"] if len(told) > len(taken) else []

@@ -65,6 +65,7 @@ def test_builds_of_both_kinds_have_one_suspect(recorded: Recorded) -> None:
     assert {one["outcome"] for one in page["trials"]} == {"pass", "fail"} and page["whole"]
 
 
+@pytest.mark.slow
 def test_a_bad_tactic_is_isolated(recorded: Recorded, tmp_path: Path) -> None:
     recorded.made.plant("bad_tactic:add2")
     done = run(tmp_path, recorded.made, "strategy=tactic_isolate", *recorded.pair)

@@ -46,8 +46,3 @@ def test_without_tensorrt_one_line_says_what_to_install(tmp_path: Path) -> None:
             pytest.skip(f"{name} is installed under this interpreter")
     run = winnow("strategy=tactic_repeat", MODEL, "target=tensorrt", "checker=builds", folder=tmp_path / "run")
     assert run.code == 2 and "pip install tensorrt" in run.output.splitlines()[-1]
-
-
-def test_a_model_is_needed(tmp_path: Path) -> None:
-    run = winnow("strategy=tactic_isolate", "target=tensorrt", "checker=builds", folder=tmp_path / "run")
-    assert run.code == 2 and "model=: which model?" in run.output

@@ -372,18 +372,19 @@ def test_what_is_not_shown_to_be_the_cause_is_suspected_by_a_triage_too(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("word", "content", "said"),
     [
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n", "run `git lfs pull`"),
-        (b"\n<!DOCTYPE html><html><body>Not Found</body></html>", "the download failed"),
-        (b"PK\x03\x04" + bytes(60), "is a zip archive"),
-        (bytes(range(256)), "is not an ONNX model, or it is truncated"),
-        (b"", "is empty"),
+        ("triage", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12\n", "run `git lfs pull`"),
+        ("reduce", b"\n<!DOCTYPE html><html><body>Not Found</body></html>", "the download failed"),
+        ("triage", b"PK\x03\x04" + bytes(60), "is a zip archive"),
+        ("reduce", bytes(range(256)), "is not an ONNX model, or it is truncated"),
+        ("triage", b"", "is empty"),
     ],
 )
-def test_a_file_that_is_no_model_is_a_mistake_of_the_command_line(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_no_model_is_a_mistake_of_the_command_line(
+    tmp_path: Path, word: str, content: bytes, said: str
+) -> None:
     """As of a reduction, with what the file is instead."""
     (tmp_path / "net.onnx").write_bytes(content)
-    runs = [winnow(word, f"model={tmp_path / 'net.onnx'}", folder=tmp_path / word) for word in ("reduce", "triage")]
-    for run in runs:
-        assert run.code == 2 and said in run.output and "internal_error" not in run.output, run.output
+    run = winnow(word, f"model={tmp_path / 'net.onnx'}", folder=tmp_path / word)
+    assert run.code == 2 and said in run.output and "internal_error" not in run.output, run.output

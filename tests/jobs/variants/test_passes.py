@@ -100,10 +100,6 @@ def test_what_fails_otherwise_with_everything_off_says_what_is_known(tmp_path: P
     assert again.code == 0 and again.result["culprits"] == ["--b"], again.output
 
 
-def test_what_passes(tmp_path: Path, model: Path) -> None:
-    assert switched(tmp_path, model, "False").code == 4
-
-
 @pytest.mark.variants
 @pytest.mark.parametrize(
     ("given", "said"),
