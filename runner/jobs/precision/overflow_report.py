@@ -147,7 +147,7 @@ def with_overflow_check(job: Job, material: PrecisionSetup) -> Job:
     if material.strategy.allow_overflow or material.casting.quantized:
         return job
     # with all of them raised nothing is low, but for what stays low in any case
-    everything = len(material.subject.order) + bool(material.kept.low)
+    everything = len(material.subject.space.order) + bool(material.kept.low)
     high, low = _high(job, material), material.strategy.low.value
     return replace(job, checker=OverflowCheck(job.checker, job.settings, job.tools, everything, high, low))
 
