@@ -185,7 +185,10 @@ def retype(node: NodeProto, types: Types, pair: Pair, wanted: int) -> None:
 
 
 Weights = Callable[[int, str, int], TensorProto]
-"""Returns an initializer (by the number of its graph and its name) in another type, under any name."""
+"""Returns an initializer, or what the DequantizeLinear of a constant makes, in another type, under any name.
+
+By the number of its graph and its name.
+"""
 
 
 @dataclass
@@ -194,10 +197,10 @@ class Mixer:
 
     ``types``: what is known of top-level tensors besides the file's own value_info. ``layers``: see `layers`.
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
-    get the low one. ``restored``: gives what the DequantizeLinear of a constant makes, by the name of its output; None:
-    Q/DQ pairs stay. ``contrib``: operators that ONNX does not define; in a model with any of those, or of others that
-    ONNX does not infer, tensors get their types said: whoever reads the file could not infer them. ``instead``: nodes
-    that a raised node becomes in place of the parent's, by the first tensor that they make.
+    get the low one. ``restores``: raised nodes lose their Q/DQ pairs, which stay otherwise. ``contrib``: operators that
+    ONNX does not define; in a model with any of those, or of others that ONNX does not infer, tensors get their types
+    said: whoever reads the file could not infer them. ``instead``: nodes that a raised node becomes in place of the
+    parent's, by the first tensor that they make.
     """
 
     model: ModelProto
@@ -206,13 +209,13 @@ class Mixer:
     pair: Pair
     weights: Weights
     keep_io: bool = True
-    restored: Weights | None = None
+    restores: bool = False
     contrib: Contrib = field(default_factory=dict)
     instead: Mapping[str, NodeProto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._levels = levels(self.model, self.types)
-        self._pairs = pairs_of(self.model.graph) if self.restored else [{} for _ in self._levels]
+        self._pairs = pairs_of(self.model.graph) if self.restores else [{} for _ in self._levels]
         self._schemas = schemas_of(self.model, self.contrib)
         self._declares = any(not self._schemas.infers(node) for level in self._levels for node in level.graph.node)
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
@@ -279,7 +282,7 @@ class Mixer:
         if self._ends_a_pair(scope, node, declared):
             return
         formals = self._schemas.of(node)
-        fetch = self._raw if self.restored and scope.lifted & set(node.output) else self._fetch
+        fetch = self._raw if self.restores and scope.lifted & set(node.output) else self._fetch
         copy = NodeProto()
         copy.CopyFrom(node)
         for place, name in enumerate(node.input):
@@ -383,8 +386,7 @@ class Mixer:
                 return self._fetch(at, name, wanted)
             given = self._fetch(at, pair.source, wanted)
             return self._limited(at, given, wanted or self.pair.high, pair.ends)
-        assert self.restored
-        return self._added(at, (f"{name} before", wanted or self.pair.high), name, f"{name}__raw", self.restored)
+        return self._added(at, (f"{name} before", self.pair.high), name, f"{name}__raw")
 
     def _limited(self, home: Scope, name: str, dtype: int, ends: Limits) -> str:
         """Return the name of a tensor without what is beyond its ends, which the pair that went had cut off."""
@@ -419,13 +421,13 @@ class Mixer:
     def _weight(self, home: Scope, name: str, wanted: int) -> str:
         if wanted == home.weights[name].data_type:
             return name
-        return self._added(home, (name, wanted), name, name, self.weights)
+        return self._added(home, (name, wanted), name, name)
 
-    def _added(self, home: Scope, key: tuple[str, int], name: str, under: str, values: Weights) -> str:
-        """Return the name of a tensor of ``values`` in the type of ``key``, made once, named after ``under``."""
+    def _added(self, home: Scope, key: tuple[str, int], name: str, under: str) -> str:
+        """Return the name of a weight in the type of ``key``, made once, named after ``under``."""
         if key not in home.versions:
             other = TensorProto()
-            other.CopyFrom(values(home.level.number, name, key[1]))
+            other.CopyFrom(self.weights(home.level.number, name, key[1]))
             other.name = home.versions[key] = self._fresh(home, under, key[1])
             home.added[other.name] = other
         return home.versions[key]

@@ -311,7 +311,7 @@ class Precision:
             "low": "quantized" if low == high else low,
             "high": "int8" if mixer.instead else high,
             "keep_io": str(mixer.keep_io).lower(),
-            "pairs": "kept" if mixer.restored is None else "restored where raised",
+            "pairs": "restored where raised" if mixer.restores else "kept",
             "ends": ", ".join(name for name in ("given", "parent") if getattr(self.ends, name) is not None),
             "layers": hashlib.sha256(paths.encode()).hexdigest(),
             "searched": hashlib.sha256(

@@ -56,24 +56,16 @@ Worked = Callable[[str, dict[str, Any]], dict[str, Any]]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Restored:
-    """``table``: NUMBER/NAME -> the weight in the high type. ``warnings``: where it comes from."""
+def restore(
+    worked: Worked, model: ModelProto, typed: Path, loaded: Loaded, pair: Pair
+) -> tuple[dict[str, TensorProto], tuple[str, ...]]:
+    """Make the weights that raised layers get, those that are stored with fewer digits than these want.
 
-    table: dict[str, TensorProto]
-    warnings: tuple[str, ...]
-    has_pairs: bool
-
-    def weight(self, number: int, name: str, dtype: int) -> TensorProto:
-        """Return what a DequantizeLinear of a constant makes."""
-        return self.table[f"{number}/{name}"]
-
-
-def restore(worked: Worked, model: ModelProto, typed: Path, loaded: Loaded, pair: Pair) -> Restored:
-    """Make the weights that raised layers get, those that are stored with fewer digits than these want."""
+    Returns them by NUMBER/NAME, and warnings about where they come from.
+    """
     inherited, pairs = loaded.inherited, pairs_of(model.graph)
     if inherited is None and not any(pairs):
-        return Restored({}, (), False)
+        return {}, ()
     partners, out = inherited.partners if inherited else {}, typed.with_name("restored.onnx")
     args: dict[str, Any] = {
         "model": str(typed),
@@ -90,7 +82,7 @@ def restore(worked: Worked, model: ModelProto, typed: Path, loaded: Loaded, pair
     }
     told = worked("restore_weights", args)
     made = ModelProto.FromString(out.read_bytes()).graph.initializer
-    return Restored({one.name: one for one in made}, tuple(_said(told, inherited is not None)), any(pairs))
+    return {one.name: one for one in made}, tuple(_said(told, inherited is not None))
 
 
 def _said(told: Mapping[str, list[str]], has_parent: bool) -> Iterator[str]:
@@ -153,7 +145,7 @@ class PrecisionModel:
         """Whether the model itself, as it is, has less than the high precision."""
         model = self.mixer.model
         low = any(tensor.data_type == self.pair.low != self.pair.high for tensor in initializers(model))
-        return low or self.quantized or self.mixer.restored is not None
+        return low or self.quantized or self.mixer.restores
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -203,19 +195,16 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
             "reference.model=PATH"
         )
     found = layers(model, types, pair, contrib)
-    restored = restore(worked, model, typed, loaded, pair)
+    restored, doubts = restore(worked, model, typed, loaded, pair)
     if quantized:
         found = quantized_layers(model, found)
     if not found:
         raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
     warnings = [reply["warning"]] if reply["warning"] else []
     weights, lost = _weights(worked, typed, pair, restored)
-    pairs = restored.weight if restored.has_pairs else None
-    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, contrib)
-    warnings += [*_overridden(model, pair)]
-    clamped = {**lost["clamped"], **_filled(model, pair)}
-    warned = (*warnings, *restored.warnings)
-    counts = clamped, lost["flushed"], warned
+    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, any(pairs_of(model.graph)), contrib)
+    warned = (*warnings, *_overridden(model, pair), *doubts)
+    counts = {**lost["clamped"], **_filled(model, pair)}, lost["flushed"], warned
     return PrecisionModel(mixer, pair, *counts, quantized, reply["inlined"], lost["lifted"], ends)
 
 
@@ -384,7 +373,9 @@ def _nothing(
     )
 
 
-def _weights(worked: Worked, typed: Path, pair: Pair, restored: Restored) -> tuple[Weights, dict[str, dict[str, int]]]:
+def _weights(
+    worked: Worked, typed: Path, pair: Pair, restored: Mapping[str, TensorProto]
+) -> tuple[Weights, dict[str, dict[str, int]]]:
     """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
     tables: dict[tuple[str, int], TensorProto] = {}
     lost: dict[str, dict[str, int]] = {"clamped": {}, "flushed": {}, "lifted": {}}
@@ -397,7 +388,7 @@ def _weights(worked: Worked, typed: Path, pair: Pair, restored: Restored) -> tup
         if target == pair.low:
             lost = counted
     # the parent's weights are better than those converted back
-    tables |= {(name, pair.high): tensor for name, tensor in restored.table.items()}
+    tables |= {(name, pair.high): tensor for name, tensor in restored.items()}
     return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), lost
 
 

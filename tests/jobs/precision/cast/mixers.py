@@ -19,10 +19,15 @@ def tensor(name: str, values: np.ndarray, dtype: int) -> TensorProto:
 
 
 def converted(typed: ModelProto) -> Weights:
-    """The initializers of a model in the other type."""
+    """The initializers of a model in the other type, and what it dequantizes of them."""
     graphs = list(scopes.graphs_below(typed.graph))
+    held = {one.name: numpy_helper.to_array(one) for one in scopes.initializers(typed)}
+    pairs = {name: node for node in scopes.all_nodes(typed.graph.node) for name in node.output}
 
     def weights(number: int, name: str, dtype: int) -> TensorProto:
+        if name in pairs:
+            integers, scale, zero = (held[one].astype(np.float32) for one in pairs[name].input)
+            return tensor(name, (integers - zero) * scale, dtype)
         stored = next(one for one in graphs[number].initializer if one.name == name)
         return tensor(name, numpy_helper.to_array(stored), dtype)
 

@@ -43,17 +43,9 @@ def mixer(low: int) -> Mixer:
         tensor.dims.extend(dims)
     typed = shape_inference.infer_shapes(model, strict_mode=True)
     pair = Pair(low, FP32)
-
-    def given(name: str) -> np.ndarray:
-        return np.asarray(numpy_helper.to_array(next(one for one in typed.graph.initializer if one.name == name)))
-
-    def restored(number: int, name: str, dtype: int) -> TensorProto:
-        return mixers.tensor(name, {"wd": given("w") * 0.1, "vd": given("v") * 0.02}[name].astype(np.float32), dtype)
-
     found = layers(typed, {}, pair)
-    return Mixer(
-        typed, {}, quantized_layers(typed, found) if low == FP32 else found, pair, converted(typed), restored=restored
-    )
+    found = quantized_layers(typed, found) if low == FP32 else found
+    return Mixer(typed, {}, found, pair, converted(typed), restores=True)
 
 
 def run(model: ModelProto) -> list[np.ndarray]:

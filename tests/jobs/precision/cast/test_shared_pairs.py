@@ -13,7 +13,6 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from runner.jobs.precision.layers import Pair, layers, quantized_layers
 from runner.jobs.precision.mixer import Mixer
-from runner.model.graph import scopes
 from tests.jobs.precision.cast import mixers
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
@@ -85,17 +84,10 @@ def model(seed: int) -> ModelProto:
 
 
 def mixer(typed: ModelProto, low: int, keep_io: bool) -> Mixer:
-    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in typed.graph.initializer}
-    makers = {name: node for node in scopes.all_nodes(typed.graph.node) for name in node.output}
-
-    def restored(number: int, name: str, dtype: int) -> TensorProto:
-        integers, scale, zero = (stored[one].astype(np.float32) for one in makers[name].input)
-        return mixers.tensor(name, (integers - zero) * scale, dtype)
-
     pair = Pair(low, FP32)
     found = layers(typed, {}, pair)
     found = quantized_layers(typed, found) if low == FP32 else found
-    return Mixer(typed, {}, found, pair, mixers.converted(typed), keep_io, restored=restored)
+    return Mixer(typed, {}, found, pair, mixers.converted(typed), keep_io, restores=True)
 
 
 def run(made: ModelProto) -> list[np.ndarray]:
