@@ -24,6 +24,7 @@ from runner.model.files.read_model import confirm_unchanged, parse_hashed
 from runner.model.graph import scopes
 from runner.model.graph.validate import check_names, check_text, sort_nodes
 from runner.model.passes.infer_shapes import called
+from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import dtypes, tensor_bytes
 from runner.model.values.tensor_bytes import dtype_name
 from runner.text import counted, listed, one_line
@@ -184,18 +185,9 @@ def _tensors(model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
     for body in (model.graph.node, *(function.node for function in model.functions)):
         for node in scopes.all_nodes(body):
             name = next(iter(node.output), "") or node.name
-            yield from ((name, tensor) for tensor in (*scopes.attribute_tensors(node), *_numbers(node)))
-
-
-def _numbers(node: NodeProto) -> Iterator[TensorProto]:
-    """Yield what a Constant holds that is written as plain numbers."""
-    for one in node.attribute if node.op_type == "Constant" else ():
-        if one.name in ("value_float", "value_floats"):
-            floats = [one.f] if one.name == "value_float" else one.floats
-            yield TensorProto(data_type=TensorProto.FLOAT, dims=[len(floats)], float_data=floats)
-        elif one.name in ("value_int", "value_ints"):
-            whole = [one.i] if one.name == "value_int" else one.ints
-            yield TensorProto(data_type=TensorProto.INT64, dims=[len(whole)], int64_data=whole)
+            # a Constant may be written as plain numbers
+            held = [*scopes.attribute_tensors(node)] or [*filter(None, [constant_tensor(node)])]
+            yield from ((name, tensor) for tensor in held)
 
 
 def _seen(name: str, tensor: TensorProto, files: ExternalFiles) -> Constant:

@@ -52,32 +52,30 @@ class Formal:
     """A formal input or output.
 
     ``variable``: those of one name share a type; ``floats``: float types it may have; ``only``: the one type that it
-    can have, 0: there are several.
+    can have, 0: there are several. ``tail``: it stands for all further ones; ``free``: each has a type of its own.
     """
 
     variable: str
     floats: frozenset[int]
-    only: int = 0
+    only: int
+    tail: bool
+    free: bool
 
 
 @dataclass(frozen=True)
 class Formals:
-    """All of an operator's. ``tail``: the last one stands for all further ones; each then has a type of its own."""
+    """All of an operator's."""
 
     inputs: tuple[Formal, ...]
     outputs: tuple[Formal, ...]
-    tail_inputs: bool
-    tail_outputs: bool
-    free_inputs: bool
-    free_outputs: bool
 
     def of_input(self, place: int) -> Formal | None:
         """Return the formal of the input at ``place``; None: there is none."""
-        return _at(self.inputs, place, self.tail_inputs, self.free_inputs)
+        return _at(self.inputs, place)
 
     def of_output(self, place: int) -> Formal | None:
         """Return the formal of the output at ``place``; None: there is none."""
-        return _at(self.outputs, place, self.tail_outputs, self.free_outputs)
+        return _at(self.outputs, place)
 
 
 @dataclass(frozen=True)
@@ -111,13 +109,13 @@ def contrib_of(schemas: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Fo
     return {(str(one["domain"]), str(one["op"])): _formals_of(one["inputs"], one["outputs"]) for one in schemas}
 
 
-def _formals_of(inputs: list[Mapping[str, Any]], outputs: list[Mapping[str, Any]]) -> Formals:
-    def formals(group: list[Mapping[str, Any]]) -> tuple[Formal, ...]:
-        return tuple(Formal(str(one["variable"]), _floats(one["types"]), _only(one["types"])) for one in group)
+def _formals_of(inputs: Iterable[Mapping[str, Any]], outputs: Iterable[Mapping[str, Any]]) -> Formals:
+    def formal(one: Mapping[str, Any]) -> Formal:
+        tail = bool(one["variadic"])
+        free = tail and not one["homogeneous"]
+        return Formal(str(one["variable"]), _floats(one["types"]), _only(one["types"]), tail, free)
 
-    tails = [bool(group) and bool(group[-1]["variadic"]) for group in (inputs, outputs)]
-    free = [tail and not group[-1]["homogeneous"] for tail, group in zip(tails, (inputs, outputs), strict=True)]
-    return Formals(formals(inputs), formals(outputs), *tails, *free)
+    return Formals(tuple(map(formal, inputs)), tuple(map(formal, outputs)))
 
 
 @lru_cache(maxsize=4096)
@@ -143,7 +141,7 @@ def _formals(op_type: str, version: int | None, domain: str) -> Formals | None:
             "homogeneous": parameter.is_homogeneous,
         }
 
-    return _formals_of([plain(one) for one in schema.inputs], [plain(one) for one in schema.outputs])
+    return _formals_of(map(plain, schema.inputs), map(plain, schema.outputs))
 
 
 def _floats(names: Iterable[object]) -> frozenset[int]:
@@ -158,13 +156,13 @@ def _only(names: Iterable[object]) -> int:
     return int(TensorProto.DataType.Value(inner)) if inner in TensorProto.DataType.keys() else 0  # noqa: SIM118
 
 
-def _at(formals: tuple[Formal, ...], place: int, tail: bool, free: bool) -> Formal | None:
-    last = len(formals) - 1
-    if place < last or (place == last and not (tail and free)):
+def _at(formals: tuple[Formal, ...], place: int) -> Formal | None:
+    last = formals[-1] if formals else None
+    if place < len(formals) and not (formals[place] is last and last.free):
         return formals[place]
-    if not tail:
+    if last is None or not last.tail:
         return None
-    return replace(formals[last], variable=f"{formals[last].variable}#{place}") if free else formals[last]
+    return replace(last, variable=f"{last.variable}#{place}") if last.free else last
 
 
 # Q/DQ pairs: where quantization stands between layers, and what a layer reads without it.
@@ -450,18 +448,39 @@ def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer
 
 def is_layer(node: NodeProto, types: Types, schemas: Schemas, pair: Pair, native: int) -> bool:
     """Whether a node, now in the ``native`` type of the pair, can run in both."""
-    if node.op_type in (*AGNOSTIC, *TABLES, *WIDE) and not scopes.domain_of(node.domain):
-        return False
-    if is_plumbing(node, types, pair) or is_quantization(node):
-        return False
-    if node.op_type == "Cast" and types.get(node.output[0]) not in pair:
-        return False  # it reads its input in whatever type that has
-    bound = list(_bound(node, types, schemas))
+    found = {types.get(name) for name in (*node.input, *node.output)}
+    return not obstacle(node, types, schemas, pair) and found.isdisjoint({pair.low, pair.high} - {native})
+
+
+def obstacle(node: NodeProto, types: Types, schemas: Schemas, pair: Pair) -> str:
+    """Say why a node cannot run in both types; nothing where it can, if it is in one of them."""
+    formals = schemas.of(node)
+    if is_quantization(node):
+        return "it quantizes: its scales have the type of the model"
+    if formals is None:
+        return "no schema of its operator is known"
+    tensors = [(formals.of_input(place), name) for place, name in enumerate(node.input) if name]
+    tensors += [(formals.of_output(place), name) for place, name in enumerate(node.output) if name]
+    bound = [(formal, types[name]) for formal, name in tensors if formal and name in types]
+    if len(bound) < len(tensors):
+        return "the types of its tensors are not known"
     if any(dtype == 0 for _, dtype in bound):
-        return False  # a sequence or an optional holds tensors of a type of its own
-    if not bound or any(dtype != native for _, dtype in bound if dtype in pair):
+        return "it handles a sequence or an optional, whose tensors have a type of their own"
+    if takes_any(node, types, pair):
+        return "it computes nothing"
+    is_wide = node.op_type in TABLES | WIDE and not scopes.domain_of(node.domain)
+    floats = [(formal, dtype) for formal, dtype in bound if dtype in pair]
+    if is_wide or not any({pair.low, pair.high} <= formal.floats for formal, _ in floats):
+        return f"its operator has no {BY_NUMBER[pair.low].numpy_name} kind"
+    return "it is in both types as it is" if len({dtype for _, dtype in floats}) > 1 else ""
+
+
+def takes_any(node: NodeProto, types: Types, pair: Pair) -> bool:
+    """Whether a node takes floats of either type without computing with them."""
+    if scopes.domain_of(node.domain):
         return False
-    return any({pair.low, pair.high} <= formal.floats for formal, dtype in bound if dtype in pair)
+    away = node.op_type == "Cast" and types.get(node.output[0]) not in pair
+    return node.op_type in AGNOSTIC or away or is_plumbing(node, types, pair)
 
 
 def is_plumbing(node: NodeProto, types: Types, pair: Pair) -> bool:
@@ -472,23 +491,6 @@ def is_plumbing(node: NodeProto, types: Types, pair: Pair) -> bool:
         and types.get(node.input[0]) in pair
         and types.get(node.output[0]) in pair
     )
-
-
-def _bound(node: NodeProto, types: Types, schemas: Schemas) -> Iterator[tuple[Formal, int]]:
-    """Yield the formals with the types of their tensors; nothing where a schema or a type is not known."""
-    formals = schemas.of(node)
-    if formals is None:
-        return
-    found = []
-    for names, formal_of in ((node.input, formals.of_input), (node.output, formals.of_output)):
-        for place, name in enumerate(names):
-            formal = formal_of(place)
-            if not name:
-                continue
-            if formal is None or name not in types:
-                return
-            found.append((formal, types[name]))
-    yield from found
 
 
 def declared(graph: GraphProto) -> dict[str, int]:

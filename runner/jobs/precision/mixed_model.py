@@ -485,28 +485,27 @@ class PrecisionAnswer:
         passes, why = ruling.answer is Answer.YES, ruling.verdict.reason
         standing = CurrentAnswer(session.judge, trial)
         added = len(self.loads.added) if self.loads else 0
-        loads = f"; {counted(added, 'node')} raised so that ONNX Runtime loads the model" if added else ""
-        said = f"; {said}" if said else ""
+        loads = f"{counted(added, 'node')} raised so that ONNX Runtime loads the model" if added else ""
         if done is None:
             if passes:
-                message = f"{self._lowest}{loads}; the model is {MIXED}.onnx{said}"
+                message = "; ".join(filter(None, (self._lowest, loads, f"the model is {MIXED}.onnx", said)))
                 return SessionResult(Status.nothing_to_find, message, standing=standing)
             session.recheck.withdraw(MIXED)
             raise CannotJudge(f"{question.nothing} passed once, but the final model does not: {why}")
-        count = counted(standing.size, "node")
+        count, stopped = counted(standing.size, "node"), session.inquiry.stopped
         signature = session.nothing.signature if session.nothing else None
         ending = SessionResult(Status.found, "", done, standing, signature=signature)
         if not passes:
             message = f"the answer ({count}) passed once, and did not when it was checked again ({why})"
             return replace(ending, status=Status.could_not_judge, message=message)
-        budget = " (the budget was reached: fewer may be enough)" if session.inquiry.stopped else ""
+        budget = " (the budget was reached: fewer may be enough)" if stopped else ""
         stays = question.stays_high
         besides = f" besides {counted(stays, 'node')} that {'are' if stays > 1 else 'is'} not searched" if stays else ""
         rest = f" and the rest in {question.low}" if trial != session.judge.subject.space.whole else ", which is all"
         message = f"the check passes with {count} in {question.high}{besides}{rest}{budget}"
-        message += f"; {UNSURE}" if session.reliability.unsure and not session.inquiry.stopped else ""
-        message += f"; {done.note}" if done.note else ""
-        return replace(ending, message=f"{message}{loads}{said}{session.flakiness}")
+        unsure = UNSURE if session.reliability.unsure and not stopped else ""
+        message = "; ".join(filter(None, (message, unsure, done.note, loads, said)))
+        return replace(ending, message=message + session.flakiness)
 
     @property
     def _lowest(self) -> str:

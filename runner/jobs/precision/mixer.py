@@ -11,7 +11,7 @@ of the original from one type of the pair to the other are plumbing: they go, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
@@ -36,8 +36,8 @@ from runner.jobs.precision.layers import (
 from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
-from runner.model.graph.edits import copy_of, set_messages
-from runner.model.graph.graph_index import initializers_of
+from runner.model.graph.edits import set_messages
+from runner.model.graph.scopes import NameSupply
 from runner.model.values.dtypes import FLOATS
 
 # One graph while it is rewritten to two precisions: its names and types, and its assembly at the end.
@@ -48,12 +48,13 @@ class Scope:
     """One graph while it is rewritten.
 
     ``native``: the type that a float tensor of this graph has now; ``versions``: (tensor, type) -> its name in that
-    type; ``same``: plumbing that went: output -> what it was made of; ``lifted``: what raised layers make; ``taken``:
-    names that were given to new tensors, of all graphs.
+    type; ``same``: plumbing that went: output -> what it was made of; ``lifted``: what raised layers make; ``supply``:
+    gives names to new tensors, in all graphs.
     """
 
     level: TypedGraph
     outer: Scope | None
+    supply: NameSupply
     nodes: list[NodeProto] = field(default_factory=list)
     native: dict[str, int] = field(default_factory=dict)
     versions: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -61,11 +62,6 @@ class Scope:
     added: dict[str, TensorProto] = field(default_factory=dict)
     lifted: set[str] = field(default_factory=set)
     same: dict[str, str] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        if self.outer is not None:
-            self.taken = self.outer.taken
 
     def hand(self, given: str, name: str, dtype: int, outward: int) -> None:
         """Hand out what is given in a type under another name, in the type that it has outside."""
@@ -87,15 +83,6 @@ class Scope:
         return None
 
 
-def names_of(graph: GraphProto) -> Iterator[str]:
-    """Yield all names of tensors in a graph."""
-    for node in graph.node:
-        yield from (*node.input, *node.output)
-    for value in (*graph.input, *graph.output):
-        yield value.name
-    yield from initializers_of(graph)
-
-
 def without_graph(model: ModelProto) -> ModelProto:
     """Return the model around a graph."""
     found = shell(model)
@@ -103,22 +90,6 @@ def without_graph(model: ModelProto) -> ModelProto:
     found.opset_import.extend(model.opset_import)
     found.functions.extend(model.functions)
     return found
-
-
-def drop_unread(graph: GraphProto, wanted: Collection[str]) -> None:
-    """Remove, in place, nodes that nobody reads, the initializers that only they read, and what is said of both."""
-    before = {name for node in graph.node for name in scopes.reads(node)}
-    read, kept = set(wanted), list[NodeProto]()
-    for node in reversed(graph.node):
-        if read & {*node.output}:
-            read.update(scopes.reads(node))
-            kept.append(copy_of(node))
-    weights = [copy_of(one) for one in graph.initializer if one.name in read or one.name not in before]
-    there = {name for node in kept for name in node.output}
-    told = [copy_of(value) for value in graph.value_info if value.name in there]
-    for field_of, messages in ((graph.node, kept[::-1]), (graph.initializer, weights), (graph.value_info, told)):
-        del field_of[:]
-        field_of.extend(messages)
 
 
 def assemble(graph: GraphProto, original: GraphProto, scope: Scope, handed: Collection[str] | None = None) -> None:
@@ -214,7 +185,10 @@ def retype(node: NodeProto, types: Types, pair: Pair, wanted: int) -> None:
 
 
 Weights = Callable[[int, str, int], TensorProto]
-"""Returns an initializer (by the number of its graph and its name) in another type, under any name."""
+"""Returns an initializer, or what the DequantizeLinear of a constant makes, in another type, under any name.
+
+By the number of its graph and its name.
+"""
 
 
 @dataclass
@@ -223,10 +197,10 @@ class Mixer:
 
     ``types``: what is known of top-level tensors besides the file's own value_info. ``layers``: see `layers`.
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
-    get the low one. ``restored``: gives what the DequantizeLinear of a constant makes, by the name of its output; None:
-    Q/DQ pairs stay. ``contrib``: operators that ONNX does not define; in a model with any of those, or of others that
-    ONNX does not infer, tensors get their types said: whoever reads the file could not infer them. ``instead``: nodes
-    that a raised node becomes in place of the parent's, by the first tensor that they make.
+    get the low one. ``restores``: raised nodes lose their Q/DQ pairs, which stay otherwise. ``contrib``: operators that
+    ONNX does not define; in a model with any of those, or of others that ONNX does not infer, tensors get their types
+    said: whoever reads the file could not infer them. ``instead``: nodes that a raised node becomes in place of the
+    parent's, by the first tensor that they make.
     """
 
     model: ModelProto
@@ -235,17 +209,17 @@ class Mixer:
     pair: Pair
     weights: Weights
     keep_io: bool = True
-    restored: Weights | None = None
+    restores: bool = False
     contrib: Contrib = field(default_factory=dict)
     instead: Mapping[str, NodeProto] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._levels = levels(self.model, self.types)
-        self._pairs = pairs_of(self.model.graph) if self.restored else [{} for _ in self._levels]
+        self._pairs = pairs_of(self.model.graph) if self.restores else [{} for _ in self._levels]
         self._schemas = schemas_of(self.model, self.contrib)
         self._declares = any(not self._schemas.infers(node) for level in self._levels for node in level.graph.node)
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
-        self._names = {name for level in self._levels for name in names_of(level.graph)}
+        self._names = scopes.names_of(self.model)
 
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the layers with these indices are in the high type, all others in the low one."""
@@ -263,7 +237,7 @@ class Mixer:
     def _rewritten(self, number: int, outer: Scope | None, raised: frozenset[int], boundary: int = 0) -> Scope:
         """Rewrite a graph; ``boundary``: the type that its owner gives to its float inputs, 0: they keep theirs."""
         level = self._levels[number]
-        scope = Scope(level, outer)
+        scope = Scope(level, outer, outer.supply if outer else NameSupply(self._names))
         graph = level.graph
         scope.weights = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in self.pair}
         for value in graph.input:
@@ -308,7 +282,7 @@ class Mixer:
         if self._ends_a_pair(scope, node, declared):
             return
         formals = self._schemas.of(node)
-        fetch = self._raw if self.restored and scope.lifted & set(node.output) else self._fetch
+        fetch = self._raw if self.restores and scope.lifted & set(node.output) else self._fetch
         copy = NodeProto()
         copy.CopyFrom(node)
         for place, name in enumerate(node.input):
@@ -412,8 +386,7 @@ class Mixer:
                 return self._fetch(at, name, wanted)
             given = self._fetch(at, pair.source, wanted)
             return self._limited(at, given, wanted or self.pair.high, pair.ends)
-        assert self.restored
-        return self._added(at, (f"{name} before", wanted or self.pair.high), name, f"{name}__raw", self.restored)
+        return self._added(at, (f"{name} before", self.pair.high), name, f"{name}__raw")
 
     def _limited(self, home: Scope, name: str, dtype: int, ends: Limits) -> str:
         """Return the name of a tensor without what is beyond its ends, which the pair that went had cut off."""
@@ -448,21 +421,17 @@ class Mixer:
     def _weight(self, home: Scope, name: str, wanted: int) -> str:
         if wanted == home.weights[name].data_type:
             return name
-        return self._added(home, (name, wanted), name, name, self.weights)
+        return self._added(home, (name, wanted), name, name)
 
-    def _added(self, home: Scope, key: tuple[str, int], name: str, under: str, values: Weights) -> str:
-        """Return the name of a tensor of ``values`` in the type of ``key``, made once, named after ``under``."""
+    def _added(self, home: Scope, key: tuple[str, int], name: str, under: str) -> str:
+        """Return the name of a weight in the type of ``key``, made once, named after ``under``."""
         if key not in home.versions:
             other = TensorProto()
-            other.CopyFrom(values(home.level.number, name, key[1]))
+            other.CopyFrom(self.weights(home.level.number, name, key[1]))
             other.name = home.versions[key] = self._fresh(home, under, key[1])
             home.added[other.name] = other
         return home.versions[key]
 
     def _fresh(self, scope: Scope, name: str, dtype: int) -> str:
         """Return a name that no tensor of the model has, and none that was made for this one."""
-        made = f"{name}__{FLOATS[dtype].short}"
-        while made in self._names or made in scope.taken:
-            made += "_"
-        scope.taken.add(made)
-        return made
+        return scope.supply.fresh(f"{name}__{FLOATS[dtype].short}")

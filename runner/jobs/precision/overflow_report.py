@@ -147,7 +147,7 @@ def with_overflow_check(job: Job, material: PrecisionSetup) -> Job:
     if material.strategy.allow_overflow or material.casting.quantized:
         return job
     # with all of them raised nothing is low, but for what stays low in any case
-    everything = len(material.subject.order) + bool(material.kept.low)
+    everything = len(material.subject.space.order) + bool(material.kept.low)
     high, low = _high(job, material), material.strategy.low.value
     return replace(job, checker=OverflowCheck(job.checker, job.settings, job.tools, everything, high, low))
 
@@ -230,13 +230,12 @@ def _near(casting: PrecisionModel, known: Measurements, raised: frozenset[int], 
 def _epsilons(casting: PrecisionModel, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
     """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
     indices, low = {layer.key: index for index, layer in enumerate(casting.layers)}, casting.pair.low
-    known: list[dict[str, float]] = []  # the constants of one number that each graph sees
-    for level in levels(casting.mixer.model, casting.mixer.types):
+    every = levels(casting.mixer.model, casting.mixer.types)
+    held = [one for level in every for one in initializers_of(level.graph).values()]
+    held += [one for level in every for node in level.graph.node if (one := constant_tensor(node)) is not None]
+    numbers = {tensor.name: value for tensor in held if (value := _number(tensor)) is not None}
+    for level in every:
         nodes = level.graph.node
-        numbers = {} if level.parent is None else dict(known[level.parent])
-        held = [*initializers_of(level.graph).values(), *map(constant_tensor, nodes)]
-        numbers |= {tensor.name: value for tensor in held if (value := _number(tensor)) is not None}
-        known.append(numbers)
         source: dict[str, str] = {}  # whose values a tensor carries
         readers: dict[str, set[tuple[str, int]]] = {}
         for node in nodes:

@@ -28,24 +28,21 @@ from onnx.reference import ReferenceEvaluator
 
 from runner.backends.quantize_model import weights_only
 from runner.jobs.precision.layers import (
-    AGNOSTIC,
-    TABLES,
-    WIDE,
     Contrib,
     Formals,
     Layer,
     Pair,
     Schemas,
     TypedGraph,
-    Types,
     contrib_of,
     declared,
-    is_plumbing,
     is_quantization,
     levels,
     node_label,
     nodes_in_order,
+    obstacle,
     schemas_of,
+    takes_any,
 )
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WeightsWriter
@@ -220,45 +217,18 @@ def float_nodes(
     def float_node(level: TypedGraph, place: int, node: NodeProto) -> FloatNode | None:
         index = numbers.get((level.number, place))
         kinds = {level.types.get(name, -1) for name in (*node.input, *node.output) if name}
-        if index is None and (_takes_any(node, level.types, pair) or not _is_float(node, kinds, level.types, pair)):
+        unknown = any(name and name not in level.types for name in node.output)  # it may make floats
+        is_float = unknown or bool(kinds & {pair.low, pair.high})
+        if index is None and (takes_any(node, level.types, pair) or not is_float):
             return None
-        why = "" if index is not None else _why(node, kinds, schemas, pair)
+        why = "" if index is not None else obstacle(node, level.types, schemas, pair) or beside
         high = pair.high in kinds or not kinds & {pair.low}
         return FloatNode(level.prefix + node_label(node, place), level.number, node, index, high, why)
 
+    low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))
+    beside = f"it is in {high} beside others that are in {low} as they are"
     every = nodes_in_order(levels(model, types))
     return tuple(found for one in every if (found := float_node(*one)) is not None)
-
-
-def _takes_any(node: NodeProto, types: Types, pair: Pair) -> bool:
-    if scopes.domain_of(node.domain):
-        return False
-    away = node.op_type == "Cast" and types.get(node.output[0]) not in pair
-    return node.op_type in AGNOSTIC or away or is_plumbing(node, types, pair)
-
-
-def _is_float(node: NodeProto, kinds: set[int], types: Types, pair: Pair) -> bool:
-    """Whether a node has floats of the pair, or may have: what it makes is not known."""
-    return bool(kinds & {pair.low, pair.high}) or any(name and name not in types for name in node.output)
-
-
-def _why(node: NodeProto, kinds: set[int], schemas: Schemas, pair: Pair) -> str:
-    low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))
-    formals = schemas.of(node)
-    if is_quantization(node):
-        return "it quantizes: its scales have the type of the model"
-    if formals is None:
-        return "no schema of its operator is known"
-    if -1 in kinds:
-        return "the types of its tensors are not known"
-    if 0 in kinds:
-        return "it handles a sequence or an optional, whose tensors have a type of their own"
-    every = (*formals.inputs, *formals.outputs)
-    if node.op_type in TABLES | WIDE or not any({pair.low, pair.high} <= formal.floats for formal in every):
-        return f"its operator has no {low} kind"
-    if pair.low in kinds:
-        return "it is in both types as it is"
-    return f"it is in {high} beside others that are in {low} as they are"
 
 
 # The parent's MatMuls with weights of 8 bits, for models with weights of fewer.
@@ -451,46 +421,53 @@ _AGREEING = 0.98
 
 
 def restore_weights(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Write weights in a float type.
+    """Write the weights in a float type that the structure at ``args["model"]`` stores with fewer digits.
 
-    ``model``: a structure in its store's folder. ``parent``: another one, or null. ``weights``: [number of the graph,
-    name of an initializer or of a DequantizeLinear's output, names of the parent's initializers that it may be].
-    ``target``: an element type. ``out``: a ModelProto file whose initializers are the results, named ``NUMBER/NAME``;
-    large ones lie in `RESTORED` beside the model. What agrees with no weight of the parent's is what is stored.
+    These are the initializers of the type ``low`` (null: none) that ``parent``, another structure or null, has better,
+    and what DequantizeLinear nodes make of constants: ``quantized`` has the parent's initializers that each may be, by
+    NUMBER/NAME. ``target``: an element type. ``out``: a ModelProto file whose initializers are the results, named
+    ``NUMBER/NAME``; large ones lie in `RESTORED` beside the model. What agrees with none of the parent's is what is
+    stored.
 
-    Returns ``taken``: [[number, name]] of the parent's, and ``strangers``: those whose parent has something else.
+    Returns the names of those ``taken`` from the parent, of ``strangers``, whose parent has something else, and of
+    those that stay ``rounded``, sorted by graph.
     """
     path, target = Path(args["model"]), int(args["target"])
-    model = ModelProto.FromString(path.read_bytes())
-    graphs = list(scopes.graphs_below(model.graph))
-    parent_path = Path(args["parent"]) if args["parent"] else None
-    theirs = _constants(ModelProto.FromString(parent_path.read_bytes())) if parent_path else {}
+    model, parent = ModelProto.FromString(path.read_bytes()), Path(args["parent"]) if args["parent"] else None
+    theirs = _constants(ModelProto.FromString(parent.read_bytes())) if parent else {}
     constants, found = _constants(model), ModelProto()
-    taken, strangers = [], []
+    told: dict[str, list[str]] = {"taken": [], "strangers": [], "rounded": []}
     with WeightsWriter(path.parent / RESTORED) as writer:
-        for number, name, others in args["weights"]:
-            maker = next((node for node in graphs[number].node if name in node.output), None)
-            stored = _stored(maker, constants, name, path.parent)
-            values = stored.values
-            for other in others:
-                assert parent_path is not None
-                given = Store(parent_path.parent).array(theirs[other])
-                agreeing = next((one for one in (given, given.T) if stored.may_be(one)), None)
-                if agreeing is not None:
-                    values = agreeing
-                    taken.append([number, name])
-                    break
-            else:
-                strangers += [[number, name]] if others else []
-            made, _ = convert(np.ascontiguousarray(values), target)
-            content = made.tobytes()
-            tensor = found.graph.initializer.add(name=f"{number}/{name}", data_type=target, dims=values.shape)
-            if len(content) < _INSIDE:
-                tensor_bytes.set_raw(tensor, content)
-            else:
-                tensor_bytes.set_reference(tensor, RESTORED, writer.add([content], len(content)), len(content))
+        for number, graph in enumerate(scopes.graphs_below(model.graph)):
+            makers = {name: node for node in graph.node for name in node.output}
+            quantized = {
+                name: args["quantized"][key] for name in makers if (key := f"{number}/{name}") in args["quantized"]
+            }
+            low = [one.name for one in graph.initializer if one.data_type == args["low"] and one.name in theirs]
+            for name, others in sorted({**{one: [one] for one in low}, **quantized}.items()):
+                stored = _stored(makers.get(name), constants, name, path.parent)
+                given = [theirs[one] for one in dict.fromkeys(others) if one in theirs and stored.fits(theirs[one])]
+                arrays = (Store(parent.parent).array(one) for one in given) if parent else ()
+                agreeing = (one for array in arrays for one in (array, array.T) if stored.may_be(one))
+                values = next(agreeing, None)
+                if values is not None:
+                    told["taken"].append(name)
+                elif given:
+                    told["strangers"].append(name)
+                if values is None and name not in quantized:
+                    continue
+                if values is None:
+                    told["rounded"].append(name)
+                    values = stored.values
+                made, _ = convert(np.ascontiguousarray(values), target)
+                content = made.tobytes()
+                tensor = found.graph.initializer.add(name=f"{number}/{name}", data_type=target, dims=values.shape)
+                if len(content) < _INSIDE:
+                    tensor_bytes.set_raw(tensor, content)
+                else:
+                    tensor_bytes.set_reference(tensor, RESTORED, writer.add([content], len(content)), len(content))
     Path(args["out"]).write_bytes(found.SerializeToString())
-    return {"taken": taken, "strangers": strangers}
+    return told
 
 
 @dataclass(frozen=True)
@@ -500,6 +477,11 @@ class _Stored:
     values: Any
     steps: Any
     edge: Any
+
+    def fits(self, other: Any) -> bool:
+        """Whether an initializer is of floats, and of this shape or its reverse."""
+        dims, is_float = [*self.values.shape], getattr(other, "data_type", 0) in (TensorProto.FLOAT, TensorProto.DOUBLE)
+        return is_float and [*other.dims] in (dims, dims[::-1])
 
     def may_be(self, other: Any) -> bool:
         """Whether storing ``other`` gives this, but for a few values."""

@@ -281,7 +281,7 @@ def _scope(node: NodeProto, place: int) -> tuple[str, ...]:
 class Precision:
     """Makes mixed-precision models.
 
-    ``samples``: what the model is fed, and what its outputs should be. ``order``: the units that are searched;
+    ``samples``: what the model is fed, and what its outputs should be. ``space``: the units that are searched;
     ``members``: the layers of each unit; ``high``: layers that are raised in every trial. ``ends``: models that are
     checked as they are where nothing, or everything, is raised. ``following``: layers that are raised with another.
     """
@@ -289,8 +289,7 @@ class Precision:
     mixer: Mixer
     store: Store
     samples: tuple[Sample, ...]
-    order: tuple[int, ...]
-    parents: tuple[tuple[int, ...], ...]
+    space: Space
     members: tuple[tuple[int, ...], ...]
     high: frozenset[int] = frozenset()
     ends: Ends = field(default_factory=Ends)
@@ -301,23 +300,18 @@ class Precision:
         """All nodes that can run in either precision."""
         return self.mixer.layers
 
-    @property
-    def space(self) -> Space:
-        """What is searched; any set of units may be raised."""
-        return Space(self.order, self.parents)
-
     def identity(self) -> dict[str, str]:
         """Return the two precisions, what is searched on which samples, and what happens to the rest."""
         mixer = self.mixer
         low, high = (onnx.TensorProto.DataType.Name(dtype).lower() for dtype in (mixer.pair.low, mixer.pair.high))
         paths = "\n".join(layer.path for layer in self.layers)
-        searched = [self.members[unit] for unit in self.order]
+        searched = [self.members[unit] for unit in self.space.order]
         return {
             "kind": "precision",
             "low": "quantized" if low == high else low,
             "high": "int8" if mixer.instead else high,
             "keep_io": str(mixer.keep_io).lower(),
-            "pairs": "kept" if mixer.restored is None else "restored where raised",
+            "pairs": "restored where raised" if mixer.restores else "kept",
             "ends": ", ".join(name for name in ("given", "parent") if getattr(self.ends, name) is not None),
             "layers": hashlib.sha256(paths.encode()).hexdigest(),
             "searched": hashlib.sha256(
@@ -451,8 +445,8 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     costs = costs_of(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
     space = Space(searched.searched, searched.parents(parents))
     space = cheapest(space, searched.costs(costs)) if costs else space
-    mixing = casting.mixer, loaded.store, samples.of(division.searched), space.order, space.parents
-    subject = Precision(*mixing, searched.members, kept.raised, casting.ends, following)
+    fed = samples.of(division.searched)
+    subject = Precision(casting.mixer, loaded.store, fed, space, searched.members, kept.raised, casting.ends, following)
     single = "" if samples.is_endless or settings.checker.runs_own_code else _single(settings, loaded, division)
     left_alone = (*_left_alone(casting, kept), *filter(None, [single]))
     tolerance = coarse(settings.checker, subject.samples)

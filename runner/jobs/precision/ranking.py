@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from runner.jobs.precision.layers import Layer, is_quantization, pairs_of
 from runner.jobs.precision.prepare_model import FloatNode, float_nodes
-from runner.jobs.precision.regions import Region, RegionMixer
+from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
 from runner.jobs.precision.validation_samples import Samples, Values
 from runner.judgment import UsageError
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of
-from runner.model.graph.scopes import graphs_below
+from runner.model.graph.scopes import graphs_below, initializers
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.load import Loaded
@@ -41,29 +41,21 @@ def add_quantized(raised: ModelProto, original: ModelProto, layers: Iterable[Lay
     reading order. Left out: layers with a graph of their own, and those whose tensors the raised model has not.
     """
     known = pairs_of(original.graph)
-    below = list(scopes.graphs_below(original.graph))
-    made = list(scopes.graphs_below(raised.graph))
+    below, made = (list(scopes.graphs_below(one.graph)) for one in (original, raised))
     makers = {name: node for graph in below for node in graph.node for name in node.output}
-    pairs = {name for one in known for name in one}
-    ends = {
-        pair.source: name
-        for name, pair in known[0].items()
-        if pair.source and name in {value.name for value in original.graph.output}
-    }
+    pairs, handed = {name for one in known for name in one}, {value.name for value in original.graph.output}
+    ends = {pair.source: name for name, pair in known[0].items() if pair.source and name in handed}
+    there = [{name for node in graph.node for name in node.output} for graph in made]
+    copiers = [_Copier(f"{_STEM}_{number}", makers, pairs) for number in range(len(below))]
     found: list[list[object]] = []
-    by_graph: dict[int, list[tuple[int, Layer]]] = {}
     for index, layer in enumerate(layers):
-        by_graph.setdefault(layer.key[0], []).append((index, layer))
-    for number, held in by_graph.items():
-        copier = _Copier(number, makers, pairs)
-        own = {name: node for node in made[number].node for name in node.output}
-        for index, layer in held:
-            node = below[number].node[layer.key[1]]
-            if any(True for _ in scopes.subgraphs(node)) or not all(name in own for name in layer.writes):
-                continue
-            for name, other in copier.beside(node, layer, ends if number == 0 else {}).items():
-                found.append([index, number, name, other])
-        made[number].node.extend(copier.nodes)
+        number, place = layer.key
+        node = below[number].node[place]
+        if not scopes.subgraphs(node) and there[number].issuperset(layer.writes):
+            beside = copiers[number].beside(node, layer, {} if number else ends)
+            found += [[index, number, name, other] for name, other in beside.items()]
+    for graph, copier in zip(made, copiers, strict=True):
+        graph.node.extend(copier.nodes)
     _restore_initializers(raised.graph, original.graph, makers)
     return found
 
@@ -71,26 +63,17 @@ def add_quantized(raised: ModelProto, original: ModelProto, layers: Iterable[Lay
 class _Copier:
     """Makes copies of the layers of one graph. They stand behind everything that the graph has."""
 
-    def __init__(self, number: int, makers: Mapping[str, NodeProto], pairs: set[str]) -> None:
+    def __init__(self, stem: str, makers: Mapping[str, NodeProto], pairs: set[str]) -> None:
         self.nodes: list[NodeProto] = []
-        self._stem = f"{_STEM}_{number}"
-        self._makers = makers
-        self._pairs = pairs
+        self._stem, self._makers, self._pairs = stem, makers, pairs
         self._made: dict[str, str] = {}
 
     def beside(self, node: NodeProto, layer: Layer, ends: Mapping[str, str]) -> dict[str, str]:
         """Add a copy of a node with its pairs; return what it makes, by what the node makes or a graph hands out."""
-        copy = copy_of(node)
-        copy.name = ""
-        for place, name in enumerate(node.input):
-            copy.input[place] = self._quantized(name)
-        for place, name in enumerate(node.output):
-            copy.output[place] = name and f"{self._stem}_{len(self.nodes)}_{place}"
-        self.nodes.append(copy)
-        made = dict(zip(node.output, copy.output, strict=True))
+        made = dict(zip(node.output, self._copied(node, map(self._quantized, node.input)), strict=True))
         # a graph output is limited by its pair in the model and in the copy alike
         return {
-            ends.get(name, name): self._through(ends[name], {name: made[name]}) if name in ends else made[name]
+            ends.get(name, name): self._through(ends[name], made[name]) if name in ends else made[name]
             for name in layer.writes
         }
 
@@ -99,23 +82,23 @@ class _Copier:
         if name not in self._pairs:
             return name
         if name not in self._made:
-            self._made[name] = self._through(name, {})
+            self._made[name] = self._through(name)
         return self._made[name]
 
-    def _through(self, name: str, given: Mapping[str, str]) -> str:
-        """Copy a DequantizeLinear and, where there is one, the QuantizeLinear before it, which reads what is given."""
+    def _through(self, name: str, source: str = "") -> str:
+        """Copy a DequantizeLinear and, where there is one, the QuantizeLinear before it, which reads the source."""
         node = self._makers[name]
-        first = node.input[0]
-        if first in self._makers:
-            source = self._makers[first].input[0]
-            first = self._copied(self._makers[first], given.get(source) or self._quantized(source))
-        return self._copied(node, first)
+        first, *rest = node.input
+        if (maker := self._makers.get(first)) is not None:
+            first = self._copied(maker, [source or self._quantized(maker.input[0]), *maker.input[1:]])[0]
+        return self._copied(node, [first, *rest])[0]
 
-    def _copied(self, node: NodeProto, first: str) -> str:
+    def _copied(self, node: NodeProto, reads: Iterable[str]) -> list[str]:
         copy = copy_of(node)
-        copy.name, copy.input[0], copy.output[0] = "", first, f"{self._stem}_pair_{len(self.nodes)}"
+        copy.name, copy.input[:] = "", list(reads)
+        copy.output[:] = [name and f"{self._stem}_{len(self.nodes)}_{place}" for place, name in enumerate(node.output)]
         self.nodes.append(copy)
-        return str(copy.output[0])
+        return list(copy.output)
 
 
 def _restore_initializers(graph: GraphProto, original: GraphProto, makers: Mapping[str, NodeProto]) -> None:
@@ -257,32 +240,33 @@ def low_share(casting: PrecisionModel, loaded: Loaded, raised: frozenset[int]) -
     """Return the shares that are low in the model in which the layers of ``raised`` are high, between 0 and 1.
 
     ``nodes``; ``flops``: of the top-level ones, estimated from the shapes that were recorded; ``weights``: of the
-    numbers that are stored, those of a weight that is there in both types twice.
+    numbers that nodes read, those of a weight that is there in both types twice.
     """
-    if isinstance(casting.mixer, RegionMixer):
-        return _share_of_regions(casting.mixer.found, arithmetic(casting, loaded), raised)
-    shapes = _shapes(casting, loaded)
-    counts, work = [0.0, 0.0], [0.0, 0.0]
-    for one in nodes_of(casting):
-        high = one.is_high(raised)
+    counts, work, stored = [0.0, 0.0], [0.0, 0.0], dict[tuple[str, bool], int]()
+    for high, flops, weights in _parts(casting, loaded, raised):
         counts[high] += 1
-        work[high] += 0.0 if one.number else _flops(one.node, shapes)
-    model = casting.mixer.mixed(raised)
-    stored = _quantized(model) if casting.quantized else _stored(casting, model)
-    return {"nodes": _share(*counts), "flops": _share(*work), "weights": _share(*stored)}
+        work[high] += flops
+        stored |= {(name, high): size for name, size in weights.items()}
+    numbers = (float(sum(size for (_, high), size in stored.items() if high is side)) for side in (False, True))
+    return {"nodes": _share(*counts), "flops": _share(*work), "weights": _share(*numbers)}
 
 
-def _share_of_regions(regions: Sequence[Region], work: Mapping[int, float], raised: frozenset[int]) -> dict[str, float]:
-    found = {}
-    sizes: dict[str, Callable[[int], float]] = {
-        "nodes": lambda index: 1,
-        "flops": lambda index: work[index],
-        "weights": lambda index: regions[index].weights,
-    }
-    for name, size in sizes.items():
-        high = sum(size(index) for index in raised)
-        found[name] = _share(sum(map(size, range(len(regions)))) - high, high)
-    return found
+def _parts(
+    casting: PrecisionModel, loaded: Loaded, raised: frozenset[int]
+) -> Iterator[tuple[bool, float, Mapping[str, int]]]:
+    """Yield of each part of a model whether it is high, its arithmetic, and its weights with their sizes."""
+    mixer = casting.mixer
+    if isinstance(mixer, RegionMixer):
+        work = arithmetic(casting, loaded)
+        yield from ((at in raised, work[at], {str(at): one.weights}) for at, one in enumerate(mixer.found))
+        return
+    shapes = _shapes(casting, loaded)
+    held = {one.name: one for one in initializers(mixer.model) if one.data_type in FLOATS}
+    held |= {name: one.constant for pairs in pairs_of(mixer.model.graph) for name, one in pairs.items() if one.constant}
+    sizes = {name: tensor_bytes.elements(one.dims) for name, one in held.items()}
+    for one in nodes_of(casting):
+        weights = {name: sizes[name] for name in one.node.input if name in sizes}
+        yield one.is_high(raised), 0.0 if one.number else _flops(one.node, shapes), weights
 
 
 def arithmetic(casting: PrecisionModel, loaded: Loaded) -> dict[int, float]:
@@ -355,37 +339,6 @@ def _attention(node: NodeProto, first: tuple[int, ...], second: tuple[int, ...])
         projected = 2.0 * batch * length * width * (second[-1] if second else 0)
         return projected + 4.0 * batch * length * length * width
     return 4.0 * batch * length * (second[1] if len(second) == 3 else length) * width
-
-
-def _stored(casting: PrecisionModel, model: ModelProto) -> tuple[int, int]:
-    """Return how many numbers of float initializers are in the low type, and in the high one."""
-    counts = {casting.pair.low: 0, casting.pair.high: 0}
-    for tensor in _floats(model):
-        if tensor.data_type in counts:
-            counts[tensor.data_type] += tensor_bytes.elements(tensor.dims)
-    return counts[casting.pair.low], counts[casting.pair.high]
-
-
-def _quantized(model: ModelProto) -> tuple[int, int]:
-    """Return how many numbers are stored as integers of Q/DQ pairs, and how many as floats: scales aside."""
-    constants = {
-        pair.constant.name: pair.constant for pairs in pairs_of(model.graph) for pair in pairs.values() if pair.constant
-    }
-    others = {
-        name
-        for graph in graphs_below(model.graph)
-        for node in graph.node
-        if not is_quantization(node)
-        for name in node.input
-    }
-    low = sum(tensor_bytes.elements(tensor.dims) for tensor in constants.values())
-    return low, sum(tensor_bytes.elements(tensor.dims) for tensor in _floats(model) if tensor.name in others)
-
-
-def _floats(model: ModelProto) -> Iterator[TensorProto]:
-    kinds = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-    for graph in graphs_below(model.graph):
-        yield from (tensor for tensor in graph.initializer if tensor.data_type in kinds)
 
 
 def _share(low: float, high: float) -> float:

@@ -82,7 +82,7 @@ def _alone(material: PrecisionSetup, index: int) -> str:
         # what quantizing it does to what it makes of good values
         return f"quantized, it introduces a relative error of {error:.2g}" if error is not None else ""
     # beside a Q/DQ pair, what rounding to the low type introduces says little
-    if casting.mixer.restored:
+    if casting.mixer.restores:
         return ""
     if error is None:
         return unmeasured(material, index) if casting.layers[index].nested and not known.why else ""

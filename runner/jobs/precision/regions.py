@@ -13,11 +13,11 @@ stands for, a tensor like any other. Where that is raised, a QuantizeLinear make
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper
@@ -32,12 +32,14 @@ from runner.jobs.precision.layers import (
     low_nodes,
     others_than_pairs,
 )
-from runner.jobs.precision.mixer import Mixer, drop_unread, without_graph
+from runner.jobs.precision.mixer import Mixer, without_graph
 from runner.judgment import NotApplicable, UsageError
 from runner.model.graph import scopes
-from runner.model.graph.edits import copy_of
+from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
+from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.graph.scopes import NameSupply
+from runner.model.graph.validate import sort_nodes
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.align import QUANTIZED
@@ -271,58 +273,29 @@ class Regions:
     def _circle(self) -> str | None:
         """Return a shared tensor by which a node, raised or not, would depend on itself; None: there is none."""
         self.__dict__.pop("back", None)
-        above = {name: {*self._cone(name)[1], *self._above(self.shared[name])[1]} for name in self.shared}
-        order = {name: sum(other in above for other in names) for name, names in above.items()}
-        below: dict[str, list[str]] = {}
-        for name, names in above.items():
-            for other in names:
-                below.setdefault(other, []).append(name)
-        ready = [name for name, count in order.items() if not count]
-        while ready:
-            for name in below.get(ready.pop(), ()):
-                order[name] -= 1
-                if not order[name]:
-                    ready.append(name)
-        circle = [name for name, count in order.items() if count]
-        return min(circle, key=lambda name: (name == self.shared[name], self._places.get(name, 0)), default=None)
+        above = {name: {*self._cone(name)[1], *self._theirs(self.shared[name])[1]} for name in self.shared}
+        try:
+            TopologicalSorter(above).prepare()
+        except CycleError as error:
+            circle: list[str] = error.args[1]
+            return min(circle, key=lambda name: (name == self.shared[name], self._places.get(name, 0)))
+        return None
 
     # ---- nodes between them
 
     def _cone(self, name: str) -> tuple[set[int], set[str]]:
         """Return the nodes that make a tensor of shared ones, and these."""
-        nodes, ends = set[int](), set[str]()
-        waiting = [name]
-        while waiting:
-            at = self._places.get(waiting.pop())
-            if at is None or at in nodes:
-                continue
-            nodes.add(at)
-            for read in self._reads[at]:
-                one = self.integers.get(read)
-                shown = one.shown if one else None
-                if read in self.shared:
-                    ends.add(read)
-                elif shown in self.shared and shown != name:
-                    ends.add(shown)
-                else:
-                    waiting.append(read)
-        return nodes, ends
 
-    def _above(self, theirs: str) -> tuple[set[int], set[str]]:
+        def end(read: str) -> str | None:
+            one = self.integers.get(read)
+            known = (read, *([one.shown] if one and one.shown and one.shown != name else []))
+            return next((one for one in known if one in self.shared), None)
+
+        return _above(name, self._places, self._reads.__getitem__, end)
+
+    def _theirs(self, name: str) -> tuple[set[int], set[str]]:
         """Return the parent's nodes that make a tensor of shared ones, and these, as the model calls them."""
-        nodes, ends = set[int](), set[str]()
-        waiting = [theirs]
-        while waiting:
-            at = self.parent.producers.get(waiting.pop())
-            if at is None or at in nodes:
-                continue
-            nodes.add(at)
-            for read in self.parent.nodes[at].inputs:
-                if read in self.back:
-                    ends.add(self.back[read])
-                else:
-                    waiting.append(read)
-        return nodes, ends
+        return _above(name, self.parent.producers, lambda at: self.parent.nodes[at].inputs, self.back.get)
 
     def _groups(self) -> list[dict[str, str]]:
         """Return the shared tensors of each node, each with the parent's; graph outputs that a pair quantizes too."""
@@ -342,7 +315,7 @@ class Regions:
         """Return the region that makes these; None where nothing is low in it, or the parent's nodes do not fit."""
         nodes, ends, above = set[int](), set[str](), set[int]()
         for name, theirs in makes.items():
-            (mine, before), (other, more) = self._cone(name), self._above(theirs)
+            (mine, before), (other, more) = self._cone(name), self._theirs(theirs)
             nodes, ends, above = nodes | mine, ends | before | more, above | other
         protos = self.model.graph.node
         theirs_do = {_kind(self.parent.protos[at]) for at in above}
@@ -388,6 +361,28 @@ class Regions:
             yield replace(one, layer=replace(one.layer, path=path))
 
 
+def _above(
+    name: str,
+    makers: Mapping[str, int],
+    reads: Callable[[int], Iterable[str]],
+    end: Callable[[str], str | None],
+) -> tuple[set[int], set[str]]:
+    """Return the nodes that make a tensor, up to those that have an end, and these ends."""
+    nodes, ends, waiting = set[int](), set[str](), [name]
+    while waiting:
+        at = makers.get(waiting.pop())
+        if at is None or at in nodes:
+            continue
+        nodes.add(at)
+        for read in reads(at):
+            known = end(read)
+            if known is None:
+                waiting.append(read)
+            else:
+                ends.add(known)
+    return nodes, ends
+
+
 def _kind(node: NodeProto) -> tuple[str, ...]:
     """Return what a node does, as far as two nodes of one operator may be raised for it: how MatMulNBits computes."""
     how = [f"{one.name}={one.i}" for one in node.attribute if one.name in ("bits", "accuracy_level") and one.i]
@@ -415,7 +410,10 @@ class RegionMixer(Mixer):
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the regions with these indices are the parent's nodes."""
         made, _ = self._spliced(raised)
-        drop_unread(made.graph, {value.name for value in made.graph.output})
+        read = {name for node in made.graph.node for name in scopes.reads(node)}
+        remove_dead_nodes(made.graph)
+        remove_unused_initializers(made.graph, read)
+        remove_stale_value_info(made.graph)
         return made
 
     def measured(self, raised: frozenset[int]) -> tuple[ModelProto, list[list[object]]]:
@@ -568,29 +566,13 @@ class _Splice:
     def finish(self) -> None:
         """Put all nodes in an executable order, as near to the one there was as can be."""
         graph, parent = self._model.graph, self._parent.model
-        makers = {name: at for at, node in enumerate(self._nodes) for name in node.output if name}
-        above = [{makers[name] for name in scopes.reads(node) if name in makers} for node in self._nodes]
-        below: dict[int, list[int]] = {}
-        for at, some in enumerate(above):
-            for other in some:
-                below.setdefault(other, []).append(at)
-        counts = [len(some) for some in above]
-        ready = [(self._orders[at], at) for at, count in enumerate(counts) if not count]
-        heapq.heapify(ready)
-        order = []
-        while ready:
-            _, at = heapq.heappop(ready)
-            order.append(at)
-            for reader in below.get(at, ()):
-                counts[reader] -= 1
-                if not counts[reader]:
-                    heapq.heappush(ready, (self._orders[reader], reader))
-        nodes, labels = [copy_of(self._nodes[at]) for at in order], set[str]()
-        for node in nodes:
+        order = sorted(range(len(self._nodes)), key=self._orders.__getitem__)
+        set_messages(graph.node, [self._nodes[at] for at in order])
+        sort_nodes(graph, [scopes.reads(node) for node in graph.node])
+        labels = set[str]()
+        for node in graph.node:
             node.name = self._labels.fresh(node.name) if node.name in labels else node.name
             labels |= {node.name} - {""}
-        del graph.node[:]
-        graph.node.extend(nodes)
         domains = {scopes.domain_of(one.domain) for one in self._model.opset_import}
         self._model.opset_import.extend(
             one for one in parent.opset_import if scopes.domain_of(one.domain) not in domains

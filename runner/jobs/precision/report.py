@@ -269,27 +269,31 @@ def answered(
         return summary
     raised = subject.raised(ending.trial)
     told = rounds.confidence.told(subject, precision_section(material, raised))
-    told, warnings = overflow_report.with_infinities(job, material, raised, told)
-    summary = replace(summary, warnings=(*summary.warnings, *warnings))
+    told, inside = overflow_report.with_infinities(job, material, raised, told)
+    warnings = [*summary.warnings, *inside]
     loads = rounds.mixing.loads if rounds.mixing else None
     if loads is not None:
         told = loads.with_loads(told, material.casting)
-        summary = replace(summary, warnings=(*summary.warnings, *filter(None, [loads.warning])))
-    summary = replace(summary, warnings=(*summary.warnings, *_refused(rounds)))
+        warnings += filter(None, [loads.warning])
+    warnings += _refused(rounds)
     rows: list[Row] = []
     if strategy.layer_errors and ending.status is not Status.interrupted:
         rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
-    told = replace(told, numbers=_numbers(rounds.entries, material, ending.trial))
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial) - subject.following.keys()))
-    told = replace(_written(job, rows, points, strategy, told), alone=tuple(row for _, row in found.alone))
-    told = replace(told, within_budget=found.within, cures=tuple(found.cures))
+    told = replace(
+        _written(job, rows, points, strategy, told),
+        numbers=_numbers(rounds.entries, material, ending.trial),
+        alone=tuple(row for _, row in found.alone),
+        within_budget=found.within,
+        cures=tuple(found.cures),
+    )
     told = _for_tools(material, told, raised, found.made)
     culprits = subject.names(ending.trial)
-    if culprits and keeps_all(told):
-        summary = replace(summary, message=f"{stays_high(told)}; {summary.message}")
+    nowhere = f"{stays_high(told)}; " if culprits and keeps_all(told) else ""
     return replace(
         summary,
-        message=f"{summary.message}{worst_clipped(material, raised)}{cured(told)}",
+        message=f"{nowhere}{summary.message}{worst_clipped(material, raised)}{cured(told)}",
+        warnings=tuple(warnings),
         nodes_after=len(raised - subject.following.keys()),
         culprits=culprits,
         model=f"{MIXED}.onnx",

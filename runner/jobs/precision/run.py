@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto
+from onnx import ModelProto
 
 from runner import backends
 from runner.engine.check_trials import Judge
@@ -68,11 +68,17 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 
 def _unknown_form(settings: Settings) -> bool:
     """Whether the model is quantized in a form that is not known: that is refused by name before a runtime is asked."""
+    return chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized and bool(
+        unknown_forms(_structure(settings))
+    )
+
+
+def _structure(settings: Settings) -> ModelProto:
+    """Return the model without its weights, nothing where it cannot be read: loading it says what is wrong with it."""
     try:
-        model = parse(Path(settings.model or "").expanduser())
-    except Exception:  # noqa: BLE001 - loading the model says what is wrong with it
-        return False
-    return chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized and bool(unknown_forms(model))
+        return parse(Path(settings.model or "").expanduser())
+    except Exception:  # noqa: BLE001 - native code raises what it likes
+        return ModelProto()
 
 
 def _asked(settings: Settings) -> Settings:
@@ -80,25 +86,15 @@ def _asked(settings: Settings) -> Settings:
     strategy = chosen(settings.strategy, PrecisionSettings)
     if strategy.low is not FloatType.auto:
         return settings
-    low = FloatType.float16
-    if any(_quantized_nodes(settings)):
+    low, quantized = FloatType.float16, low_nodes(_structure(settings))
+    # without an original, only what has Q/DQ pairs can be raised
+    if any(settings.reference.model or node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in quantized):
         low = FloatType.quantized
         log.info(
             "the model is quantized, so the question is which nodes must not be (strategy.low=quantized); "
             "strategy.low=float16 asks which nodes must not be float16"
         )
     return replace(settings, strategy=replace(strategy, low=low))
-
-
-def _quantized_nodes(settings: Settings) -> Iterator[NodeProto]:
-    """Yield the quantized nodes that can be raised: without an original, those with Q/DQ pairs are."""
-    try:
-        model = parse(Path(settings.model or "").expanduser())
-    except Exception:  # noqa: BLE001 - loading the model says what is wrong with it
-        return
-    for node in low_nodes(model):
-        if settings.reference.model or node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            yield node
 
 
 def _rounding(settings: Settings) -> Settings:
@@ -173,8 +169,6 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
             ending = rounds.answer(plan=settings.plan)
             if ending.status is Status.no_set_suffices and settings.checker.runs_own_code:
                 ending = _doubted(job, material, judge, ending)
-            if ending.standing and ending.status is not Status.could_not_judge:
-                _valid(job, loaded)
             if ending.trial is not None and (strategy.curve is Curve.each or strategy.budget):
                 alone = rounds.each_alone()
                 times = milliseconds(job, material, alone) if strategy.milliseconds else {}
@@ -295,24 +289,6 @@ def _emulated(settings: Settings) -> str:
         Rounding.strict: "emulated strictly: each tensor is rounded when it is computed, also in reductions and norms",
     }
     return told.get(settings.target.rounding, "")
-
-
-def _valid(job: Job, loaded: Loaded) -> None:
-    """Raise CannotJudge if what is handed over is no valid model, and the user's was one.
-
-    Where low precision is emulated, checks do not see the types that clash.
-    """
-    told: list[Mapping[str, Any]] = []
-    for path in (job.folder / f"{MIXED}.onnx", loaded.path):
-        reply = limited(job.pool, job.settings, "check_model", {"model": str(path), "full": True})
-        told.append({"ok": True, "message": ""} if reply.value is None else reply.value)
-        if told[0]["ok"]:
-            return
-    if told[1]["ok"]:
-        raise CannotJudge(
-            f"{MIXED}.onnx is no valid model, which is a defect of Winnow: {told[0]['message'][:400]}. Please report "
-            "it with the model; another strategy.low or strategy.keep_io may help"
-        )
 
 
 # From float alone: the model is quantized with ONNX Runtime's own tools, and the question is that about such a file.

@@ -7,11 +7,12 @@ count as searched from then on, the search goes on from the answer, and new ones
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from runner.engine.check_trials import Judge
 from runner.engine.reliability import IndistinctError
+from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, SessionResult
 from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer
 from runner.jobs.precision.prepare_search import Precision
@@ -209,15 +210,18 @@ class Rounds:
     def each_alone(self) -> dict[int, Verdict]:
         """Check each unit that is searched when it alone is low, the likeliest first, as long as the budget lasts."""
         assert self.mixing
-        session, found = self.mixing.session, dict[int, Verdict]()
-        order = [unit for unit in self.suspects if unit in session.whole.elements]
-        for number, unit in enumerate(order):
+        session = self.mixing.session
+        return dict(self._alone(session, [unit for unit in self.suspects if unit in session.whole.elements]))
+
+    @staticmethod
+    def _alone(session: Session, units: Sequence[int]) -> Iterator[tuple[int, Verdict]]:
+        """Check each of some units when it alone is low, as long as the budget lasts."""
+        for number, unit in enumerate(units):
             if session.spent():
                 break
-            session.judge.tally.due = len(order) - number
+            session.judge.tally.due = len(units) - number
             others = Trial(session.whole.elements - {unit})
-            found[unit] = session.judge.sure(others, Phase.ALONE, f"{unit} alone low")
-        return found
+            yield unit, session.judge.sure(others, Phase.ALONE, f"{unit} alone low")
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -263,18 +267,14 @@ class Rounds:
 
     def _failing_alone(self, mixing: PrecisionAnswer, trial: Trial) -> list[int]:
         """Return the units that an answer leaves out and that fail when they alone are low."""
-        session, whole, found = mixing.session, mixing.session.whole, []
-        out = [unit for unit in self.suspects if unit in whole.elements and unit not in trial.elements]
-        most, spent = min(MOST_ALONE, len(session.inquiry.search.asked)), 0.0
-        for number, unit in enumerate(out[:most]):
-            others = Trial(whole.elements - {unit})
-            if not others or session.spent() or spent > session.reliability.allowance(mixing.session.judge):
-                break
-            mixing.session.judge.tally.due = len(out[:most]) - number
-            verdict = mixing.session.judge.sure(others, Phase.ALONE, f"{unit} alone low")
-            spent += verdict.seconds
+        session, found, spent = mixing.session, list[int](), 0.0
+        out = [unit for unit in self.suspects if unit in session.whole.elements - trial.elements]
+        for unit, verdict in self._alone(session, out[: min(MOST_ALONE, len(session.inquiry.search.asked))]):
             if verdict.outcome in (Outcome.FAIL, Outcome.DIFFERENT):
                 found.append(unit)
+            spent += verdict.seconds
+            if spent > session.reliability.allowance(session.judge):
+                break
         return found
 
     def _looser(self, mixing: PrecisionAnswer, trial: Trial) -> Trial | None:

@@ -55,106 +55,50 @@ Worked = Callable[[str, dict[str, Any]], dict[str, Any]]
 
 log = logging.getLogger(__name__)
 
-_FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
+def restore(
+    worked: Worked, model: ModelProto, typed: Path, loaded: Loaded, pair: Pair
+) -> tuple[dict[str, TensorProto], tuple[str, ...]]:
+    """Make the weights that raised layers get, those that are stored with fewer digits than these want.
 
-@dataclass(frozen=True)
-class Lost:
-    """A weight that is stored with fewer digits than a raised layer wants.
-
-    ``number``: of its graph. ``name``: of the initializer, or of what a DequantizeLinear makes of it. ``parents``: the
-    parent's initializers that may be what it was.
+    Returns them by NUMBER/NAME, and warnings about where they come from.
     """
-
-    number: int
-    name: str
-    quantized: bool
-    parents: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Restored:
-    """``table``: (number of the graph, name) -> the weight in the high type. ``warnings``: where it comes from."""
-
-    table: dict[tuple[int, str], TensorProto]
-    warnings: tuple[str, ...]
-    has_pairs: bool
-
-    def weight(self, number: int, name: str, dtype: int) -> TensorProto:
-        """Return what a DequantizeLinear of a constant makes."""
-        return self.table[number, name]
-
-
-def _fitting(originals: Mapping[str, TensorProto], names: Sequence[str], stored: TensorProto) -> tuple[str, ...]:
-    """Return those of the names that are float initializers of the parent of a fitting shape."""
-    dims = list(stored.dims)
-    known = [name for name in dict.fromkeys(names) if name in originals and originals[name].data_type in _FLOATS]
-    return tuple(name for name in known if list(originals[name].dims) in (dims, dims[::-1]))
-
-
-def restore(worked: Worked, model: ModelProto, typed: Path, loaded: Loaded, pair: Pair) -> Restored:
-    """Make the weights that raised layers get."""
-    inherited = loaded.inherited
-    store = inherited.parent.store.structure if inherited else None
-    originals = {one.name: one for one in scopes.initializers(inherited.parent.graph.model)} if inherited else {}
-    pairs = pairs_of(model.graph)
-    graphs = list(scopes.graphs_below(model.graph))
-    lost = []
-    for number, graph in enumerate(graphs):
-        lost += [
-            Lost(number, tensor.name, False, _fitting(originals, [tensor.name], tensor))
-            for tensor in graph.initializer
-            if tensor.data_type == pair.low != pair.high
-        ]
-        for name, found in pairs[number].items():
-            if found.constant is not None:
-                partner = inherited.partners.get(name, "") if inherited else ""
-                names = [partner, found.constant.name.removesuffix(QUANTIZED)]
-                lost.append(Lost(number, name, True, _fitting(originals, names, found.constant)))
-    wanted = [one for one in lost if one.quantized or one.parents]
-    if not wanted:
-        return Restored({}, (), any(pairs))
-    out = typed.parent / "restored.onnx"
-    args = {
+    inherited, pairs = loaded.inherited, pairs_of(model.graph)
+    if inherited is None and not any(pairs):
+        return {}, ()
+    partners, out = inherited.partners if inherited else {}, typed.with_name("restored.onnx")
+    args: dict[str, Any] = {
         "model": str(typed),
-        "parent": str(store) if store else None,
-        "weights": [[one.number, one.name, list(one.parents)] for one in wanted],
+        "parent": str(inherited.parent.store.structure) if inherited else None,
+        "low": pair.low if pair.low != pair.high else None,
+        "quantized": {
+            f"{number}/{name}": [partners.get(name, ""), found.constant.name.removesuffix(QUANTIZED)]
+            for number, some in enumerate(pairs)
+            for name, found in some.items()
+            if found.constant is not None
+        },
         "target": pair.high,
         "out": str(out),
     }
-    told_of = worked("restore_weights", args)
-    made = ModelProto.FromString(out.read_bytes())
-    tensors = {tensor.name: tensor for tensor in made.graph.initializer}
-    taken, strangers = ({(number, name) for number, name in told_of[key]} for key in ("taken", "strangers"))
-    table = {
-        (one.number, one.name): tensors[f"{one.number}/{one.name}"]
-        for one in wanted
-        if one.quantized or (one.number, one.name) in taken
-    }
-    return Restored(table, tuple(_said(wanted, taken, strangers, store is not None)), any(pairs))
+    told = worked("restore_weights", args)
+    made = ModelProto.FromString(out.read_bytes()).graph.initializer
+    return {one.name: one for one in made}, tuple(_said(told, inherited is not None))
 
 
-def _said(
-    lost: list[Lost], taken: set[tuple[int, str]], strangers: set[tuple[int, str]], has_parent: bool
-) -> Iterator[str]:
-    if taken:
-        log.info("raised nodes take %d weights from reference.model (%s)", len(taken), _named(taken))
-    if strangers:
+def _said(told: Mapping[str, list[str]], has_parent: bool) -> Iterator[str]:
+    if taken := told["taken"]:
+        log.info("raised nodes take %d weights from reference.model (%s)", len(taken), listed(taken))
+    if strangers := told["strangers"]:
         yield (
-            f"{len(strangers)} weights of reference.model are not what is stored here ({_named(strangers)}), so they "
+            f"{len(strangers)} weights of reference.model are not what is stored here ({listed(strangers)}), so they "
             "are not taken: is it the original of this model?"
         )
-    rounded = {(one.number, one.name) for one in lost if one.quantized} - taken
-    if rounded:
+    if rounded := told["rounded"]:
         advice = "" if has_parent else "; give the original as reference.model="
         yield (
-            f"{len(rounded)} quantized weights ({_named(rounded)}) are dequantized for raised nodes, so they keep "
+            f"{len(rounded)} quantized weights ({listed(rounded)}) are dequantized for raised nodes, so they keep "
             f"their rounding{advice}"
         )
-
-
-def _named(found: set[tuple[int, str]]) -> str:
-    return listed([name for _, name in sorted(found)])
 
 
 DTYPES = {
@@ -201,7 +145,7 @@ class PrecisionModel:
         """Whether the model itself, as it is, has less than the high precision."""
         model = self.mixer.model
         low = any(tensor.data_type == self.pair.low != self.pair.high for tensor in initializers(model))
-        return low or self.quantized or self.mixer.restored is not None
+        return low or self.quantized or self.mixer.restores
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -251,19 +195,16 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
             "reference.model=PATH"
         )
     found = layers(model, types, pair, contrib)
-    restored = restore(worked, model, typed, loaded, pair)
+    restored, doubts = restore(worked, model, typed, loaded, pair)
     if quantized:
         found = quantized_layers(model, found)
     if not found:
         raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
     warnings = [reply["warning"]] if reply["warning"] else []
     weights, lost = _weights(worked, typed, pair, restored)
-    pairs = restored.weight if restored.has_pairs else None
-    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, contrib)
-    warnings += [*_overridden(model, pair)]
-    clamped = {**lost["clamped"], **_filled(model, pair)}
-    warned = (*warnings, *restored.warnings)
-    counts = clamped, lost["flushed"], warned
+    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, any(pairs_of(model.graph)), contrib)
+    warned = (*warnings, *_overridden(model, pair), *doubts)
+    counts = {**lost["clamped"], **_filled(model, pair)}, lost["flushed"], warned
     return PrecisionModel(mixer, pair, *counts, quantized, reply["inlined"], lost["lifted"], ends)
 
 
@@ -416,15 +357,12 @@ def _filled(model: onnx.ModelProto, pair: Pair) -> dict[str, int]:
 def _nothing(
     settings: Settings, strategy: PrecisionSettings, quantized: bool, model: onnx.ModelProto, types: Any
 ) -> str:
-    if quantized and any(pairs_of(model.graph)):
-        return (
-            f"model={settings.model} strategy.low=quantized strategy.high={strategy.high.value}: no node in that type "
-            "reads a Q/DQ pair; name the type that the model's floats have: strategy.high=float16"
-        )
+    asked = f"model={settings.model} strategy.low=quantized strategy.high={strategy.high.value}"
     if quantized:
         return (
-            f"model={settings.model} strategy.low=quantized: no float node of it reads a QuantizeLinear - "
-            "DequantizeLinear pair, so there is nothing to raise; strategy.low=float16 converts a model without pairs"
+            f"{asked}: no node in that type reads a QuantizeLinear - DequantizeLinear pair, so there is nothing to "
+            "raise. Name the type that the model's floats have (strategy.high=float16), or convert a model without "
+            "pairs: strategy.low=float16"
         )
     names = {number: name.value for name, number in DTYPES.items()}
     there = sorted({names[dtype] for level in levels(model, types) for dtype in level.types.values() if dtype in names})
@@ -435,7 +373,9 @@ def _nothing(
     )
 
 
-def _weights(worked: Worked, typed: Path, pair: Pair, restored: Restored) -> tuple[Weights, dict[str, dict[str, int]]]:
+def _weights(
+    worked: Worked, typed: Path, pair: Pair, restored: Mapping[str, TensorProto]
+) -> tuple[Weights, dict[str, dict[str, int]]]:
     """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
     tables: dict[tuple[str, int], TensorProto] = {}
     lost: dict[str, dict[str, int]] = {"clamped": {}, "flushed": {}, "lifted": {}}
@@ -448,7 +388,7 @@ def _weights(worked: Worked, typed: Path, pair: Pair, restored: Restored) -> tup
         if target == pair.low:
             lost = counted
     # the parent's weights are better than those converted back
-    tables |= {(f"{number}/{name}", pair.high): tensor for (number, name), tensor in restored.table.items()}
+    tables |= {(name, pair.high): tensor for name, tensor in restored.items()}
     return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), lost
 
 

@@ -42,8 +42,8 @@ def detector(folder: Path) -> Path:
 
 def search(folder: Path, *options: str) -> Run:
     folder.mkdir()
-    model = f"model={detector(folder)}"
-    return winnow("strategy=precision", model, "checker.flaky=never", *options, folder=folder / "run")
+    given = (f"model={detector(folder)}", "checker.flaky=never", "strategy.layer_errors=false", *options)
+    return winnow("strategy=precision", *given, folder=folder / "run")
 
 
 def test_a_tolerance_that_is_wider_than_boxes_gets_a_word(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def asked(folder: Path, model: Path, low: str, *more: str, rtol: float = 0.2) ->
         "checker=compare",
         "checker.metric=scale",
         f"checker.rtol={rtol}",
+        "strategy.layer_errors=false",
         "strategy.quantize.operators=[MatMul]",
     )
     return winnow("strategy=precision", f"strategy.low={low}", f"model={model}", *options, *more, folder=folder / "run")

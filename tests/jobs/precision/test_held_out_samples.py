@@ -65,18 +65,6 @@ def onnx_ranges(text: str) -> list[int]:
     return found
 
 
-def test_what_is_emulated_is_doubted_once(tmp_path: Path) -> None:
-    run = search(tmp_path, network(3, 7))
-    assert run.code == 0, run.output
-    seen = checks(run)
-    for end in ("everything", "nothing"):
-        assert seen[end, "pre-flight"] + seen[end, "doubt"] == 2
-    assert seen["a set", "re-check"] == 1 and not seen["a set", "doubt"]
-    # the ends, the answer as it is handed over, the samples held out, and what is left out and fails alone
-    paid = sum(count for (_, phase), count in seen.items() if phase in ("pre-flight", "doubt", "re-check", "held out"))
-    assert run.result["checks"]["trust"] == paid + seen["a set", "stability"]
-
-
 def test_a_check_of_ones_own_goes_on_being_doubted(tmp_path: Path) -> None:
     """It is a program, and nobody knows what that rests on."""
     command = f"checker.command={[sys.executable, '-I', '-S', '-c', 'pass', '{model}']}"
@@ -155,17 +143,6 @@ def test_of_whole_numbers_there_are_no_variants(tmp_path: Path) -> None:
         "the answer was not tried on other samples: there are no samples but those that are searched"
         in run.result["message"]
     )
-
-
-def test_random_samples_are_drawn_anew(tmp_path: Path) -> None:
-    run = search(tmp_path, network(3), "strategy.held_out=7")
-    assert run.code == 0, run.output
-    samples = told(run)["samples"]
-    assert (samples["searched"], samples["held_out"], samples["held_out_are"]) == (1, 7, "drawn")
-    assert not any("one sample" in warning for warning in run.result["warnings"])
-    # they are others: the same would make the same of it
-    error = told(run)["error"]
-    assert error["searched"]["before"] != error["held_out"]["before"]
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def test_a_quantized_model_gets_back_what_one_layer_had(tmp_path: Path, with_par
     fp32, int8 = quantized(tmp_path)
     parent = [f"reference.model={fp32}"] if with_parent else []
     margin = "strategy.margin=1"  # the other layers take more than half of the tolerance
-    options = ("checker=compare", "checker.metric=scale", "checker.rtol=0.1", "strategy.low=quantized", margin, *parent)
+    options = ("checker=compare", "checker.metric=scale", "checker.rtol=0.1", margin, *parent)
     run = winnow("strategy=precision", f"model={int8}", *options, folder=tmp_path / "run")
     if not with_parent:
         # nothing is better than the stored weights themselves: only activations gain
@@ -64,6 +64,7 @@ def test_a_quantized_model_gets_back_what_one_layer_had(tmp_path: Path, with_par
         return
     assert run.code == 0, run.output
     assert run.result["culprits"] == ["product3"]
+    assert run.result["precision"]["low"] == "quantized" and "(strategy.low=quantized)" in run.output
     model = run.model("mixed.onnx")
     restored = [tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT and tensor.dims]
     (good,) = [tensor for tensor in onnx.load(str(fp32)).graph.initializer if tensor.name == "w3"]
@@ -87,22 +88,6 @@ def test_what_pairs_introduce_says_where_to_begin(tmp_path: Path) -> None:
     rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}
     assert max(rows.values(), key=lambda row: row["introduced"])["node"] == "product21"
     assert rows["product21"]["introduced"] > 0.2 and all(row["why"] is None for row in rows.values())
-
-
-def test_a_quantized_model_is_asked_about_by_itself(tmp_path: Path) -> None:
-    fp32, int8 = quantized(tmp_path)
-    parent = (
-        "checker=compare",
-        "checker.metric=scale",
-        "checker.rtol=0.1",
-        "strategy.margin=1",
-        f"reference.model={fp32}",
-    )
-    run = winnow("strategy=precision", f"model={int8}", *parent, folder=tmp_path / "run")
-    assert run.code == 0 and run.result["culprits"] == ["product3"], run.output
-    assert run.result["precision"]["low"] == "quantized" and "(strategy.low=quantized)" in run.output
-    run = winnow("strategy=precision", f"model={fp32}", folder=tmp_path / "float")
-    assert run.result["precision"]["low"] == "float16" and "quantized" not in run.output, run.output
 
 
 def test_what_is_no_quantized_model(tmp_path: Path) -> None:

@@ -93,12 +93,6 @@ def test_a_weight_beyond_the_range_makes_no_suspect_of_what_reads_it(tmp_path: P
     assert re.search(r"1 beyond the range \(7 raised\): PASS", block.log)
 
 
-def test_a_scope_that_all_have_is_not_the_answer(tmp_path: Path) -> None:
-    run = search(tmp_path, made=model(scope="main/"))
-    assert run.code == 0, run.output
-    assert run.result["culprits"] == [f"main/{name}" for name in NORM]
-
-
 def test_names_without_scopes_are_searched_one_by_one_and_that_is_said(tmp_path: Path) -> None:
     made = model()
     for node in made.graph.node:

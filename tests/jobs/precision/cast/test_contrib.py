@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
@@ -15,8 +14,8 @@ from runner.backends.emulation.rounding import rounded
 from runner.backends.onnxruntime import contrib_schemas
 from runner.jobs.precision.layers import Pair, contrib_of, layers, schemas_of
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.prepare_model import convert, inferred
-from runner.model.graph import scopes
+from runner.jobs.precision.prepare_model import inferred
+from tests.jobs.precision.cast.mixers import LEVELS, converted, run
 
 FP32, FP16, INT32, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64
 RANDOM = np.random.default_rng(0)
@@ -115,23 +114,8 @@ def mixer(model: ModelProto, folder: Path) -> Mixer:
     path.write_bytes(model.SerializeToString())
     contrib = contrib_of(contrib_schemas({"model": str(path)})["schemas"])
     typed = inferred(model, schemas_of(model, contrib))
-    graphs = list(scopes.graphs_below(typed.graph))
-
-    def weights(number: int, name: str, dtype: int) -> TensorProto:
-        tensor = next(tensor for tensor in graphs[number].initializer if tensor.name == name)
-        values, _ = convert(numpy_helper.to_array(tensor), dtype)
-        return helper.make_tensor(name, dtype, tensor.dims, np.asarray(values).tobytes(), raw=True)
-
     pair = Pair(FP16, FP32)
-    return Mixer(typed, {}, layers(typed, {}, pair, contrib), pair, weights, contrib=contrib)
-
-
-def run(model: ModelProto, level: onnxruntime.GraphOptimizationLevel, feeds: dict[str, np.ndarray]) -> np.ndarray:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = level
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(["out"], feeds)[0])
+    return Mixer(typed, {}, layers(typed, {}, pair, contrib), pair, converted(typed), contrib=contrib)
 
 
 @pytest.mark.parametrize("op", CASES)
@@ -139,19 +123,18 @@ def test_an_operator_of_onnx_runtime_is_an_element(tmp_path: Path, op: str) -> N
     model = model_for(op)
     made = mixer(model, tmp_path)
     assert [layer.path for layer in made.layers] == ["before", "it", "after"]
-    levels = onnxruntime.GraphOptimizationLevel
     feeds = {"x": floats(2, 4, 8)}
-    exact = run(model, levels.ORT_DISABLE_ALL, feeds)
+    (exact,) = run(model, feeds)
     for raised in ({}, {1}, {0, 2}):
         mixed = made.mixed(frozenset(raised))
         if CASES[op][0]:  # the checker refuses an operator of ONNX's domain that ONNX does not define
             onnx.checker.check_model(mixed, full_check=True)
         seen = rounded(ModelProto.FromString(mixed.SerializeToString()))
-        got = run(seen, levels.ORT_DISABLE_ALL, feeds)
+        (got,) = run(seen, feeds)
         np.testing.assert_allclose(got, exact, atol=0.02)
         assert (got != exact).any(), "nothing was rounded"
-        for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC, levels.ORT_ENABLE_ALL):
-            np.testing.assert_allclose(run(mixed, level, feeds), exact, atol=0.02)
+        for level in (LEVELS.ORT_DISABLE_ALL, LEVELS.ORT_ENABLE_BASIC, LEVELS.ORT_ENABLE_ALL):
+            np.testing.assert_allclose(run(mixed, feeds, level)[0], exact, atol=0.02)
     weights = {tensor.name: tensor.data_type for tensor in made.mixed(frozenset()).graph.initializer}
     assert FP32 not in weights.values()
 
@@ -246,8 +229,5 @@ def test_types_are_known_behind_operators_of_onnx_that_its_inference_does_not_kn
     for name in ("y", "up", "square"):
         assert {v.name: v.type.tensor_type.elem_type for v in mixed.graph.value_info}[name] == FP16
     # and so it is rounded there: squares are beyond the range
-    wide = rounded(mixed).SerializeToString()
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    (out,) = onnxruntime.InferenceSession(wide, options).run(None, {"x": floats(2, 4, 8)})
+    (out,) = run(rounded(mixed), {"x": floats(2, 4, 8)})
     assert np.isinf(out).any()

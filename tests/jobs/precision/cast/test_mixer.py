@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import ModelProto, TensorProto, helper, numpy_helper, parser, shape_inference
+from onnx import ModelProto, TensorProto, parser, shape_inference
 
 from runner.backends.emulation.rounding import rounded
 from runner.jobs.precision.layers import Pair, layers
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
+from tests.jobs.precision.cast.mixers import converted, run
 
 FP32, FP16, BF16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 
@@ -56,14 +56,7 @@ g (float[2,3] x, int64[2] shape) => (float[p,q] y, int64[2] s, float[2,3] kept)
 def mixer(model: ModelProto, low: int, *, keep_io: bool = True) -> Mixer:
     typed = shape_inference.infer_shapes(model, strict_mode=True)
     pair = Pair(low, FP32)
-    graphs = list(scopes.graphs_below(typed.graph))
-
-    def weights(number: int, name: str, dtype: int) -> TensorProto:
-        tensor = next(tensor for tensor in graphs[number].initializer if tensor.name == name)
-        values, _ = convert(numpy_helper.to_array(tensor), dtype)
-        return helper.make_tensor(name, dtype, tensor.dims, np.asarray(values).tobytes(), raw=True)
-
-    return Mixer(typed, {}, layers(typed, {}, pair), pair, weights, keep_io)
+    return Mixer(typed, {}, layers(typed, {}, pair), pair, converted(typed), keep_io)
 
 
 def assert_sound(model: ModelProto) -> None:
@@ -78,15 +71,6 @@ def assert_sound(model: ModelProto) -> None:
         assert not [n.name for n in casts if n.input[0] in makers and makers[n.input[0]].name.endswith("__cast")]
         pairs = [(node.input[0], node.attribute[0].i) for node in casts]
         assert len(pairs) == len(set(pairs))
-
-
-def run(model: ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    found: list[np.ndarray] = session.run(None, feeds)
-    return found
 
 
 FEEDS = {

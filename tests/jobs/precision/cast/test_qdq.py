@@ -6,14 +6,14 @@ import itertools
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper, parser, shape_inference
+from onnx import ModelProto, TensorProto, numpy_helper, parser, shape_inference
 
 from runner.jobs.precision.layers import Pair, layers, pairs_of, quantized_layers
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
+from tests.jobs.precision.cast import mixers
+from tests.jobs.precision.cast.mixers import converted
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
 TEXT = """<ir_version: 9, opset_import: ["" : 19]>
@@ -43,30 +43,13 @@ def mixer(low: int) -> Mixer:
         tensor.dims.extend(dims)
     typed = shape_inference.infer_shapes(model, strict_mode=True)
     pair = Pair(low, FP32)
-
-    def given(name: str) -> np.ndarray:
-        tensor = next(tensor for tensor in typed.graph.initializer if tensor.name == name)
-        return np.asarray(numpy_helper.to_array(tensor))
-
-    def weights(number: int, name: str, dtype: int) -> TensorProto:
-        values, _ = convert(given(name), dtype)
-        return helper.make_tensor(name, dtype, values.shape, np.asarray(values).tobytes(), raw=True)
-
-    def restored(number: int, name: str, dtype: int) -> TensorProto:
-        values = {"wd": given("w") * 0.1, "vd": given("v") * 0.02}[name].astype(np.float32)
-        return helper.make_tensor(name, dtype, values.shape, values.tobytes(), raw=True)
-
     found = layers(typed, {}, pair)
-    return Mixer(typed, {}, quantized_layers(typed, found) if low == FP32 else found, pair, weights, restored=restored)
+    found = quantized_layers(typed, found) if low == FP32 else found
+    return Mixer(typed, {}, found, pair, converted(typed), restores=True)
 
 
 def run(model: ModelProto) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    found: list[np.ndarray] = session.run(None, {"x": X})
-    return found
+    return mixers.run(model, {"x": X})
 
 
 def ops(model: ModelProto) -> list[str]:

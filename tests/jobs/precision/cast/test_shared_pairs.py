@@ -6,7 +6,6 @@ import random
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from runner.jobs.precision.layers import Pair, layers, quantized_layers
 from runner.jobs.precision.mixer import Mixer
-from runner.jobs.precision.prepare_model import convert
-from runner.model.graph import scopes
+from tests.jobs.precision.cast import mixers
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
 SIDE = 3
@@ -86,33 +84,14 @@ def model(seed: int) -> ModelProto:
 
 
 def mixer(typed: ModelProto, low: int, keep_io: bool) -> Mixer:
-    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in typed.graph.initializer}
-    makers = {name: node for node in scopes.all_nodes(typed.graph.node) for name in node.output}
-
-    def weights(number: int, name: str, dtype: int) -> TensorProto:
-        values, _ = convert(stored[name], dtype)
-        return helper.make_tensor(name, dtype, values.shape, np.asarray(values).tobytes(), raw=True)
-
-    def restored(number: int, name: str, dtype: int) -> TensorProto:
-        integers, scale, zero = (stored[one].astype(np.float32) for one in makers[name].input)
-        values, _ = convert((integers - zero) * scale, dtype)
-        return helper.make_tensor(name, dtype, values.shape, np.asarray(values).tobytes(), raw=True)
-
     pair = Pair(low, FP32)
     found = layers(typed, {}, pair)
     found = quantized_layers(typed, found) if low == FP32 else found
-    return Mixer(typed, {}, found, pair, weights, keep_io, restored=restored)
+    return Mixer(typed, {}, found, pair, mixers.converted(typed), keep_io, restores=True)
 
 
 def run(made: ModelProto) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    half = {value.name for value in session.get_inputs() if value.type == "tensor(float16)"}
-    feeds = {"x": X.astype(np.float16) if "x" in half else X, "c": np.array(True)}
-    found: list[np.ndarray] = session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
-    return found
+    return mixers.run(made, {"x": X, "c": np.array(True)})
 
 
 @settings(max_examples=80, deadline=None)
