@@ -310,30 +310,6 @@ def columns(index: Graph, types: Mapping[str, str], culprits: Collection[str] = 
     }
 
 
-def without_bodies(graph: PageGraph) -> PageGraph:
-    """Return a model's top level. A culprit inside a nested graph is told as the node that owns it."""
-    if not graph["bodies"]:
-        return graph
-    top, last = graph["bodies"][0]["node"], graph["bodies"][0]["tensor"]
-    owners = _owners(graph["bodies"])
-    culprits = {[node, *_around(node, owners)][-1] for node in graph["culprits"]}
-    return {
-        **graph,
-        "names": graph["names"][:top],
-        "operator": graph["operator"][:top],
-        "block": graph["block"][:top],
-        "tensors": graph["tensors"][:last],
-        "types": graph["types"][:last],
-        "inputs": graph["inputs"][:top],
-        "outputs": graph["outputs"][:top],
-        "constants": [one for one in graph["constants"] if one < last],
-        "attributes": {node: rows for node, rows in graph["attributes"].items() if int(node) < top},
-        "culprits": sorted(culprits),
-        "bodies": [],
-        "undrawn": graph["undrawn"] + len(graph["bodies"]),
-    }
-
-
 def _read(index: Graph) -> Iterator[Sequence[str]]:
     """Yield what each of a model's nodes reads, with omitted inputs."""
     for node, proto in zip(index.nodes, index.protos, strict=True):

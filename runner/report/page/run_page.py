@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -24,16 +24,15 @@ from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
 from runner.report.cause_section import reservation, sentence
-from runner.report.document import Bullets, Code, Document, Table, cut, without_marks
+from runner.report.document import Document, cut, section, table
 from runner.report.markdown import facts
-from runner.report.markup import on_a_line, printed
+from runner.report.markup import unmarked
 from runner.report.page.data import (
     Page,
     PageCommand,
     PageData,
     PageGraph,
     PageJob,
-    PageSection,
     PageTensor,
     PageTrial,
     Row,
@@ -250,9 +249,6 @@ def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[
 
 
 PAGE_NAME = "report.html"
-CODE = " " * 4
-"""What a line of code begins with on a page."""
-_STATUSES = frozenset(map(str, Status))
 SHORTEST = 0.01
 MOST_CULPRITS = 12
 """Of which the good values are shown where there is no reduced model."""
@@ -282,9 +278,11 @@ def page_of(
     if reduced and reduced.seconds:
         took = f"{reduced.seconds:.2f} s" if reduced.seconds >= SHORTEST else f"less than {SHORTEST} s"
         told.append(["values on this page", f"from extra runs for this page: {took}"])
+    parts = (*document.sections, *document.found) if document else ()
+    numbers = section(f"The {material.elements} by number", [table(("number", "name"), sorted(material.names.items()))])
     page: Page = {
         "kind": "run",
-        "title": cut(_plain(document.title) if document else words(summary.status), LONGEST),
+        "title": cut(unmarked(document.title) if document else words(summary.status), LONGEST),
         "verdict": verdict_of(summary),
         "cause": cut(sentence(summary.cause), LONGEST) if summary.cause else "",
         "status": str(summary.status),
@@ -300,20 +298,13 @@ def page_of(
         "trials": trials,
         "curve": curve_of(summary),
         "alone": alone_of(summary),
-        "sections": [*(sections_of(document) if document else ()), *_named_sections(material)],
+        "sections": [one for one in (*parts, *numbers) if not one.aside],
         "commands": commands_of(folder, summary, command),
         "jobs": [*_steps(folder, summary), *_answers(folder, summary)],
         "made": made_now(),
         "version": version(),
     }
     return fitted(page)
-
-
-def _named_sections(material: PageData) -> list[PageSection]:
-    """Return the table of what the numbers in trials stand for."""
-    rows = [[str(number), name] for number, name in sorted(material.names.items())]
-    head = ["number", "name"]
-    return [{"title": f"The {material.elements} by number", "text": "", "head": head, "rows": rows}] if rows else []
 
 
 def made_now() -> str:
@@ -327,42 +318,6 @@ def version() -> str:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def sections_of(document: Document) -> Iterator[PageSection]:
-    """Yield the sections of a report as the page has them; one with several tables is several, the later ones nameless.
-
-    A picture, and what the page shows elsewhere, are left out.
-    """
-    for one in (*document.sections, *document.found):
-        title, said = _plain(one.title), list[str]()
-        for block in () if one.aside else one.blocks:
-            if isinstance(block, Table):
-                rows = [[_cell(cell) for cell in row] for row in block.rows]
-                yield {"title": title, "text": "\n\n".join(said), "head": _head(block), "rows": rows}
-                title, said = "", []
-            elif isinstance(block, Code):
-                said.append("\n".join(f"{CODE}{line}" for line in printed(block.lines).split("\n")))
-            elif isinstance(block, Bullets):
-                said.append("\n".join(f"- {_plain(item)}" for item in block.items))
-            elif isinstance(block, str):
-                said.append(_plain(block))
-        if said:
-            yield {"title": title, "text": "\n\n".join(said), "head": [], "rows": []}
-
-
-def _head(table: Table) -> Row:
-    return [*table.head] if any(table.head) else []
-
-
-def _cell(cell: str) -> str:
-    """Return a cell on one line; of what is a status, the words."""
-    shown = on_a_line(cut(cell))
-    return words(shown) if shown in _STATUSES else shown
-
-
-def _plain(text: str) -> str:
-    return on_a_line(without_marks(text))
 
 
 def reduced_model(
