@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -312,24 +311,18 @@ def write_bundle(
         recorded["data_sets"] = len(found.samples)
     if "changes" in summary.evidence:
         recorded["changes"] = list(summary.evidence["changes"])
-    with ThreadPoolExecutor(1) as beside:  # to wait for the disk, and to compress, needs none of the interpreter
-        replay = folder / REPLAY_NAME
-        written = beside.submit(
-            attempt, REPLAY_NAME, lambda: write_replay(replay, *configuration(settings, cwd), recorded)
-        )
-        told = attempt("details for the page", material) or PageData()
-        made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
-        shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
-        near = partial(_near, cwd=cwd)
-        document = attempt(
-            REPORT_NAME, lambda: each_text(document_of(_near_summary(summary, cwd), command, shown), near)
-        )
-        if document:
-            attempt(REPORT_NAME, lambda: write_report(folder, document))
-        written.result()  # the page shows what lies in the folder
-        if held:
-            beside.submit(attempt, BUNDLE_NAME, partial(_write_zip, folder, held, shown))
-        attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, document, made, told, cwd))
+    replay = folder / REPLAY_NAME
+    attempt(REPLAY_NAME, lambda: write_replay(replay, *configuration(settings, cwd), recorded))
+    known = attempt("details for the page", material) or PageData()
+    made = attempt("values for the page", lambda: _valued(folder, summary, answer, known))
+    shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, known, made) if answer else {})
+    near = partial(_near, cwd=cwd)
+    document = attempt(REPORT_NAME, lambda: each_text(document_of(_near_summary(summary, cwd), command, shown), near))
+    if document:
+        attempt(REPORT_NAME, lambda: write_report(folder, document))
+    if held:
+        attempt(BUNDLE_NAME, partial(_write_zip, folder, held, shown))
+    attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, document, made, known, cwd))
     ran = made.seconds if made else 0.0
     if lost or ran:
         seconds = replace(summary.seconds, total=summary.seconds.total + ran)

@@ -136,9 +136,8 @@ def facts_of(summary: Summary) -> list[Row]:
 
 # The path of a search: every check in the order in which it was made, what it kept, how it ended, what it printed.
 
-MOST_TRIALS, MOST_STRETCHES = 4000, 100_000
-LONGEST_LOG, LOGS = 4096, 1 << 20
-"""Bytes of one check's output, and characters of all of them together."""
+MOST_TRIALS, LONGEST_LOG = 4000, 4096
+"""Checks, and bytes of one's output; `fitted` leaves out all of these where they are too much."""
 _LONGEST_TEXT = 400
 _LARGEST = 1e15
 _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
@@ -148,24 +147,16 @@ def trials_of(folder: Path, material: PageData) -> tuple[list[PageTrial], list[s
     """Return the checks of a run, and what of them is left out as it is too much for a page."""
     told = sorted([*rows(material.index), *material.unlisted] if material.index else material.unlisted, key=_order)
     taken = told if len(told) <= MOST_TRIALS else [*told[: MOST_TRIALS // 2], *told[-MOST_TRIALS // 2 :]]
-    left = (
-        [f"{len(told) - len(taken)} of {counted(len(told), 'check')} are not shown"] if len(told) > len(taken) else []
-    )
+    fewer = len(told) - len(taken)
+    left = [f"{fewer} of {counted(len(told), 'check')} are not shown"] if fewer else []
     last = len(material.graph.nodes) - 1 if material.graph and material.elements == "nodes" else None
-    stretches, characters, sets, logs, found = 0, 0, 0, 0, []
+    found = []
     for row in taken:
         kept = _stretches(row.get("trial")) if row.get("question") in material.questions else []
         if kept and last is not None and kept[-1][1] > last:  # of another run, in a folder of the user's
             kept = []
-        if stretches + len(kept) > MOST_STRETCHES:
-            kept, sets = [], sets + 1
         log = plain(_log(material.logs or folder, row.get("log")))
-        if characters + len(log) > LOGS:
-            log, logs = "", logs + 1
-        stretches, characters = stretches + len(kept), characters + len(log)
         found.append(_trial(row, kept, log, material.bodies.get(_text(row, "question"), "")))
-    left += [f"what was kept in {counted(sets, 'check')} is not shown"] if sets else []
-    left += [f"the output of {counted(logs, 'check')} is not shown"] if logs else []
     return found, left
 
 
@@ -269,12 +260,11 @@ def page_of(
     """Return the page of a run. ``document``: its report, None: there is none. ``reduced``: see `reduced_model`."""
     whole = _whole(settings, folder, summary, material)
     trials, left = trials_of(folder, material)
-    layers, fewer = layers_of(folder, summary, material.graph)
     told = facts_of(summary)
     undrawn = whole["undrawn"] if whole else 0
     why = "there are too many, they are too deep, or their names are too long"
     crowded = [f"{counted(undrawn, 'nested graph')} of the model cannot be opened: {why}"] if undrawn else []
-    warnings = (*summary.warnings, *left, *fewer, *crowded, *(reduced.left if reduced else ()))
+    warnings = (*summary.warnings, *left, *crowded, *(reduced.left if reduced else ()))
     if reduced and reduced.seconds:
         took = f"{reduced.seconds:.2f} s" if reduced.seconds >= SHORTEST else f"less than {SHORTEST} s"
         told.append(["values on this page", f"from extra runs for this page: {took}"])
@@ -293,7 +283,7 @@ def page_of(
         "reduced": reduced.graph if reduced else None,
         "whole": whole,
         "tensors": reduced.tensors if reduced else _around(whole, material) if whole else [],
-        "layers": layers,
+        "layers": layers_of(folder, summary, material.graph),
         "elements": material.elements,
         "trials": trials,
         "curve": curve_of(summary),
