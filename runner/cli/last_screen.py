@@ -170,7 +170,9 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
         and BUDGET_REACHED not in result.message
     )
     cause = result.cause if named and not above and result.strategy != "triage" else None  # whose message says it
-    what = "; ".join(filter(None, (before + nodes, "" if told else result.message, in_a_word(cause) if cause else "")))
+    what = "; ".join(
+        filter(None, (before + nodes, "" if told else result.message, f"cause {in_a_word(cause)}" if cause else ""))
+    )
     return (f"{status}: {what}" if what else str(status)).replace(
         "\n", "\n  "
     )  # no line of it passes for the last word

@@ -23,7 +23,7 @@ from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
-from runner.report.cause_section import reservation, sentence
+from runner.report.cause_section import reservation
 from runner.report.document import Document, cut, section, table
 from runner.report.markdown import facts
 from runner.report.markup import unmarked
@@ -260,7 +260,7 @@ def page_of(
     """Return the page of a run. ``document``: its report, None: there is none. ``reduced``: see `reduced_model`."""
     whole = _whole(settings, folder, summary, material)
     trials, left = trials_of(folder, material)
-    told = facts_of(summary)
+    told, answer = facts_of(summary), short_answer(summary)
     undrawn = whole["undrawn"] if whole else 0
     why = "there are too many, they are too deep, or their names are too long"
     crowded = [f"{counted(undrawn, 'nested graph')} of the model cannot be opened: {why}"] if undrawn else []
@@ -274,7 +274,7 @@ def page_of(
         "kind": "run",
         "title": cut(unmarked(document.title) if document else words(summary.status), LONGEST),
         "verdict": verdict_of(summary),
-        "cause": cut(sentence(summary.cause), LONGEST) if summary.cause else "",
+        "cause": cut("; ".join(filter(None, (answer.why, answer.sure))), LONGEST) if summary.cause else "",
         "status": str(summary.status),
         "strategy": summary.strategy,
         "labels": labels_of(summary, settings),
