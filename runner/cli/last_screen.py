@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, defs
+from onnx import GraphProto, NodeProto, ValueInfoProto, defs
 
 from runner.cli.next_command import next_command, shown_path
 from runner.cli.terminal import Row, short, write
@@ -20,7 +20,7 @@ from runner.judgment import ANSWERED, BUDGET_REACHED, ENDED_WELL, Status, Whose
 from runner.model.files.parse_without_weights import parse_without_weights
 from runner.report.cause_section import in_a_word
 from runner.report.document import cut
-from runner.report.page.graph_columns import dtype_text
+from runner.report.page.graph_columns import type_text, weight_text
 from runner.report.result_parts import Plan, Statistics
 from runner.report.short_answer import (
     FIRST_NAMES,
@@ -114,26 +114,18 @@ def _look(node: NodeProto, known: dict[str, tuple[str, str]]) -> str:
 
 
 def _types(graph: GraphProto) -> dict[str, tuple[str, str]]:
+    """Return dtype and shape of each tensor that says them; "?": no shape."""
     declared: Iterable[ValueInfoProto] = (*graph.value_info, *graph.input, *graph.output)
-    known = {one.name: _declared(one) for one in declared if one.type.HasField("tensor_type")}
-    made = {
-        node.output[0]: _of(attribute.t)
+    known = {one.name: type_text(one.type) for one in declared if one.type.HasField("tensor_type")}
+    weights = {one.name: one for one in graph.initializer} | {
+        node.output[0]: attribute.t
         for node in graph.node
         for attribute in node.attribute
         if node.op_type == "Constant" and attribute.name == "value" and node.output
     }
-    return known | made | {one.name: _of(one) for one in graph.initializer}
-
-
-def _declared(value: ValueInfoProto) -> tuple[str, str]:
-    kind = value.type.tensor_type
-    dims = [str(one.dim_value) if one.HasField("dim_value") else one.dim_param or "?" for one in kind.shape.dim]
-    dtype = dtype_text(kind.elem_type) if kind.elem_type else ""
-    return dtype, f"[{', '.join(dims)}]" if kind.HasField("shape") else "?"
-
-
-def _of(tensor: TensorProto) -> tuple[str, str]:
-    return dtype_text(tensor.data_type), str(list(tensor.dims))
+    known |= {name: weight_text(one) for name, one in weights.items()}
+    parts = {name: text.partition("[") for name, text in known.items()}
+    return {name: (dtype, f"[{shape}" if bracket else "?") for name, (dtype, bracket, shape) in parts.items()}
 
 
 _MOST_ROWS = 7
@@ -178,7 +170,9 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
         and BUDGET_REACHED not in result.message
     )
     cause = result.cause if named and not above and result.strategy != "triage" else None  # whose message says it
-    what = "; ".join(filter(None, (before + nodes, "" if told else result.message, in_a_word(cause) if cause else "")))
+    what = "; ".join(
+        filter(None, (before + nodes, "" if told else result.message, f"cause {in_a_word(cause)}" if cause else ""))
+    )
     return (f"{status}: {what}" if what else str(status)).replace(
         "\n", "\n  "
     )  # no line of it passes for the last word

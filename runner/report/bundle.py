@@ -15,12 +15,11 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from onnx import ModelProto
 
@@ -32,10 +31,10 @@ from runner.model.graph.scopes import names_of
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import write_test_data_set
 from runner.report import check_files
-from runner.report.document import Document, changed
+from runner.report.document import Document, each_text
 from runner.report.failure_section import tensor_type
 from runner.report.markdown import REPORT_NAME, Shown, document_of, present, write_report
-from runner.report.page.data import PageData
+from runner.report.page.data import Page, PageData
 from runner.report.repro.compose import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, NotAlone, Repro, repro, write_repro
 from runner.report.result_parts import Precision
@@ -312,22 +311,18 @@ def write_bundle(
         recorded["data_sets"] = len(found.samples)
     if "changes" in summary.evidence:
         recorded["changes"] = list(summary.evidence["changes"])
-    with ThreadPoolExecutor(1) as beside:  # to wait for the disk, and to compress, needs none of the interpreter
-        replay = folder / REPLAY_NAME
-        written = beside.submit(
-            attempt, REPLAY_NAME, lambda: write_replay(replay, *configuration(settings, cwd), recorded)
-        )
-        told = attempt("details for the page", material) or PageData()
-        made = attempt("values for the page", lambda: _valued(folder, summary, answer, told))
-        shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, told, made) if answer else {})
-        near = partial(_near, cwd=cwd)
-        document = attempt(REPORT_NAME, lambda: changed(document_of(_near_summary(summary, cwd), command, shown), near))
-        if document:
-            attempt(REPORT_NAME, lambda: write_report(folder, document))
-        written.result()  # the page shows what lies in the folder
-        if held:
-            beside.submit(attempt, BUNDLE_NAME, partial(_write_zip, folder, held, shown))
-        attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, document, made, told, cwd))
+    replay = folder / REPLAY_NAME
+    attempt(REPLAY_NAME, lambda: write_replay(replay, *configuration(settings, cwd), recorded))
+    known = attempt("details for the page", material) or PageData()
+    made = attempt("values for the page", lambda: _valued(folder, summary, answer, known))
+    shown = replace(shown, tensors=made.tensors if made else (), types=_types(answer, known, made) if answer else {})
+    near = partial(_near, cwd=cwd)
+    document = attempt(REPORT_NAME, lambda: each_text(document_of(_near_summary(summary, cwd), command, shown), near))
+    if document:
+        attempt(REPORT_NAME, lambda: write_report(folder, document))
+    if held:
+        attempt(BUNDLE_NAME, partial(_write_zip, folder, held, shown))
+    attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, document, made, known, cwd))
     ran = made.seconds if made else 0.0
     if lost or ran:
         seconds = replace(summary.seconds, total=summary.seconds.total + ran)
@@ -373,7 +368,9 @@ def _write_page(
     from runner.report.page.html import write_page  # noqa: PLC0415
     from runner.report.page.run_page import page_of  # noqa: PLC0415 - see the caller
 
-    write_page(folder, _near_page(page_of(settings, folder, summary, command, document, reduced, material), cwd))
+    page = page_of(settings, folder, summary, command, document, reduced, material)
+    told = {key: value for key, value in page.items() if key not in _OF_GRAPHS}
+    write_page(folder, cast(Page, {**page, **each_text(told, partial(_near, cwd=cwd))}))
 
 
 def _write_repro(
@@ -403,11 +400,9 @@ def _printed_by_check(settings: Settings, folder: Path, summary: Summary) -> str
 
 def _near_summary(summary: Summary, cwd: Path) -> Summary:
     """Return the summary without where the user's folders lie, which is nobody's business in a report."""
-    reason = _near(str(summary.evidence.get("reason") or ""), cwd)
     model = Path(summary.input_model).name if summary.input_model else None
-    check, said = _near(summary.check, cwd), _near(summary.said, cwd)
-    told = {**summary.evidence, "reason": reason}
-    return replace(summary, check=check, said=said, input_model=model, evidence=told)
+    told = each_text(summary, partial(_near, cwd=cwd))
+    return replace(told, input_model=model, context=summary.context)
 
 
 def _near(text: str, cwd: Path) -> str:
@@ -416,15 +411,6 @@ def _near(text: str, cwd: Path) -> str:
     for place, name in ((str(Path.home()), "~"), (tempfile.gettempdir(), "$TMPDIR")):
         text = re.sub(rf"(?<![\w.~-]){re.escape(place)}(?![\w.-])", name, text) if len(place) > 1 else text
     return text
-
-
-def _near_page(told: Any, cwd: Path) -> Any:
-    """Return the same of all texts of a page that are no names of a graph."""
-    if isinstance(told, dict):
-        return {key: one if key in _OF_GRAPHS else _near_page(one, cwd) for key, one in told.items()}
-    if isinstance(told, list):
-        return [_near_page(one, cwd) for one in told]
-    return _near(told, cwd) if isinstance(told, str) else told
 
 
 def _handed_on(

@@ -1,4 +1,4 @@
-"""The cause, in words: the first lines of REPORT.md, and a table of the experiments."""
+"""The cause: how far it is shown, and a table of the experiments."""
 
 from __future__ import annotations
 
@@ -7,43 +7,11 @@ from collections.abc import Mapping
 from runner.judgment import SHOWN
 from runner.report.document import Section, bullets, code, cut, section, table
 from runner.report.result_parts import Cause, CauseAnswer, CauseExperiment, ShownCause
-from runner.text import counted, listed
+from runner.text import listed, one_line
 
-SENTENCES: Mapping[str, str] = {
-    "proven": (
-        "Cause: proven. With good values at the outputs of these nodes the whole model passes; with good values at "
-        "their inputs it still fails as badly. So the failure arises inside them."
-    ),
-    "by itself": (
-        "Cause: proven. With good values for everything that does not depend on these nodes the whole model still "
-        "fails; with good values at their outputs too it passes, or fails much less. So the failure arises inside them"
-    ),
-    "joint": (
-        "Cause: joint. Several sets of nodes fail alone. With good values at the outputs of all of them the whole "
-        "model passes; each set makes it fail by itself."
-    ),
-    "not proven": (
-        "Cause: not proven. These nodes fail alone, but it was not shown that the failure of the whole model arises "
-        "inside them"
-    ),
-    "untested": (
-        "Cause: untested. These nodes fail alone; whether the failure of the whole model arises inside them could not "
-        "be tested"
-    ),
-}
 REFERENCE_TOO = "the reference computes a NaN or Inf in"
 """How a reason begins: no good value is known of what the failure may be."""
-_NO_GOOD_VALUE = (
-    "Cause: untested. These nodes fail alone. The reference computes a NaN or Inf there too, so no good value is known "
-    "for the experiments. The result may be beyond the range of its type on any runtime, or may not exist (the root of "
-    "a negative number). A wider type at this place may help, or smaller values"
-)
-_MADE_BY_BOTH = (
-    "Cause: untested. These nodes fail alone, and the reference computes a NaN or Inf there too. No wider type helps"
-)
-_MOST_INSTANCES, _MOST_NAMES = 20, 4
-_THESE, _PASSES = "With good values at the outputs of these nodes", "the whole model passes"
-_ANOTHER = "the whole model no longer fails in this way (it fails otherwise, at a later stage)"
+_MOST_INSTANCES, _LONGEST_WHY = 20, 300
 NOT_THE_TARGET: Mapping[str, str] = {
     "conversion": "the converted model differs from its original on any runtime",
     "reference": "the reference is wrong, not the target",
@@ -69,41 +37,15 @@ def reservation(cause: ShownCause | None) -> str:
 
 
 def in_a_word(cause: Cause) -> str:
-    """Return how far the cause is shown, and why not further, in a line."""
-    inside = cause.inside is not None and cause.inside.status not in SHOWN
-    of = " for the outer node, not for the nodes inside it" if inside and cause.status in SHOWN else ""
-    return f"cause: {cause.status}{f' ({cause.reason})' if cause.reason else ''}{of}"
-
-
-def told(cause: ShownCause) -> str:
-    """Return what was shown, without why not more. ``cause``: of a result that may come from anywhere."""
-    if cause.no_value:
-        return _MADE_BY_BOTH
-    wider = cause.wider
-    if wider and cause.status == "proven":
-        nodes = f"{counted(len(wider.raised), 'node')} from there on in {wider.wider}"
-        heals = nodes if len(wider.raised) else "good values at the outputs of these nodes"
-        return (
-            f"Cause: proven. {wider.type} overflow in {wider.tensor}: {wider.said}. The values are the model's own, "
-            f"no bug of the runtime. With {heals} the whole model passes; with good values at their inputs it still "
-            "fails."
-        )
-    if not wider and beyond_range(cause):
-        return _NO_GOOD_VALUE
-    said = SENTENCES.get(cause.status, "")
-    if cause.status == "joint":
-        sets = [listed(one.culprits, _MOST_NAMES) for one in cause.causes]
-        return f"{said} They are: {'; '.join(sets)}." if sets else said
-    if cause.status != "proven" or not cause.causes:
-        return said
-    if cause.reason:
-        return SENTENCES["by itself"]
-    first = cause.causes[0]
-    if len(first.instances) > 1:
-        others = counted(len(first.instances) - 1, "other place")
-        said = said.replace(_THESE, f"{_THESE}, and of the same nodes in {others} of the model,")
-    another = first.good_outputs is not None and first.good_outputs.outcome == "different"
-    return said.replace(_PASSES, _ANOTHER) if another else said
+    """Return how far the cause is shown, of what, and why not further: ``proven, also for the nodes inside``."""
+    together = [listed(one.culprits) for one in cause.causes] if len(cause.causes) > 1 else []
+    lacks = cause.reason if cause.status not in SHOWN and not cause.no_value and not beyond_range(cause) else ""
+    said = " and ".join(together) or one_line(lacks, _LONGEST_WHY)
+    inside = ""
+    if cause.inside and cause.status in SHOWN:
+        shown_inside = cause.inside.status in SHOWN
+        inside = ", also for the nodes inside" if shown_inside else " for the outer node, not for the nodes inside it"
+    return f"{cause.status}{inside}{': ' if said else ''}{said}"
 
 
 def own_values(cause: ShownCause) -> bool:
@@ -115,24 +57,6 @@ def own_values(cause: ShownCause) -> bool:
 def beyond_range(cause: ShownCause) -> bool:
     """Whether a wider type may help: no good value is known since the reference makes a NaN or Inf there as well."""
     return not cause.no_value and own_values(cause) and (cause.status == "untested" or cause.wider is not None)
-
-
-def sentence(cause: Cause) -> str:
-    """Return what was shown, and why not more, unless that is said already."""
-    said, why = told(cause), cause.reason
-    why = "" if said == _NO_GOOD_VALUE and why.startswith(REFERENCE_TOO) else why
-    return (f"{said}: {why}." if why else said if said.endswith(".") else f"{said}.") + _inside(cause)
-
-
-def _inside(cause: Cause) -> str:
-    """Return what was shown of the nodes inside those that are the cause."""
-    inside = cause.inside
-    if inside is None or cause.status not in SHOWN:
-        return ""
-    if inside.status in SHOWN:
-        names = [name for one in inside.causes for name in one.culprits]
-        return f" The same was shown for {listed(names, _MOST_NAMES)} inside them."
-    return f" The nodes inside them fail alone, but were not shown to be the cause: {inside.reason}."
 
 
 def experiments(cause: Cause) -> list[Section]:

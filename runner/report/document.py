@@ -8,9 +8,9 @@ title `code` marks a name and `strong` what stands out, with control characters,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeAlias, TypeVar
 
 from runner.text import listed
 
@@ -18,6 +18,7 @@ _NAME, _STRONG = ("\x0e", "\x0f"), ("\x11", "\x12")
 _MARKS = "".join((*_NAME, *_STRONG))
 _MARKED = re.compile(f"[{_NAME[0]}{_STRONG[0]}][^{_MARKS}]*[{_NAME[1]}{_STRONG[1]}]")
 _LONGEST_NAME = 60
+T = TypeVar("T")
 LONGEST_CELL = 160
 """Characters of a cell; dots stand for the rest."""
 
@@ -118,25 +119,18 @@ def cut(value: str, longest: int = LONGEST_CELL) -> str:
     return value if len(value) <= longest else f"{value[: longest - 3]}..."
 
 
-def changed(document: Document, change: Callable[[str], str]) -> Document:
-    """Return a document each text of which is changed; what a picture shows lies where it lay."""
-
-    def of(block: Block) -> Block:
-        if isinstance(block, str):
-            return change(block)
-        if isinstance(block, Bullets):
-            return Bullets(tuple(map(change, block.items)))
-        if isinstance(block, Code):
-            return replace(block, lines=change(block.lines))
-        if isinstance(block, Table):
-            return replace(block, rows=tuple(tuple(map(change, row)) for row in block.rows))
-        return block
-
-    def every(sections: Sequence[Section]) -> tuple[Section, ...]:
-        return tuple(replace(one, blocks=tuple(map(of, one.blocks))) for one in sections)
-
-    lead = tuple(map(of, document.lead))
-    return Document(change(document.title), lead, every(document.sections), every(document.found))
+def each_text(value: T, change: Callable[[str], str]) -> T:
+    """Return a value with each text in it changed: in dataclasses, mappings and sequences."""
+    made: Any = value
+    if isinstance(value, str):
+        made = change(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        made = replace(value, **{one.name: each_text(getattr(value, one.name), change) for one in fields(value)})
+    elif isinstance(value, Mapping):
+        made = {name: each_text(held, change) for name, held in value.items()}
+    elif isinstance(value, list | tuple):
+        made = type(value)(each_text(one, change) for one in value)
+    return made  # type: ignore[no-any-return]
 
 
 def pieces(text: str) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import read_plain
 from runner.judgment import NON_FINITE, Status, Whose
@@ -22,7 +22,7 @@ from runner.model.values.tensor_bytes import range_of
 from runner.report.cause_section import reservation
 from runner.report.document import Block, Bullets, Code, Section, bullets, code, cut, section, some, table
 from runner.report.page.data import PageTensor, PageValues
-from runner.report.page.graph_columns import attributes_of
+from runner.report.page.graph_columns import attributes_of, tensor_text, type_text
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary
 from runner.samples.declared_inputs import type_name
@@ -36,9 +36,8 @@ MOST_LINES = 60
 """A model of more lines is a table."""
 _MOST_ROWS = 200
 _LONGEST_NAME, _LONGEST_LINE = 100, 400
-_MOST_DIMS = 12
+_MOST_WEIGHTS = 12
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_CONTAINERS = {"sequence_type": "seq", "optional_type": "optional"}
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
@@ -78,25 +77,7 @@ def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> lis
 
 def tensor_type(dtype: int, shape: Sequence[int]) -> str:
     """Return the type of a tensor in the words of ONNX text."""
-    return _dtype(dtype) + _dims([*map(str, shape)])
-
-
-def type_text(kind: TypeProto) -> str:
-    """Return a type in the words of ONNX text: ``float16[1, 12, n]``, ``seq(int64[])``; "" where nothing is said."""
-    which = kind.WhichOneof("value")
-    if which in ("tensor_type", "sparse_tensor_type"):
-        tensor = getattr(kind, which)
-        if not tensor.HasField("shape"):
-            return _dtype(tensor.elem_type)
-        sizes = [
-            one.dim_param or (str(one.dim_value) if one.HasField("dim_value") else "?") for one in tensor.shape.dim
-        ]
-        return _dtype(tensor.elem_type) + _dims(sizes)
-    if which == "map_type":
-        return f"map({_dtype(kind.map_type.key_type)}, {type_text(kind.map_type.value_type)})"
-    if which in _CONTAINERS:
-        return f"{_CONTAINERS[which]}({type_text(getattr(kind, which).elem_type)})"
-    return ""
+    return tensor_text(dtype, shape, _dtype)
 
 
 def operator_of(node: NodeProto) -> str:
@@ -109,16 +90,16 @@ def _graph_lines(before: str, called: str, graph: GraphProto, known: Mapping[str
     weights = {one.name: _weight(one) for one in graph.initializer}
     weights |= {one.values.name: f"sparse {_weight(one.values)}" for one in graph.sparse_initializer}
     declared = (*graph.value_info, *graph.output, *graph.input)
-    types = {**known, **{one.name: kind for one in declared if "[" in (kind := type_text(one.type))}}
-    types |= {one.name: kind for one in declared if one.name not in types and (kind := type_text(one.type))}
+    types = {**known, **{one.name: kind for one in declared if "[" in (kind := type_text(one.type, _dtype))}}
+    types |= {one.name: kind for one in declared if one.name not in types and (kind := type_text(one.type, _dtype))}
     inputs, outputs = (
         ", ".join(f"{types.get(one.name, '')} {_name(one.name)}".strip() for one in values)
         for values in (graph.input, graph.output)
     )
     yield f"{before}{called} ({inputs}) => ({outputs})"
     if weights:
-        held = ", ".join(f"{kind} {_name(name)}" for name, kind in [*weights.items()][:_MOST_DIMS])
-        more = len(weights) - _MOST_DIMS
+        held = ", ".join(f"{kind} {_name(name)}" for name, kind in [*weights.items()][:_MOST_WEIGHTS])
+        more = len(weights) - _MOST_WEIGHTS
         yield f"{before}   <{held}{f', and {more} more' if more > 0 else ''}>  # weights"
     yield f"{before}{{"
     for node in graph.node:
@@ -145,11 +126,6 @@ def _weight(tensor: TensorProto) -> str:
 
 def _dtype(number: int) -> str:
     return type_name(number) if number else "?"
-
-
-def _dims(sizes: Sequence[str]) -> str:
-    more = ", ..." if len(sizes) > _MOST_DIMS else ""
-    return f"[{', '.join(cut(size, 20) for size in sizes[:_MOST_DIMS])}{more}]"
 
 
 def _name(name: str) -> str:

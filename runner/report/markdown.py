@@ -17,7 +17,7 @@ from onnx import ModelProto
 from runner.files import write_text
 from runner.judgment import ANSWERED, Status, Whose
 from runner.report import failure_section
-from runner.report.cause_section import experiments, sentence
+from runner.report.cause_section import experiments
 from runner.report.diagnosis_sections import (
     bugs_section,
     inspection_section,
@@ -187,7 +187,7 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
     ]
     lead = [
         failure_section.what_happens(summary, shown.model, shown.tensors) if fails else summary.message,
-        sentence(summary.cause) if summary.cause else "",
+        bullets(_answer(summary)) if summary.cause else None,
     ]
     sections = [
         *failure_section.failure_section(summary, shown.tensors, shown.said, whole=not fails),
@@ -420,14 +420,22 @@ def _failing(summary: Summary) -> list[str]:
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes"
     part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
     names = with_inside(some(summary.culprits, _MOST_NAMES), len(summary.culprits), some(summary.nested, _MOST_NAMES))
-    return [
-        *([f"Whose bug: {answer.whose}"] if answer.whose else []),
-        f"{part}, {size}: {names}",
-        *([f"How: {answer.fails}"] if answer.fails else []),
-        *([f"Why: {answer.why}"] if answer.why else []),
-        *_first_wrong(summary),
-        *([f"Sure: {answer.sure}"] if answer.sure else []),
-    ]
+    fails = [f"How: {answer.fails}"] if answer.fails else []
+    return [f"{part}, {size}: {names}", *fails, *_answer(summary), *_first_wrong(summary)]
+
+
+def _answer(summary: Summary) -> list[str]:
+    """Return whose failure it is, what shows that, and how sure it is, as the screen has it."""
+    answer, wider = short_answer(summary), summary.cause.wider if summary.cause else None
+    own = ". The values are the model's own, no bug of the runtime" if wider else ""
+    tries = answer.helps if not summary.triage else ""  # which says what to do now
+    rows = (
+        ("Whose bug", answer.whose and answer.whose + own),
+        ("Why", answer.why),
+        ("Sure", answer.sure),
+        ("Helps", tries),
+    )
+    return [f"{name}: {said}" for name, said in rows if said]
 
 
 def _first_wrong(summary: Summary) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from runner.report.document import Block, Bullets, Code, Document, Picture, Section, Table, cut, pieces
+from runner.report.document import Block, Bullets, Code, Document, Picture, Section, Table, cut, pieces, without_marks
 from runner.text import one_line
 
 _LONGEST_TEXT = 4000
@@ -88,6 +88,11 @@ def on_a_line(value: str) -> str:
     line = cut(value, _LONGEST_TEXT)
     plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in line)
     return one_line(plain, _LONGEST_TEXT)
+
+
+def unmarked(value: str) -> str:
+    """Return a text without its marks, on one line."""
+    return on_a_line(without_marks(value))
 
 
 def code(value: str) -> str:

@@ -7,7 +7,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,10 @@ _MOST_ROWS = 200
 _MOST_OPS = 6
 _MOST_BOUGHT = 3
 _MOST_NAMES = 12
-"""A command line with more names than that is made by a program."""
+"""A command with more names is opened to be seen."""
 _FLAGS = {"float16": "--fp16", "bfloat16": "--bf16"}
 # what separates layers in the options of trtexec, or stands for several
 _SPECIAL = frozenset(",:*")
-_NAMES = (
-    'import json; told = json.load(open("result.json"))["precision"]["layer_precisions"]; '
-    'print(",".join(f"{name}:{kind}" for name, kind in told.items() if not {*name} & {*",:*"}))'
-)
 _SESSION = """import onnxruntime
 
 session = onnxruntime.InferenceSession({model}, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])"""
@@ -160,11 +156,9 @@ def float32_section(summary: Summary) -> list[Section]:
     high = told.high if told else wider.wider if wider else ""
     if not names or high != "float32" or (told and told.low in ("quantized", "accuracy_level_4")):
         return []
-    model, folded = (told and summary.input_model) or "original.onnx", f"{len(names)} nodes"
-    folded *= len(names) > _MOST_NAMES
+    model, folded = (told and summary.input_model) or "original.onnx", _fold(names)
     excluded = " ".join(shlex.quote(f"^{re.escape(name)}$") for name in names)
-    layers = ",".join(f"{name}:fp32" for name in names if not _SPECIAL & {*name})
-    weakly = f"trtexec --onnx={shlex.quote(model)} --fp16 --precisionConstraints=obey"
+    weakly = f"trtexec --onnx={shlex.quote(model)} --fp16"
     blocks: list[Block] = [
         Code("\n".join(names), "text", folded),
         f"For {strong('ONNX Runtime')}'s converter:",
@@ -178,7 +172,8 @@ def float32_section(summary: Summary) -> list[Section]:
     ]
     if not told:  # a precision run says more of it
         blocks += [f"For {strong('TensorRT 10')}, weakly typed:"]
-        blocks += [Code(f"{weakly} {shlex.quote(f'--layerPrecisions={layers}')}", "sh", folded)]
+        layers = {name: "fp32" for name in names if not _SPECIAL & {*name}}
+        blocks += [Code(_with_types(weakly, layers, "layerPrecisions"), "sh", folded)]
     return section("What stays in float32", blocks)
 
 
@@ -277,22 +272,29 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
         return [f"{start}:", Code(command, "sh")]
     inside = {*told.inlined, *(one.node for one in told.selected if one.nested)}
     nameless = [name for name in precisions if name in inside or _SPECIAL & {*name} or not name.isprintable()]
-    command += " --precisionConstraints=obey"
-    if len(precisions) <= _MOST_NAMES:
-        spec = ",".join(f"{name}:{kind}" for name, kind in precisions.items() if name not in nameless)
-        shown = f"{command} {shlex.quote(f'--layerPrecisions={spec}')} {shlex.quote(f'--layerOutputTypes={spec}')}"
-    else:
-        command += ' "--layerPrecisions=$RAISED" "--layerOutputTypes=$RAISED"'
-        shown = f"RAISED=$(python -c {shlex.quote(_NAMES)})\n{command}"
+    named = {name: kind for name, kind in precisions.items() if name not in nameless}
+    shown = _with_types(command, named, "layerPrecisions", "layerOutputTypes")
     where = f"the names are those of {code('precision.layer_precisions')} in result.json"
     parts: list[Block] = [f"{start}, with these layers in fixed types ({where}):"]
-    parts += [Code(shown, "sh")] if len(nameless) < len(precisions) else []
+    parts += [Code(shown, "sh", _fold(named))] if named else []
     if nameless:
         parts.append(
             f"{len(nameless)} of them cannot be named there: they lie in functions or bodies, or their names contain a "
             f"comma, a colon, a star or the like ({some(nameless)}). Build {code(summary.model or '')} instead."
         )
     return parts
+
+
+def _with_types(command: str, precisions: Mapping[str, str], *options: str) -> str:
+    """Return a command of trtexec in which layers have these types."""
+    spec = ",".join(f"{name}:{kind}" for name, kind in precisions.items())
+    words = " ".join(shlex.quote(f"--{option}={spec}") for option in options)
+    return f"{command} --precisionConstraints=obey {words}"
+
+
+def _fold(names: Collection[str]) -> str:
+    """Return what is opened to see code with so many names; "" where they are few."""
+    return f"{len(names)} nodes" if len(names) > _MOST_NAMES else ""
 
 
 def _rows(told: Precision) -> Iterator[tuple[str, str, str]]:

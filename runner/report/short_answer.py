@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from runner.judgment import ANSWERED, SHOWN, Status, Whose
-from runner.report.cause_section import WHOSE, beyond_range
+from runner.report.cause_section import WHOSE, beyond_range, in_a_word
 from runner.report.diagnosis_sections import left_out, shown
 from runner.report.failure_section import called, runtime
-from runner.report.result_parts import Cause, CauseExperiment, Count, Precision, Workaround
+from runner.report.result_parts import CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.text import counted, duration, listed, one_line, with_inside
@@ -26,7 +26,7 @@ _OF_A_PART = frozenset({"triage", "reduce", "extract"})
 """Strategies, or how they begin, whose answer is a part of a model that fails."""
 FIRST_NAMES, MOST_NAMES = 3, 10
 """Names in the first line, and in all."""
-_SHORTEST, _LONGEST_WHY, _LONGEST_QUOTE, _ROOM = 30, 300, 100, 60
+_SHORTEST, _LONGEST_QUOTE, _ROOM = 30, 100, 60
 _CLAIMS: Mapping[str, str] = {
     Claim.ONE_MINIMAL.value: "minimal",
     Claim.UNPROVEN.value: "minimal, except that leaving out some of them could not be judged",
@@ -179,10 +179,7 @@ def _sure(summary: Summary) -> Iterator[str]:
     """Yield what was shown of the cause, how minimal the answer is, and what repeats have shown."""
     cause, claim, tested = summary.cause, summary.minimality or "", summary.reliability
     if cause and summary.culprits:
-        together = [listed(one.culprits) for one in cause.causes] if len(cause.causes) > 1 else []
-        lacks = cause.reason if cause.status not in SHOWN and not cause.no_value and not beyond_range(cause) else ""
-        said = " and ".join(together) or one_line(lacks, _LONGEST_WHY)
-        yield f"cause {cause.status}{_inside(cause)}{': ' if said else ''}{said}"
+        yield f"cause {in_a_word(cause)}"
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
         one_less = ": without any one of them it passes" if is_part(summary) else ": each of them is needed"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
@@ -201,13 +198,6 @@ def _checks(summary: Summary) -> str:
     made, reused = summary.checks.made, summary.checks.reused
     known = f", {reused} known before" if reused else ""
     return f"{counted(made, 'check')}{known}, {duration(summary.seconds.total)}" if made or reused else ""
-
-
-def _inside(cause: Cause) -> str:
-    if cause.inside is None or cause.status not in SHOWN:
-        return ""
-    shown_inside = cause.inside.status in SHOWN
-    return ", also for the nodes inside" if shown_inside else " for the outer node, not for the nodes inside it"
 
 
 def _helps(summary: Summary) -> str:

@@ -341,9 +341,9 @@ def test_that_a_cause_is_not_shown_is_said_once_with_why(tmp_path: Path, capsys:
         first, second, *_ = capsys.readouterr().out.splitlines()
         assert (first, second) == ("found: a", f"  sure     cause {status}: {why}")
         say_ended(found, tmp_path, PROGRAM, number=3)
-        assert f"a; 1 node still fails; cause: {status} ({why})" in capsys.readouterr().out
+        assert f"a; 1 node still fails; cause {status}: {why}" in capsys.readouterr().out
     proven = result(Status.found, "so", culprits=("a",), cause={"status": "proven", "inside": {"status": "untested"}})
-    assert headline(proven) == "found: a; so; cause: proven for the outer node, not for the nodes inside it"
+    assert headline(proven) == "found: a; so; cause proven for the outer node, not for the nodes inside it"
 
 
 def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(

@@ -17,6 +17,7 @@ from onnx import TypeProto
 
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
+from runner.report.document import Section
 from runner.verdict import Sample
 
 Number = float | int | str
@@ -198,18 +199,6 @@ class PageJob(TypedDict):
     page: str
 
 
-class PageSection(TypedDict):
-    """A table that the page shows as it is: what heals it, releases, versions, files. ``head`` may be empty.
-
-    ``text``: lines before it; what begins with a dash is an item of a list, with four spaces a line of code.
-    """
-
-    title: str
-    text: str
-    head: Row
-    rows: list[Row]
-
-
 class PageCommand(TypedDict):
     """A command to copy. ``what``: what it does, one line."""
 
@@ -223,7 +212,8 @@ class Page(TypedDict):
     ``kind``: "run" or "sweep". ``verdict``: one sentence; ``cause``: another, "" where it was not asked. ``labels``:
     short words beside the title that limit what is claimed ("simulated builder", "interrupted"). ``facts``: name and
     value. ``elements``: what trials are made of ("nodes", "candidate nodes", "tactics", ...); of "nodes" number i is
-    node i of ``whole``. ``reduced``, ``whole``: the answer's graph, and the original.
+    node i of ``whole``. ``reduced``, ``whole``: the answer's graph, and the original. ``sections``: of the report,
+    which no script reads.
     """
 
     kind: str
@@ -243,7 +233,7 @@ class Page(TypedDict):
     trials: list[PageTrial]
     curve: list[Point]
     alone: list[Bought]
-    sections: list[PageSection]
+    sections: list[Section]
     commands: list[PageCommand]
     jobs: list[PageJob]
     made: str

@@ -8,7 +8,7 @@ The nodes of nested graphs (branches, loop bodies, functions that are called) fo
 from __future__ import annotations
 
 from collections import ChainMap, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, TypeVar
@@ -20,7 +20,8 @@ from runner.model.graph.scopes import call_key, domain_of
 from runner.model.nested.hoist import is_constant
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import TensorFile
-from runner.model.values.value_types import structure_of, structure_text
+from runner.model.values.value_types import structure_text
+from runner.report.document import cut
 from runner.report.page.data import PageBody, PageData, PageGraph
 from runner.samples.declared_inputs import type_name
 from runner.text import counted
@@ -28,6 +29,8 @@ from runner.text import counted
 # Types of tensors as text: ``float16[1, 128, 768]``.
 
 _STRING = TensorProto.STRING
+_CONTAINERS = {"sequence_type": "seq", "optional_type": "optional"}
+_MOST_DIMS = 12
 
 
 def dtype_text(number: int) -> str:
@@ -38,23 +41,25 @@ def dtype_text(number: int) -> str:
     return type_name(number)
 
 
-def tensor_text(dtype: int, dims: Iterable[object]) -> str:
-    """Return the type of a tensor of these dimensions."""
-    return intern(f"{dtype_text(dtype)}[{', '.join(map(str, dims))}]")  # a long graph has few, and many tensors
+def tensor_text(number: int, dims: Iterable[object], dtype: Callable[[int], str] = dtype_text) -> str:
+    """Return the type of a tensor of these dimensions. ``dtype``: tells what a type of elements is called."""
+    sizes = [cut(str(one), 20) for one in dims]
+    more = ", ..." if len(sizes) > _MOST_DIMS else ""
+    return intern(f"{dtype(number)}[{', '.join(sizes[:_MOST_DIMS])}{more}]")  # a long graph has few, and many tensors
 
 
-def type_text(proto: TypeProto) -> str:
-    """Return a type as a model declares it; "" where nothing is said."""
-    if proto.WhichOneof("value") != "tensor_type":
-        structure = structure_of(proto)
-        return structure_text(structure) if structure else ""
-    tensor = proto.tensor_type
-    if not tensor.elem_type:
-        return ""
-    if not tensor.HasField("shape"):
-        return dtype_text(tensor.elem_type)
-    dims = (one.dim_value if one.HasField("dim_value") else one.dim_param or "?" for one in tensor.shape.dim)
-    return tensor_text(tensor.elem_type, dims)
+def type_text(kind: TypeProto, dtype: Callable[[int], str] = dtype_text) -> str:
+    """Return a type as a model declares it: ``float16[1, 12, n]``, ``seq(int64[])``; "" where nothing is said."""
+    which = kind.WhichOneof("value")
+    if which in ("tensor_type", "sparse_tensor_type"):
+        tensor = getattr(kind, which)
+        if not tensor.HasField("shape"):
+            return dtype(tensor.elem_type) if tensor.elem_type else ""
+        dims = (one.dim_value if one.HasField("dim_value") else one.dim_param or "?" for one in tensor.shape.dim)
+        return tensor_text(tensor.elem_type, dims, dtype)
+    if which == "map_type":
+        return f"map({dtype(kind.map_type.key_type)}, {type_text(kind.map_type.value_type, dtype)})"
+    return f"{_CONTAINERS[which]}({type_text(getattr(kind, which).elem_type, dtype)})" if which in _CONTAINERS else ""
 
 
 def value_text(value: TensorFile) -> str:
@@ -307,30 +312,6 @@ def columns(index: Graph, types: Mapping[str, str], culprits: Collection[str] = 
         "culprits": sorted(guilty - around),
         "bodies": made.bodies,
         "undrawn": made.undrawn,
-    }
-
-
-def without_bodies(graph: PageGraph) -> PageGraph:
-    """Return a model's top level. A culprit inside a nested graph is told as the node that owns it."""
-    if not graph["bodies"]:
-        return graph
-    top, last = graph["bodies"][0]["node"], graph["bodies"][0]["tensor"]
-    owners = _owners(graph["bodies"])
-    culprits = {[node, *_around(node, owners)][-1] for node in graph["culprits"]}
-    return {
-        **graph,
-        "names": graph["names"][:top],
-        "operator": graph["operator"][:top],
-        "block": graph["block"][:top],
-        "tensors": graph["tensors"][:last],
-        "types": graph["types"][:last],
-        "inputs": graph["inputs"][:top],
-        "outputs": graph["outputs"][:top],
-        "constants": [one for one in graph["constants"] if one < last],
-        "attributes": {node: rows for node, rows in graph["attributes"].items() if int(node) < top},
-        "culprits": sorted(culprits),
-        "bodies": [],
-        "undrawn": graph["undrawn"] + len(graph["bodies"]),
     }
 
 

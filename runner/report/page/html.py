@@ -14,17 +14,18 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from html import escape
-from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args
 from urllib.parse import quote
 
 from runner.files import write_text
-from runner.report.page.data import Page, PageCommand, PageGraph, PageJob, PageSection
-from runner.report.page.graph_columns import without_bodies
+from runner.judgment import Status
+from runner.report.document import Block, Bullets, Code, Section, Table, cut
+from runner.report.markup import on_a_line, printed, unmarked
+from runner.report.page.data import Page, PageCommand, PageJob
 
 _ASSETS = Path(__file__).parent / "assets"
 _SCRIPTS = (
@@ -42,6 +43,9 @@ LONG = 80
 """Characters of a fact that takes the room of two."""
 _MANY = 30
 """Rows of a table, or lines of code, that are all in sight: what has more is opened to be seen."""
+MOST_ROWS = 2000
+"""Of a table: a browser shows them at once."""
+_STATUSES = frozenset(map(str, Status))
 
 
 def write_page(folder: Path, page: Page) -> None:
@@ -57,9 +61,9 @@ def page_text(page: Page) -> str:
         "base-uri 'none'; form-action 'none'"
     )
     path = "Outcomes over iterations" if "repeat" in page["strategy"] else "Path of the search"
-    first = _what_now(page["sections"])
+    first = [one for one in page["sections"] if one.title == WHAT_NOW]
     sections = [
-        *_tables(first, "now"),
+        *_sections(first, "now"),
         _jobs(
             "Jobs" if page["kind"] == "sweep" else "Steps" if page["strategy"] == "triage" else "Answers", page["jobs"]
         ),
@@ -68,7 +72,7 @@ def page_text(page: Page) -> str:
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
         _drawn("alone", "What each layer buys", page["alone"]),
         _drawn("trials", path, page["trials"]),
-        *_tables([one for one in page["sections"] if one not in first]),
+        *_sections([one for one in page["sections"] if one.title != WHAT_NOW]),
         _commands(page["commands"]),
         _facts(page),
     ]
@@ -156,14 +160,6 @@ def _verdict(page: Page) -> str:
 """
 
 
-def _what_now(sections: Sequence[PageSection]) -> list[PageSection]:
-    """Return the sections that say what to do: they stand above the picture."""
-    at = next((at for at, one in enumerate(sections) if one["title"] == WHAT_NOW), len(sections))
-    more = (one for one in sections[at + 1 :] if one["title"])
-    end = next((sections.index(one) for one in more), len(sections))
-    return list(sections[at:end])
-
-
 def _facts(page: Page) -> str:
     """Return the facts of the run, which a reader opens to see."""
     facts = "".join(_fact(row[0], " ".join(row[1:])) for row in page["facts"])
@@ -192,25 +188,30 @@ def _section(name: str, title: str, body: str, kind: str = "") -> str:
     return f'<section id="{name}" class="{kind}" aria-labelledby="{name}-title">{head}\n{body}</section>\n'
 
 
-def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return ""
-    # no room for columns in which nothing stands
-    wide = [at for at in range(len(head)) if any(row[at : at + 1] not in ([], [""]) for row in rows)]
-    head = [head[at] for at in wide]
-    rows = [[row[at] for at in wide if at < len(row)] for row in rows] if wide else rows
-    table = _html_table(title, head, [[_text(cell) for cell in row] for row in rows])
-    return _folded(f"{len(rows)} rows", len(rows), table)
+def _table(title: str, one: Table) -> str:
+    """Return a table; no room for columns in which nothing stands."""
+    headed = any(one.head)
+    wide = [at for at in range(len(one.head)) if not headed or any(row[at] for row in one.rows)]
+    rows = [[_text(cut(row[at]) if at < one.names else _cell(row[at])) for at in wide] for row in one.rows]
+    shown = _html_table(title, [one.head[at] for at in wide] if headed else [], rows)
+    return _folded(f"{len(rows)} rows", len(rows), shown)
+
+
+def _cell(cell: str) -> str:
+    """Return a cell that is no name on one line; of what is a status, the words."""
+    shown = on_a_line(cut(cell))
+    return _words(shown) if shown in _STATUSES else shown
 
 
 def _html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
-    """Return a table of cells that are HTML already."""
+    """Return a table of cells that are HTML already; of one that is too long its first rows."""
     cells = "".join(f'<th scope="col">{_text(cell)}</th>' if cell else "<td></td>" for cell in head)
     heads = f"<thead><tr>{cells}</tr></thead>" if head else ""
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows[:MOST_ROWS])
+    more = f"<p>The first {MOST_ROWS} of {len(rows)} rows are shown.</p>\n" if len(rows) > MOST_ROWS else ""
     return (
         f'<div class="scroll" role="group" tabindex="0" aria-label="{_text(title)}, table">'
-        f'<table class="{kind}">{heads}<tbody>{body}</tbody></table></div>\n'
+        f'<table class="{kind}">{heads}<tbody>{body}</tbody></table></div>\n{more}'
     )
 
 
@@ -219,41 +220,30 @@ def _folded(name: str, size: int, body: str) -> str:
     return f"<details><summary>{name}</summary>{body}</details>\n" if size > _MANY else body
 
 
-def _tables(sections: Sequence[PageSection], name: str = "section") -> Iterator[str]:
-    """Yield sections, called by ``name``.
-
-    One without a title goes on with the one before it, and two narrow ones stand side by side.
-    """
-    groups: list[list[PageSection]] = []
-    for section in sections:
-        if groups and not section["title"]:
-            groups[-1].append(section)
-        else:
-            groups.append([section])
-    narrow = [max(len(row) for one in group for row in [one["head"], *one["rows"]]) <= 2 for group in groups]
+def _sections(sections: Sequence[Section], name: str = "section") -> Iterator[str]:
+    """Yield sections, called by ``name``. Two narrow ones stand side by side."""
+    narrow = [all(len(one.head) <= 2 for one in held.blocks if isinstance(one, Table)) for held in sections]
     beside = False
-    for at, group in enumerate(groups):
+    for at, held in enumerate(sections):
         half = narrow[at] and (beside or narrow[at + 1 : at + 2] == [True])
         beside = half and not beside
-        title = group[0]["title"]
-        body = "".join(_lines(one["text"], title) + _table(title, one["head"], one["rows"]) for one in group)
+        title = unmarked(held.title)
+        body = "".join(_block(one, title) for one in held.blocks)
         yield _section(f"{name}-{at}", title, body, "half" if half else "")
 
 
-def _lines(text: str, title: str) -> str:
-    """Return lines as paragraphs; those that begin with a dash as lists, with four spaces as code."""
-    parts = []
-    for begin, lines in groupby(text.split("\n"), lambda line: line[:4] if line[:4].isspace() else line[:2]):
-        if begin == "- ":
-            parts.append(f"<ul>{''.join(f'<li>{_text(line[2:])}</li>' for line in lines)}</ul>")
-        elif begin == "    ":
-            code = "\n".join(line[4:] for line in lines).strip("\n")
-            size = code.count("\n") + 1
-            shown = f'<pre tabindex="0" aria-label="{_text(title)}: code"><code>{_text(code, breaks=True)}</code></pre>'
-            parts.append(_folded(f"{size} lines", size, f'<div class="code">{shown}</div>\n'))
-        else:
-            parts.extend(f"<p>{_text(line)}</p>" for line in lines if line.strip())
-    return "".join(parts)
+def _block(one: Block, title: str) -> str:
+    """Return a part of the section with this ``title``. Pictures are left out: a page draws its own."""
+    if isinstance(one, str):
+        return f"<p>{_text(unmarked(one))}</p>"
+    if isinstance(one, Bullets):
+        return f"<ul>{''.join(f'<li>{_text(unmarked(item))}</li>' for item in one.items)}</ul>"
+    if isinstance(one, Code):
+        lines = printed(one.lines).strip("\n")
+        size = lines.count("\n") + 1
+        shown = f'<pre tabindex="0" aria-label="{_text(title)}: code"><code>{_text(lines, breaks=True)}</code></pre>'
+        return _folded(f"{size} lines", size, f'<div class="code">{shown}</div>\n')
+    return _table(title, one) if isinstance(one, Table) else ""
 
 
 def _commands(commands: Sequence[PageCommand]) -> str:
@@ -272,11 +262,11 @@ def _jobs(title: str, jobs: Sequence[PageJob]) -> str:
     first = "job" if title == "Jobs" else "folder"
     head = [first if key == "number" else key for key in told]
     return _section(
-        "jobs", title, _html_table(title, head, [[_cell(job, key) for key in told] for job in jobs], "jobs")
+        "jobs", title, _html_table(title, head, [[_job_cell(job, key) for key in told] for job in jobs], "jobs")
     )
 
 
-def _cell(job: PageJob, key: _Key) -> str:
+def _job_cell(job: PageJob, key: _Key) -> str:
     """Return what a table of jobs has of one in a column, as HTML."""
     if key == "number":
         return _link(job)
@@ -299,18 +289,20 @@ def _link(job: PageJob) -> str:
 
 MOST_BYTES = 9_000_000
 """Of what a page tells; its style and its scripts take less than a megabyte."""
-MOST_ROWS, FEW_ROWS, MOST_WARNINGS = 2000, 100, 100
+MOST_WARNINGS = 100
 _DRAWN: Any = {"reduced": None, "whole": None, "tensors": [], "layers": [], "trials": [], "curve": [], "alone": []}
 """What only scripts read; all else is text in HTML."""
 
 
 def fitted(page: Page, most: int = MOST_BYTES) -> Page:
-    """Return a page that takes no more than so many bytes, with tables that a browser shows at once."""
-    page = _cut(page, MOST_ROWS)
-    for what, leave in _STEPS:
+    """Return a page that takes about so many bytes at most."""
+    warnings, more = page["warnings"][:MOST_WARNINGS], len(page["warnings"]) - MOST_WARNINGS
+    warnings += [f"{more} further warnings are not shown"] if more > 0 else []
+    page = {**page, "warnings": warnings}
+    for what, without in _STEPS:
         if size_of(page) <= most:
             return page
-        page = leave(page)
+        page = cast(Page, {**page, **without(page)})
         page["warnings"] = [*page["warnings"], f"this page would be too large: {what}"]
     return page
 
@@ -319,59 +311,24 @@ def size_of(page: Page) -> int:
     """Return the bytes of what a page tells: as HTML, and as JSON where a script draws it, which is packed later."""
     drawn = {key: value for key, value in page.items() if key in _DRAWN}
     text = json.dumps(drawn, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-    return len(text) + len(page_text({**page, **_DRAWN}).encode()) - surroundings()
+    return len(text) + len(page_text({**page, **_DRAWN}).encode())
 
 
-@cache
-def surroundings() -> int:
-    """Return the bytes of a page that tells nothing."""
-    told: Any = {key: [] if get_origin(kind) is list else "" for key, kind in get_type_hints(Page).items()}
-    return len(page_text(cast(Page, {**told, **_DRAWN})).encode())
+def _trials_without(key: str, nothing: object) -> Callable[[Page], Mapping[str, Any]]:
+    return lambda page: {"trials": [{**one, key: nothing} for one in page["trials"]]}
 
 
-def _cut(page: Page, most: int) -> Page:
-    """Return a page whose tables have no more than so many rows, and say so."""
-    long = [one["title"] for one in page["sections"] if len(one["rows"]) > most]
-    said = [f"{title or 'a table'}: the first {most} rows are shown" for title in long]
-    if len(page["jobs"]) > most:
-        said.append(f"of {len(page['jobs'])} jobs the first {most} are shown")
-    warnings = [*page["warnings"], *said]
-    if len(warnings) > MOST_WARNINGS:
-        warnings = [*warnings[:MOST_WARNINGS], f"{len(warnings) - MOST_WARNINGS} further warnings are not shown"]
-    sections = [PageSection({**one, "rows": one["rows"][:most]}) for one in page["sections"]]
-    return {**page, "warnings": warnings, "sections": sections, "jobs": page["jobs"][:most]}
+def _bare(page: Page) -> Mapping[str, Any]:
+    whole = page["whole"]
+    return {"whole": whole and {**whole, "attributes": {}, "types": [""] * len(whole["types"])}}
 
 
-def _whole(page: Page, change: Callable[[PageGraph], PageGraph]) -> Page:
-    return {**page, "whole": change(page["whole"]) if page["whole"] else None}
-
-
-_STEPS: tuple[tuple[str, Callable[[Page], Page]], ...] = (
-    (
-        "what the checks printed is left out",
-        lambda page: {**page, "trials": [{**one, "log": ""} for one in page["trials"]]},
-    ),
-    (
-        "attributes of the original's nodes are left out",
-        lambda page: _whole(page, lambda graph: {**graph, "attributes": {}}),
-    ),
-    (
-        "nested graphs of the original cannot be opened",
-        lambda page: _whole(page, without_bodies),
-    ),
-    (
-        "what each check kept is left out",
-        lambda page: {**page, "trials": [{**one, "kept": []} for one in page["trials"]]},
-    ),
-    (
-        "types of the original's tensors are left out",
-        lambda page: _whole(page, lambda graph: {**graph, "types": [""] * len(graph["types"])}),
-    ),
-    (f"tables are cut to {FEW_ROWS} rows", lambda page: _cut(page, FEW_ROWS)),
-    ("the graph of the original is left out", lambda page: {**page, "whole": None}),
-    ("errors of layers are left out", lambda page: {**page, "layers": []}),
-    ("values are left out", lambda page: {**page, "tensors": []}),
-    ("the checks are left out", lambda page: {**page, "trials": []}),
-    ("the reduced graph is left out", lambda page: {**page, "reduced": None}),
-    ("tables and texts are left out; REPORT.md has them", lambda page: {**page, "sections": [], "jobs": []}),
+_STEPS: tuple[tuple[str, Callable[[Page], Mapping[str, Any]]], ...] = (
+    ("what the checks printed is left out", _trials_without("log", "")),
+    ("attributes and types of the original are left out", _bare),
+    ("what each check kept is left out", _trials_without("kept", [])),
+    ("the graph of the original is left out", lambda _: {"whole": None}),
+    ("errors of layers and values are left out", lambda _: {"layers": [], "tensors": []}),
+    ("the checks and the reduced graph are left out", lambda _: {"trials": [], "reduced": None}),
+    ("tables and texts are left out; REPORT.md has them", lambda _: {"sections": [], "jobs": []}),
 )

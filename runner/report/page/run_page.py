@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -22,17 +22,16 @@ from runner.judgment import ANSWERED, Status
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
-from runner.report.cause_section import reservation, sentence
-from runner.report.document import Bullets, Code, Document, Table, cut, without_marks
+from runner.report.cause_section import reservation
+from runner.report.document import Document, cut, section, table
 from runner.report.markdown import facts
-from runner.report.markup import on_a_line, printed
+from runner.report.markup import unmarked
 from runner.report.page.data import (
     Page,
     PageCommand,
     PageData,
     PageGraph,
     PageJob,
-    PageSection,
     PageTensor,
     PageTrial,
     Row,
@@ -136,9 +135,8 @@ def facts_of(summary: Summary) -> list[Row]:
 
 # The path of a search: every check in the order in which it was made, what it kept, how it ended, what it printed.
 
-MOST_TRIALS, MOST_STRETCHES = 4000, 100_000
-LONGEST_LOG, LOGS = 4096, 1 << 20
-"""Bytes of one check's output, and characters of all of them together."""
+MOST_TRIALS, LONGEST_LOG = 4000, 4096
+"""Checks, and bytes of one's output; `fitted` leaves out all of these where they are too much."""
 _LONGEST_TEXT = 400
 _LARGEST = 1e15
 _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
@@ -150,24 +148,16 @@ def trials_of(folder: Path, material: PageData) -> tuple[list[PageTrial], list[s
         [*json_lines(material.index), *material.unlisted] if material.index else material.unlisted, key=_order
     )
     taken = told if len(told) <= MOST_TRIALS else [*told[: MOST_TRIALS // 2], *told[-MOST_TRIALS // 2 :]]
-    left = (
-        [f"{len(told) - len(taken)} of {counted(len(told), 'check')} are not shown"] if len(told) > len(taken) else []
-    )
+    fewer = len(told) - len(taken)
+    left = [f"{fewer} of {counted(len(told), 'check')} are not shown"] if fewer else []
     last = len(material.graph.nodes) - 1 if material.graph and material.elements == "nodes" else None
-    stretches, characters, sets, logs, found = 0, 0, 0, 0, []
+    found = []
     for row in taken:
         kept = _stretches(row.get("trial")) if row.get("question") in material.questions else []
         if kept and last is not None and kept[-1][1] > last:  # of another run, in a folder of the user's
             kept = []
-        if stretches + len(kept) > MOST_STRETCHES:
-            kept, sets = [], sets + 1
         log = plain(_log(material.logs or folder, row.get("log")))
-        if characters + len(log) > LOGS:
-            log, logs = "", logs + 1
-        stretches, characters = stretches + len(kept), characters + len(log)
         found.append(_trial(row, kept, log, material.bodies.get(_text(row, "question"), "")))
-    left += [f"what was kept in {counted(sets, 'check')} is not shown"] if sets else []
-    left += [f"the output of {counted(logs, 'check')} is not shown"] if logs else []
     return found, left
 
 
@@ -251,9 +241,6 @@ def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[
 
 
 PAGE_NAME = "report.html"
-CODE = " " * 4
-"""What a line of code begins with on a page."""
-_STATUSES = frozenset(map(str, Status))
 SHORTEST = 0.01
 MOST_CULPRITS = 12
 """Of which the good values are shown where there is no reduced model."""
@@ -274,20 +261,21 @@ def page_of(
     """Return the page of a run. ``document``: its report, None: there is none. ``reduced``: see `reduced_model`."""
     whole = _whole(settings, folder, summary, material)
     trials, left = trials_of(folder, material)
-    layers, fewer = layers_of(folder, summary, material.graph)
-    told = facts_of(summary)
+    told, answer = facts_of(summary), short_answer(summary)
     undrawn = whole["undrawn"] if whole else 0
     why = "there are too many, they are too deep, or their names are too long"
     crowded = [f"{counted(undrawn, 'nested graph')} of the model cannot be opened: {why}"] if undrawn else []
-    warnings = (*summary.warnings, *left, *fewer, *crowded, *(reduced.left if reduced else ()))
+    warnings = (*summary.warnings, *left, *crowded, *(reduced.left if reduced else ()))
     if reduced and reduced.seconds:
         took = f"{reduced.seconds:.2f} s" if reduced.seconds >= SHORTEST else f"less than {SHORTEST} s"
         told.append(["values on this page", f"from extra runs for this page: {took}"])
+    parts = (*document.sections, *document.found) if document else ()
+    numbers = section(f"The {material.elements} by number", [table(("number", "name"), sorted(material.names.items()))])
     page: Page = {
         "kind": "run",
-        "title": cut(_plain(document.title) if document else words(summary.status), LONGEST),
+        "title": cut(unmarked(document.title) if document else words(summary.status), LONGEST),
         "verdict": verdict_of(summary),
-        "cause": cut(sentence(summary.cause), LONGEST) if summary.cause else "",
+        "cause": cut("; ".join(filter(None, (answer.why, answer.sure))), LONGEST) if summary.cause else "",
         "status": str(summary.status),
         "strategy": summary.strategy,
         "labels": labels_of(summary, settings),
@@ -296,25 +284,18 @@ def page_of(
         "reduced": reduced.graph if reduced else None,
         "whole": whole,
         "tensors": reduced.tensors if reduced else _around(whole, material) if whole else [],
-        "layers": layers,
+        "layers": layers_of(folder, summary, material.graph),
         "elements": material.elements,
         "trials": trials,
         "curve": curve_of(summary),
         "alone": alone_of(summary),
-        "sections": [*(sections_of(document) if document else ()), *_named_sections(material)],
+        "sections": [one for one in (*parts, *numbers) if not one.aside],
         "commands": commands_of(folder, summary, command),
         "jobs": [*_steps(folder, summary), *_answers(folder, summary)],
         "made": made_now(),
         "version": version(),
     }
     return fitted(page)
-
-
-def _named_sections(material: PageData) -> list[PageSection]:
-    """Return the table of what the numbers in trials stand for."""
-    rows = [[str(number), name] for number, name in sorted(material.names.items())]
-    head = ["number", "name"]
-    return [{"title": f"The {material.elements} by number", "text": "", "head": head, "rows": rows}] if rows else []
 
 
 def made_now() -> str:
@@ -328,42 +309,6 @@ def version() -> str:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def sections_of(document: Document) -> Iterator[PageSection]:
-    """Yield the sections of a report as the page has them; one with several tables is several, the later ones nameless.
-
-    A picture, and what the page shows elsewhere, are left out.
-    """
-    for one in (*document.sections, *document.found):
-        title, said = _plain(one.title), list[str]()
-        for block in () if one.aside else one.blocks:
-            if isinstance(block, Table):
-                rows = [[_cell(cell) for cell in row] for row in block.rows]
-                yield {"title": title, "text": "\n\n".join(said), "head": _head(block), "rows": rows}
-                title, said = "", []
-            elif isinstance(block, Code):
-                said.append("\n".join(f"{CODE}{line}" for line in printed(block.lines).split("\n")))
-            elif isinstance(block, Bullets):
-                said.append("\n".join(f"- {_plain(item)}" for item in block.items))
-            elif isinstance(block, str):
-                said.append(_plain(block))
-        if said:
-            yield {"title": title, "text": "\n\n".join(said), "head": [], "rows": []}
-
-
-def _head(table: Table) -> Row:
-    return [*table.head] if any(table.head) else []
-
-
-def _cell(cell: str) -> str:
-    """Return a cell on one line; of what is a status, the words."""
-    shown = on_a_line(cut(cell))
-    return words(shown) if shown in _STATUSES else shown
-
-
-def _plain(text: str) -> str:
-    return on_a_line(without_marks(text))
 
 
 def reduced_model(

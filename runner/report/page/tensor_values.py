@@ -46,6 +46,7 @@ from runner.report.page.data import (
 from runner.report.page.graph_columns import columns, dtype_text, types_of, value_text
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary
+from runner.report.typed_json import from_json
 from runner.text import counted
 from runner.verdict import Sample
 
@@ -302,89 +303,84 @@ def _read(path: Path) -> TensorFile | None:
 
 # The error of each layer, and the curve of a precision search, from the files and the summary of a run.
 
-MOST_LAYERS = 10_000
 _NUMPY = {"float": "float32", "double": "float64"}
 
 
-def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> tuple[list[LayerError], list[str]]:
-    """Return what is known of each layer in the model's order, and what is left out: all but the worst of too many.
+@dataclass(frozen=True)
+class _Measured:
+    """A row of layerwise.json, or of the layers.json of a precision search."""
 
-    ``graph``: of the original, which tells the tensors of nodes.
-    """
+    tensor: str = ""
+    node: str = ""
+    kind: str = ""
+    bad: bool = False
+    error: float | None = None
+    own: float | None = None
+    nan: tuple[int, ...] = ()
+    inf: tuple[int, ...] = ()
+    type: str = ""
+    shape: tuple[int, ...] | None = None
+    raised: bool = False
+    error_low: float | None = None
+    error_mixed: float | None = None
+    introduced: float | None = None
+    range: float | None = None
+    not_finite: tuple[str, ...] = ()
+    why: str = ""
+
+
+def layers_of(folder: Path, summary: Summary, graph: Index | None = None) -> list[LayerError]:
+    """Return what is known of each layer in the model's order. ``graph``: of the original, names nodes' tensors."""
     given = {node.name: node.outputs[0] for node in graph.nodes if node.outputs} if graph and summary.precision else {}
-    rows = [*_compared(folder, summary), *_lowered(folder, summary, given)]
-    if len(rows) <= MOST_LAYERS:
-        return rows, []
-    worst = sorted(range(len(rows)), key=lambda at: _badness(rows[at]), reverse=True)[:MOST_LAYERS]
-    return [rows[at] for at in sorted(worst)], [f"of {counted(len(rows), 'layer')} the {MOST_LAYERS} worst are shown"]
-
-
-def _badness(row: LayerError) -> tuple[bool, float]:
-    error = row["error"] if row["error"] is not None else -1.0
-    return isinstance(error, str) or row["nan"] + row["inf"] > 0, 0.0 if isinstance(error, str) else float(error)
+    return [*_compared(folder, summary), *_lowered(folder, summary, given)]
 
 
 def _compared(folder: Path, summary: Summary) -> Iterator[LayerError]:
     """Yield what `layerwise` measured: every tensor on the target against what it should hold."""
     for row in _rows(folder, _files(summary), "tensors"):
-        yield from _layer(row, row.get("error"), row.get("own"), _word(row))
+        if (error := _word(row) or row.error) is not None:
+            yield _layer(row, row.tensor, error, row.own)
 
 
-def _word(row: Mapping[str, Any]) -> str:
+def _word(row: _Measured) -> str | None:
     """Return "nan" or "inf" of a wrong tensor in which these are what is wrong, on the reference as well or not."""
-    kind = row.get("kind") or NOT_FINITE
-    if kind in NON_FINITE:
-        return str(kind)
-    return ("nan" if _first(row.get("nan")) else "inf") if row.get("bad") and kind == NOT_FINITE else ""
+    if row.kind in NON_FINITE:
+        return row.kind
+    of_both = row.bad and row.kind in ("", NOT_FINITE)
+    return ("nan" if any(row.nan[:1]) else "inf") if of_both else None
 
 
 def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[LayerError]:
     """Yield what a precision search measured: with everything low, and what each layer adds of its own."""
     told = summary.precision or Precision()
-    name, low, high = told.layers, told.low, told.high
     limit = next(
-        (FLOATS[dtype].largest for dtype, kind in BY_NUMBER.items() if kind.numpy_name == low and dtype in FLOATS), None
+        (FLOATS[one].largest for one, kind in BY_NUMBER.items() if kind.numpy_name == told.low and one in FLOATS), None
     )
-    for row in _rows(folder, [name] if name else (), ""):
-        unbounded = row.get("not_finite")
-        words = {key: "inf" if isinstance(unbounded, list) and key in unbounded else "" for key in ("low", "mixed")}
+    for row in _rows(folder, [told.layers] if told.layers else (), ""):
+        low, mixed = ("inf" if one in row.not_finite else None for one in ("low", "mixed"))
         known: PagePrecision = {
-            "held": high if row.get("raised") else low,
-            "error": words["mixed"] or _number(row.get("error_mixed")),
-            "most": _number(row.get("range")),
+            "held": told.high if row.raised else told.low,
+            "error": mixed or row.error_mixed,
+            "most": row.range,
             "limit": limit,
-            "why": _text(row, "why"),
+            "why": row.why,
         }
-        made = {**row, "tensor": given.get(_text(row, "node"), "")}
-        yield from _layer(made, row.get("error_low"), row.get("introduced"), words["low"], known)
+        yield _layer(row, given.get(row.node, ""), low or row.error_low, row.introduced, known)
 
 
 def _layer(
-    row: Mapping[str, Any], error: Any, own: Any, word: str, precision: PagePrecision | None = None
-) -> Iterator[LayerError]:
-    """Yield a layer of which something is known. ``word``: what its error is in place of a number."""
-    if word or isinstance(error, (int, float)) or precision:
-        yield {
-            "tensor": _text(row, "tensor"),
-            "node": _text(row, "node"),
-            "error": word or _number(error),
-            "own": _number(own),
-            "nan": _first(row.get("nan")),
-            "inf": _first(row.get("inf")),
-            "precision": precision,
-        }
-
-
-def _number(value: Any) -> Number | None:
-    return number(value) if isinstance(value, (int, float)) else None
+    row: _Measured, tensor: str, error: Number | None, own: Number | None, precision: PagePrecision | None = None
+) -> LayerError:
+    nan, inf = (pair[0] if pair else 0 for pair in (row.nan, row.inf))
+    return LayerError(tensor=tensor, node=row.node, error=error, own=own, nan=nan, inf=inf, precision=precision)
 
 
 def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
     """Return the types of the tensors that `layerwise` compared."""
     return {
-        _text(row, "tensor"): f"{_NUMPY.get(row['type'], row['type'])}{row['shape']}"
+        row.tensor: f"{_NUMPY.get(row.type, row.type)}{list(row.shape)}"
         for row in _rows(folder, _files(summary), "tensors")
-        if isinstance(row.get("type"), str) and isinstance(row.get("shape"), list)
+        if row.type and row.shape is not None
     }
 
 
@@ -417,24 +413,15 @@ def alone_of(summary: Summary) -> list[Bought]:
     ]
 
 
-def _rows(folder: Path, names: Sequence[str], key: str) -> Iterator[Mapping[str, Any]]:
+def _rows(folder: Path, names: Sequence[str], key: str) -> Iterator[_Measured]:
     """Yield the rows of the first JSON file of a run among these."""
     for name in names:
         if name.endswith(".json") and inside(folder / name, folder):
             held = json_of(folder / name)
             held = held.get(key) if isinstance(held, dict) else held
-            yield from (row for row in held if isinstance(row, dict)) if isinstance(held, list) else ()
+            yield from (from_json(_Measured, row) for row in held) if isinstance(held, list) else ()
             return
 
 
 def _files(summary: Summary) -> tuple[str, ...]:
     return summary.layers.files if summary.layers else ()
-
-
-def _first(pair: Any) -> int:
-    return int(pair[0]) if isinstance(pair, list) and pair and isinstance(pair[0], int) else 0
-
-
-def _text(row: Mapping[str, Any], key: str) -> str:
-    value = row.get(key)
-    return value if isinstance(value, str) else ""

@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from runner.judgment import Experiment
-from runner.report.cause_section import REFERENCE_TOO, rows, sentence, told
+from runner.report.cause_section import rows
 from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
 from strategies.search import Outcome
@@ -156,22 +156,6 @@ def test_two_faults_where_the_outputs_are_kept(tmp_path: Path) -> None:
     run = winnow(*plain(tmp_path), *check, "strategy.reduce_outputs=false", folder=tmp_path / "run")
     assert (run.code, run.result["cause"]["status"]) == (0, "proven"), run.output
     assert "another fault" in run.result["cause"]["reason"]
-
-
-def test_a_nan_that_the_reference_makes_as_well_is_why_a_cause_is_untested() -> None:
-    """Only where the nodes make it: of one that they read nothing is said."""
-    reason = f"{REFERENCE_TOO} 'c' too, so no good value is known for it"
-    made = {"status": "untested", "reason": reason, "answers": [{"good_outputs": {"reason": reason}}]}
-
-    def said(**more: object) -> str:
-        return sentence(from_json(Cause, {**made, **more}))
-
-    assert "The reference computes a NaN or Inf there too" in said()
-    assert said().count("no good value is known") == 1, "the reason says the same"
-    assert said(reason="the budget was reached").endswith(": the budget was reached.")
-    assert "could not be tested" in said(answers=[{"good_outputs": None}])
-    assert "could not be tested" in told(from_json(Cause, {**made, "answers": 3}))
-    assert not told(from_json(Cause, {"answers": [1]}))
 
 
 def test_a_pair_between_which_no_value_is_known_is_one_fault_for_a_function_too(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.model.graph.graph_index import Graph as Index
+from runner.report.document import Bullets, section, table
 from runner.report.page.data import Page, PageGraph, PageTrial
 from runner.report.page.graph_columns import columns
 from tests.report.page.page_parts import bisection, layers, nested_model, slice_of, tensor, transformer
@@ -85,13 +86,8 @@ def reduced(nodes: int = 25_000, names: Mapping[int, str] | None = None, log: st
         elements="nodes",
         trials=bisection(nodes, culprits, log),
         sections=[
-            {
-                "title": "What heals it",
-                "text": "",
-                "head": ["change", "outcome"],
-                "rows": [["float32 for Gelu", "pass"]],
-            },
-            {"title": "Environment", "text": "", "head": [], "rows": [["onnxruntime", "1.22.0"], ["python", "3.11.9"]]},
+            *section("What heals it", [table(("change", "outcome"), [("float32 for Gelu", "pass")])]),
+            *section("Environment", [table(("", ""), [("onnxruntime", "1.22.0"), ("python", "3.11.9")])]),
         ],
         commands=[
             {"what": "Show the failure again", "command": "python repro.py"},
@@ -177,10 +173,9 @@ def triage() -> Page:
         ["repeat", "not flaky", "20 of 20 fail"],
     ]
     made = reduced(90)
-    text = f"Each step is a run.\n- one\n- {'long_' * 60}"
-    steps: Any = {"title": "Steps", "text": text, "head": ["step", "status", "answer"], "rows": rows}
-    more: Any = {"title": "", "text": "What goes on with the section above.", "head": [], "rows": []}
-    made["sections"][:0] = [steps, more]
+    items = Bullets(("one", "long_" * 60))
+    steps = ["Each step is a run.", items, table(("step", "status", "answer"), rows), "What goes on below it."]
+    made["sections"][:0] = section("Steps", steps)
     return Page(**{**made, "title": "triage: encoder.onnx", "strategy": "triage"})
 
 
@@ -261,7 +256,7 @@ def hostile() -> Page:
         "labels": [*HOSTILE],
         "warnings": [*HOSTILE],
         "facts": rows,
-        "sections": [{"title": text, "text": text, "head": [text, text], "rows": rows} for text in HOSTILE],
+        "sections": [one for text in HOSTILE for one in section(text, [text, table((text, text), rows)])],
         "commands": [{"what": text, "command": text} for text in HOSTILE],
         "jobs": jobs,
     }

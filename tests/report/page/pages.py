@@ -11,7 +11,8 @@ from html import unescape
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from runner.report.page.data import Page, PageGraph, PageSection
+from runner.report.document import Section, Table
+from runner.report.page.data import Page, PageGraph
 
 _SECTION = re.compile(r'<section id="section-\d+"[^>]*><h2[^>]*>(.*?)</h2>(.*?)</section>', re.DOTALL)
 _SCRIPT = re.compile(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
@@ -26,24 +27,33 @@ def page_in(folder: Path) -> Page:
     if not text.startswith("{"):
         text = zlib.decompress(base64.b64decode(text), zlib.MAX_WBITS | 32).decode()
     page: Page = json.loads(text)
-    page["sections"] = [section_in(title, body) for title, body in _SECTION.findall(written)]
+    page["sections"] = sections_in(written)
     whole(page)
     return page
 
 
-def section_in(title: str, body: str) -> PageSection:
+def rows_of(section: Section) -> list[tuple[str, ...]]:
+    """The rows of all tables of a section."""
+    return [row for one in section.blocks if isinstance(one, Table) for row in one.rows]
+
+
+def sections_in(text: str) -> list[Section]:
+    """The sections of a page's HTML, with the rows of their tables."""
+    return [section_in(title, body) for title, body in _SECTION.findall(text)]
+
+
+def section_in(title: str, body: str) -> Section:
     """A section with all of its rows, of its HTML."""
     lines = (
         re.findall(r"<td>(.*?)</td>", line) for line in re.findall(r"<tr>(.*?)</tr>", body.split("<tbody>", 1)[-1])
     )
-    return PageSection(
-        title=unescape(title), text="", head=[], rows=[[unescape(cell) for cell in line] for line in lines]
-    )
+    rows = tuple(tuple(map(unescape, line)) for line in lines)
+    return Section(unescape(title), (Table((), rows),))
 
 
 def whole(page: Page) -> None:
     """All that holds for every page: its types, and that what is numbered is there."""
-    json.dumps(page, allow_nan=False)
+    json.dumps({**page, "sections": []}, allow_nan=False)
     assert not list(misfits(page, Page, "page"))
     for graph in (page["reduced"], page["whole"]):
         if graph:

@@ -33,8 +33,8 @@ def test_what_overflows_on_the_reference_as_well_is_no_error_of_nothing(tmp_path
     ]
     (tmp_path / "layerwise.json").write_text(json.dumps({"tensors": rows}))
     summary = Summary(status="found", exit_code=0, strategy="layerwise", layers=Layers(files=("layerwise.json",)))
-    layers, left = layers_of(tmp_path, summary)
-    assert [one["error"] for one in layers] == ["inf", "nan", "nan", 0.001, 0.5] and not left
+    layers = layers_of(tmp_path, summary)
+    assert [one["error"] for one in layers] == ["inf", "nan", "nan", 0.001, 0.5]
 
 
 def test_a_precision_search_tells_of_a_node_its_type_and_how_much_of_the_range_it_takes(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_precision_search_tells_of_a_node_its_type_and_how_much_of_the_range_i
     def known(low: str) -> list[Any]:
         precision = Precision(layers="layers.json", low=low, high="float32")
         summary = Summary(status="found", exit_code=0, strategy="precision", precision=precision)
-        return [one["precision"] for one in layers_of(tmp_path, summary)[0]]
+        return [one["precision"] for one in layers_of(tmp_path, summary)]
 
     assert known("float16") == [
         {"held": "float32", "error": 1e-4, "most": 2e5, "limit": 65504.0, "why": ""},

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from playwright.sync_api import Browser, Page
 
 from runner.model.graph.graph_index import Graph as Index
+from runner.report.document import Code, section, table
 from runner.report.page import html
 from runner.report.page.data import PagePrecision
 from runner.report.page.graph_columns import columns
@@ -411,7 +412,7 @@ def test_an_unseen_character_has_one_spelling_and_is_found_by_it(one: Browser, t
     assert made["whole"]
     name = "one\ntwo \x07\xa0\U000e0001"
     made["whole"]["names"][3] = name
-    made["sections"] = [{"title": "Names", "text": "", "head": ["", "x"], "rows": [["y", name]]}]
+    made["sections"] = section("Names", [table(("", "x"), [("y", name)], names=2)])
     write_page(tmp_path, made)
     with loaded(one, tmp_path / "report.html") as seen:
         page = seen.page
@@ -475,8 +476,8 @@ def test_values_of_which_none_is_finite_are_told_so(one: Browser, tmp_path: Path
 
 def test_code_is_copied_and_what_is_folded_is_printed(one: Browser, tmp_path: Path) -> None:
     made = reduced(40)
-    code = "".join(f"    def f{at}():\n        return {at}\n" for at in range(20))
-    made["sections"] = [{"title": "To reproduce", "text": f"Run:\n{code}", "head": [], "rows": []}]
+    code = "\n".join(f"def f{at}():\n    return {at}" for at in range(20))
+    made["sections"] = section("To reproduce", ["Run:", Code(code)])
     write_page(tmp_path, made)
     with loaded(one, tmp_path / "report.html") as seen:
         page = seen.page

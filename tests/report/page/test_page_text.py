@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runner.report.document import Code, section, table
 from runner.report.page import html
 from tests.report.page.page_values import HOSTILE, KINDS, hostile, page, reduced, sweep
 
@@ -84,18 +85,18 @@ def test_answer_commands_and_jobs_stand_in_the_page_without_a_script() -> None:
     assert 'id="graph"' not in jobs and 'id="graph"' in text
 
 
-def test_a_section_without_a_title_goes_on_with_the_one_before_it() -> None:
+def test_narrow_sections_stand_side_by_side() -> None:
     text = html.page_text(KINDS["triage"]())
     steps = text.partition(">Steps</h2>")[2].partition("</section>")[0]
-    assert "<p>What goes on with the section above.</p>" in steps and "<ul><li>one</li><li>long_" in steps
+    assert "<p>What goes on below it.</p>" in steps and "<ul><li>one</li><li>long_" in steps
     assert text.count('class="half"') == 2
 
 
 def test_what_is_long_is_folded_but_jobs_are_not() -> None:
     def shown(lines: int) -> str:
-        code = "".join(f"    print({line})\n" for line in range(lines))
-        held: Any = {"title": "Part", "text": code, "head": ["name", ""], "rows": [["x", "1"]] * lines}
-        return html.page_text(page(sections=[held], jobs=sweep()["jobs"] * 8))
+        code = Code("\n".join(f"print({line})" for line in range(lines)))
+        held = section("Part", [code, table(("name", ""), [("x", "1")] * lines)])
+        return html.page_text(page(sections=held, jobs=sweep()["jobs"] * 8))
 
     assert "<details>" not in shown(30)
     folded = shown(31)
@@ -106,13 +107,9 @@ def test_what_is_long_is_folded_but_jobs_are_not() -> None:
 
 
 def test_code_keeps_its_lines_and_columns_that_say_nothing_are_left_out() -> None:
-    code: Any = {
-        "title": "To reproduce",
-        "text": "Run it:\n    def a():\n    \n        return '<b>'\n- one",
-        "head": [],
-    }
+    code = section("To reproduce", ["Run it:", Code("def a():\n\n    return '<b>'")])
     jobs: Any = [{**one, "trust": "", "asked": 0, "reused": 0} for one in sweep()["jobs"]]
-    text = html.page_text(page(sections=[{**code, "rows": []}], jobs=jobs))
+    text = html.page_text(page(sections=code, jobs=jobs))
     assert (
         '<p>Run it:</p><div class="code"><pre ' in text
         and "<code>def a():\n\n    return &#x27;&lt;b&gt;&#x27;</code>" in text
@@ -177,8 +174,7 @@ def test_a_browser_without_colors_for_both_schemes_has_those_of_the_light_one() 
 
 def test_a_column_in_which_nothing_stands_takes_no_room() -> None:
     rows = [["y", "", "0.1"], ["z", "", ""]]
-    parts: Any = [{"title": "Outputs", "text": "", "head": ["tensor", "PSNR dB", "error"], "rows": rows}]
-    text = html.page_text(page(sections=parts))
+    text = html.page_text(page(sections=section("Outputs", [table(("tensor", "PSNR dB", "error"), rows)])))
     assert "PSNR" not in text and re.findall(r"<td>(.*?)</td>", text) == ["y", "0.1", "z", ""]
-    bare: Any = [{**parts[0], "head": []}]
+    bare = section("Outputs", [table(("", "", ""), rows)])
     assert len(re.findall(r"<td>", html.page_text(page(sections=bare)))) == 6
