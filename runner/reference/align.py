@@ -199,6 +199,10 @@ class Matching:
                 if tensor in self.child.dequantized:
                     partner = limited(self.parent, partner, set(self._votes(root)))
                 self._pair(tensor, partner, How.position, reshaped=known.reshaped)
+        for tensor in self.child.steps:
+            known = self.pairs.get(tensor)
+            if known and known.how is How.position and not known.reshaped:
+                self._pair(tensor, limited(self.parent, known.tensor, set(self._votes(tensor))), How.position)
         return self.pairs
 
     def place_outputs(self) -> None:

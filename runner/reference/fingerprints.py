@@ -17,6 +17,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import NUMPY, TensorFile
+from runner.reference.quantized import Reading
 
 Array = np.ndarray[Any, Any]
 
@@ -106,22 +107,33 @@ def print_of(arrays: Sequence[Array]) -> Fingerprint:
     )
 
 
-def prints_of(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Fingerprint]:
-    """Return the fingerprints of those of ``names`` that are tensors in all samples."""
+def prints_of(
+    samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str], readings: Mapping[str, Reading] | None = None
+) -> dict[str, Fingerprint]:
+    """Return the fingerprints of those of ``names`` that are tensors in all samples.
+
+    ``readings``: of integers that stand for floats, whose fingerprints these have.
+    """
     found = {}
     for name in names:
         files = [sample[name] for sample in samples if name in sample]
         if files and len(files) == len(samples) and all(one.structure is None for one in files):
-            found[name] = print_of([recorded.read(one) for one in files])
+            arrays = [recorded.read(one) for one in files]
+            reading = (readings or {}).get(name)
+            found[name] = print_of(list(map(reading.floats, arrays)) if reading else arrays)
     return found
 
 
 @dataclass
 class Weights:
-    """The fingerprints of a model's initializers, made when they are asked for; files are not read whole."""
+    """The fingerprints of a model's initializers, made when they are asked for; files are not read whole.
+
+    ``readings``: of those that are integers and stand for floats.
+    """
 
     graph: Graph
     store: Store
+    readings: Mapping[str, Reading] = field(default_factory=dict)
     _known: dict[tuple[str, bool], Fingerprint | None] = field(default_factory=dict, init=False)
 
     def get(self, name: str, *, turned: bool = False) -> Fingerprint | None:
@@ -131,6 +143,8 @@ class Weights:
         """
         if (name, turned) not in self._known:
             array = self._mapped(name)
+            if array is not None and name in self.readings:
+                array = self.readings[name].floats(array)
             if array is not None and turned and array.ndim > 1:
                 array = np.swapaxes(array, -1, -2)
             self._known[name, turned] = None if array is None or array.dtype.kind in "OSU" else print_of([array])

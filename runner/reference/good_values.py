@@ -20,6 +20,8 @@ from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer
 from runner.model.values.recorded import TensorFile, finite_of, to_array
 from runner.model.values.tensor_bytes import beyond, clipped
+from runner.reference.fingerprints import agree, print_of
+from runner.reference.quantized import Reading
 from runner.samples.declared_inputs import tensor, type_name
 
 _ONE_NUMBER = 1e-3
@@ -60,13 +62,22 @@ def cast(sample: Mapping[str, TensorFile], dtypes: Mapping[str, int], folder: Pa
 
 
 def good_value(
-    theirs: TensorFile, name: str, dtype: int, own: TensorFile | None, path: Path, *, reshaped: bool = False
+    theirs: TensorFile,
+    name: str,
+    dtype: int,
+    own: TensorFile | None,
+    path: Path,
+    *,
+    reshaped: bool = False,
+    reading: Reading | None = None,
 ) -> GoodValue:
     """Return the parent's value as that of the child's tensor ``name`` of this type; it is written to ``path``.
 
-    ``own``: what the child itself made of it. ``reshaped``: the value takes the shape of that. Numbers beyond the
-    type's range become its ends, which shows where the child overflows, but is no value to go on with. A mask
-    is: one large negative number over and over; it becomes -Inf where the child has infinities too.
+    ``own``: what the child itself made of it. ``reshaped``: the value takes the shape of that. ``reading``: of a tensor
+    of integers that stand for floats; those that do not give the value back are no value to go on with.
+
+    Numbers beyond the type's range become its ends, which shows where the child overflows, but is no value to go on
+    with. A mask is: one large negative number over and over; it becomes -Inf where the child has infinities too.
     """
     reshaped = reshaped and own is not None and own.shape != theirs.shape
     if theirs.structure is not None or (dtype in (theirs.dtype, TensorProto.STRING) and not reshaped):
@@ -74,6 +85,12 @@ def good_value(
     array = recorded.read(theirs)
     if reshaped and own is not None:
         array = array.reshape(own.shape)
+    if reading is not None:
+        steps = reading.integers(array, dtype)
+        file = recorded.write(tensor(steps, name, dtype), name, path)
+        if agree(print_of([reading.floats(steps)]), print_of([array])):
+            return GoodValue(file)
+        return GoodValue(file, f"the good value of {name!r} is beyond its scale and zero point")
     with np.errstate(over="ignore", invalid="ignore"):
         over = beyond(array, dtype)
         mask = bool(over.any()) and not is_integer(dtype) and _is_mask(array[over])

@@ -26,8 +26,9 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.reference.align import Matching
-from runner.reference.fingerprints import Array, Weights, agree, print_of, prints_of
+from runner.reference.fingerprints import Weights, agree, print_of, prints_of
 from runner.reference.good_values import good_value
+from runner.reference.quantized import Reading, as_floats
 from runner.reference.recording import PACK, Recorded
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
 from runner.samples.declared_inputs import Declared, type_name
@@ -215,23 +216,14 @@ def restored(
     axis = next((attribute.i for attribute in proto.attribute if attribute.name == "axis"), 1)
     if scale is None or zero is None or any(attribute.name == "block_size" for attribute in proto.attribute):
         return False
+    reading = Reading(scale, zero, axis)
     for before, after in zip(good, made, strict=True):
         if proto.input[0] not in before or name not in after:
             return False
-        source = recorded.read(before[proto.input[0]]).astype(np.float64)
-        steps = recorded.read(after[name]).astype(np.float64)
-        shape = [1] * steps.ndim
-        if scale.size > 1:
-            shape[axis] = scale.size
-        back = (steps - _along(zero, shape)) * _along(scale, shape)
-        if not agree(print_of([back]), print_of([source])):
+        back = reading.floats(recorded.read(after[name]))
+        if not agree(print_of([back]), print_of([recorded.read(before[proto.input[0]])])):
             return False
     return True
-
-
-def _along(one: Array, shape: list[int]) -> Array:
-    wide = one.astype(np.float64)
-    return wide.reshape(shape) if wide.size > 1 else wide.reshape(())
 
 
 MOST_RUNS = 12
@@ -262,7 +254,8 @@ class ParentValues:
 
     ``values``: good values by tensor, one mapping a sample. ``partners``: the tensors that have one. ``unfit``: why a
     value must not be fed, by tensor. ``alone``: what nodes make that has no partner. ``wrong``: nodes of
-    the child that are not right on good values, in the reference's runtime.
+    the child that are not right on good values, in the reference's runtime. ``integers``: tensors that hold steps of
+    what their partners hold.
     """
 
     values: Samples
@@ -270,6 +263,7 @@ class ParentValues:
     unfit: Mapping[str, str]
     alone: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    integers: frozenset[str] = frozenset()
 
     def counted(self) -> dict[str, int]:
         """Return how many tensors found their partner by what; those without one under ``none``."""
@@ -310,8 +304,12 @@ class Lineage:
         mine, theirs = self.child.graph, self.parent.graph
         held = prints_of(self.parent.values, [*theirs.inputs, *theirs.producers])
         self._elder = FingerprintedGraph(theirs, held, Weights(theirs, self.parent.store))
-        free = prints_of(self.child.values, [*mine.inputs, *mine.producers])
-        self._younger = FingerprintedGraph(mine, free, Weights(mine, self.child.store))
+        told = as_floats(mine, Weights(mine, self.child.store).array)
+        self._readings = told.readings
+        free = prints_of(self.child.values, [*mine.inputs, *mine.producers], told.readings)
+        weights = Weights(mine, self.child.store, told.readings)
+        steps = [name for name in mine.producers if name in told.readings]
+        self._younger = FingerprintedGraph(told.graph, free, weights, steps)
         self._loose = reshaped(self._younger, self._elder)
         self._named = True
         self._alone = frozenset(name for name, partner in self.told.items() if partner is None)
@@ -425,8 +423,8 @@ class Lineage:
 
     def _now(self, run: _Forced) -> FingerprintedGraph:
         """Return the child as it runs on good values."""
-        prints = {**self._younger.prints, **prints_of(run.made, self.child.graph.producers)}
-        return FingerprintedGraph(self.child.graph, prints, self._younger.weights)
+        prints = {**self._younger.prints, **prints_of(run.made, self.child.graph.producers, self._readings)}
+        return replace(self._younger, prints=prints)
 
     def _alike(self, now: FingerprintedGraph, name: str, partner: Partner) -> bool:
         mine, theirs = now.prints.get(name), self._elder.prints.get(partner.tensor)
@@ -449,7 +447,8 @@ class Lineage:
                 own = ran.get(name)
                 if value is not None and (not partner.reshaped or own is not None):
                     dtype, path = self._dtype(name, value), folder / f"{at}_{place}.pb"
-                    one = good_value(value, name, dtype, own, path, reshaped=partner.reshaped)
+                    reading = self._readings.get(name)
+                    one = good_value(value, name, dtype, own, path, reshaped=partner.reshaped, reading=reading)
                     sample[name] = recorded.pack(one.file, folder / f"{at}.pack", PACK)
                     unfit |= {name: one.unfit} if one.unfit else {}
             samples.append(sample)
@@ -501,7 +500,8 @@ class Lineage:
         wrong = tuple(
             node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)
         )
-        return ParentValues(both, held, reasons, tuple(name for name in graph.producers if name not in held), wrong)
+        alone = tuple(name for name in graph.producers if name not in held)
+        return ParentValues(both, held, reasons, alone, wrong, frozenset(self._readings))
 
     def _right(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
         """Return the tensors that come out right on good values, in all samples."""

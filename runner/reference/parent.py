@@ -112,7 +112,9 @@ def inherit(
     )
     cuts = not isinstance(settings.strategy, PrecisionSettings)
     said, origins = _said(graph, found, cuts), _origins(graph, other, found)
-    partners = {name: one.tensor for name, one in found.partners.items() if not one.reshaped}
+    partners = {
+        name: one.tensor for name, one in found.partners.items() if not one.reshaped and name not in found.integers
+    }
     return Inherited(recorded, _digest(sha256, found), origins, said, elder, partners)
 
 

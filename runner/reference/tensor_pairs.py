@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
@@ -39,11 +39,15 @@ class Partner:
 
 @dataclass(frozen=True, eq=False)
 class FingerprintedGraph:
-    """A model, what its tensors hold (``prints``, as far as it is known), and its weights."""
+    """A model, what its tensors hold (``prints``, as far as it is known), and its weights.
+
+    ``steps``: tensors of integers that stand for floats; their prints are those of the floats.
+    """
 
     graph: Graph
     prints: Mapping[str, Fingerprint]
     weights: Weights
+    steps: Collection[str] = ()
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
@@ -242,11 +246,8 @@ class EqualValues:
 
 
 def operator(node: Node) -> str:
-    """Return the operator with its domain; that of a quantized one is the real one's."""
-    name = node.op_type
-    if node.domain in ("", "com.microsoft") and name.startswith("QLinear"):
-        return name.removeprefix("QLinear")
-    return f"{node.domain}:{name}" if node.domain else name
+    """Return the operator with its domain."""
+    return f"{node.domain}:{node.op_type}" if node.domain else node.op_type
 
 
 def with_same_weights(node: Node, mine: list[Fingerprint], parent: FingerprintedGraph) -> Node | None:

@@ -1,0 +1,163 @@
+"""Integers that stand for floats: what operators with scales of their own (QLinearConv, QGemm) read and give.
+
+Such an operator carries the scale and the zero point of every tensor beside it, and so do those that give and read the
+tensor elsewhere. That tells what the integers mean, whatever they are called: what the original holds there, quantized
+so, is a good value, and for what the two models have in common the operator is the original's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto
+
+from runner.model.graph.edits import copy_of
+from runner.model.graph.graph_index import Graph
+from runner.model.values.dtypes import FLOATS, is_integer
+from runner.model.values.tensor_bytes import clipped
+
+Array = np.ndarray[Any, Any]
+
+_DOMAINS = ("", "com.microsoft")
+_PREFIX, _GEMM = "QLinear", "QGemm"
+_PAIR = _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+_Operand = tuple[str, str, str]
+"""An operand, and the initializers that are its scale and zero point, "" where there are none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What integers mean: ``(integer - zero) * scale``; ``axis``: along it where these are several."""
+
+    scale: Array
+    zero: Array
+    axis: int = 0
+
+    def floats(self, integers: Array) -> Array:
+        """Return what they stand for."""
+        scale, zero = self._beside(integers)
+        return (integers.astype(np.float64) - zero) * scale
+
+    def integers(self, floats: Array, dtype: int) -> Array:
+        """Return the nearest integers of a type."""
+        scale, zero = self._beside(floats)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return clipped(np.rint(floats.astype(np.float64) / scale) + zero, dtype)
+
+    def same(self, other: Reading) -> bool:
+        """Whether integers mean the same by it."""
+        return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
+
+    def _beside(self, array: Array) -> Iterator[Array]:
+        for one in (self.scale, self.zero):
+            shape = [1] * array.ndim
+            if one.size > 1:
+                shape[self.axis] = one.size
+            yield one.astype(np.float64).reshape(shape)
+
+
+@dataclass(frozen=True, eq=False)
+class AsFloats:
+    """A model as its original has it: its operators without scales. ``readings``: of its integers, by tensor."""
+
+    graph: Graph
+    readings: Mapping[str, Reading]
+
+
+def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
+    """Return a model as its original has it; unchanged where no operator carries scales.
+
+    ``held``: returns an initializer.
+    """
+    if not any(map(_carries_scales, graph.protos)):
+        return AsFloats(graph, {})
+    kinds = {name: one.data_type for name, one in graph.initializers.items() if isinstance(one, TensorProto)}
+    told: dict[str, list[Reading]] = {}
+    model = copy_of(graph.model)
+    for proto, position in zip(graph.protos, graph.positions, strict=True):
+        operands = list(_operands(proto, kinds))
+        _tell(proto, operands, held, told)
+        if _carries_scales(proto):
+            made = model.graph.node[position]
+            made.op_type, made.domain = proto.op_type.removeprefix(_PREFIX).replace(_GEMM, "Gemm"), ""
+            made.input[:] = [name for name, *_ in operands if name != proto.output[0]]
+    _moved(graph, told)
+    known = {name: one for name, many in told.items() if (one := _most(many))}
+    for proto in model.graph.node:
+        ends = {_QUANTIZE: proto.output[:1], _DEQUANTIZE: proto.input[:1]}.get(proto.op_type, [])
+        if any(name in known and name in graph.producers for name in ends):
+            proto.op_type, proto.input[:] = "Identity", proto.input[:1]
+    return AsFloats(Graph.of(model), known)
+
+
+def _carries_scales(proto: NodeProto) -> bool:
+    return proto.domain in _DOMAINS and (proto.op_type.startswith(_PREFIX) or proto.op_type == _GEMM)
+
+
+def _operands(proto: NodeProto, kinds: Mapping[str, int]) -> Iterator[_Operand]:
+    """Yield the operands of a node that carries scales, and what it gives, with the names of scale and zero point.
+
+    These stand right behind an operand, and have its type; where they stand behind none, they are of what it gives.
+    ``kinds``: the types of initializers.
+    """
+    names, at = [*proto.input, "", ""], 0
+    if proto.op_type == _QUANTIZE:
+        yield proto.output[0], names[1], names[2]
+    while (_carries_scales(proto) or proto.op_type == _DEQUANTIZE) and at < len(proto.input):
+        name, scale, zero = names[at : at + 3]
+        if kinds.get(name) in FLOATS and is_integer(kinds.get(scale, 0)):
+            yield proto.output[0], name, scale
+            at += 2
+        elif name and kinds.get(scale) in FLOATS and kinds.get(name, kinds.get(zero)) == kinds.get(zero, 0):
+            yield name, scale, zero
+            at += 3
+        else:
+            yield from [(name, "", "")] if name else []
+            at += 1
+
+
+def _tell(
+    proto: NodeProto,
+    operands: Sequence[_Operand],
+    held: Callable[[str], Array | None],
+    told: dict[str, list[Reading]],
+) -> None:
+    """Note what a node says of its tensors. A bias, of 32 bits, has the scales of the two factors before it."""
+    turned = any(one.name == "transB" and one.i for one in proto.attribute)
+    axis = next((one.i for one in proto.attribute if one.name == "axis"), 1) if proto.op_type in _PAIR else -1
+    axis = 0 if turned or proto.op_type == "QLinearConv" else axis
+    factors: list[Reading] = []
+    for name, *beside in operands:
+        scale, zero = (held(one) if one else None for one in beside)
+        if scale is not None and zero is not None:
+            factors.append(Reading(scale, zero, axis))
+            told.setdefault(name, []).append(factors[-1])
+        elif len(factors) > 1 and proto.op_type in ("QLinearConv", _GEMM):
+            product = factors[0].scale.reshape(-1) * factors[1].scale.reshape(-1)
+            told.setdefault(name, []).append(Reading(product, np.zeros(1)))
+
+
+def _moved(graph: Graph, told: dict[str, list[Reading]]) -> None:
+    """Hand on what is said of integers through nodes that only move them (MaxPool, Transpose): back, then on."""
+    movers = [
+        (proto.input[0], proto.output[0])
+        for proto in graph.protos
+        if proto.input and not _carries_scales(proto) and proto.op_type not in _PAIR
+    ]
+    for before, after in reversed(movers):
+        if after in told and before in graph.producers:
+            told.setdefault(before, []).extend(told[after])
+    for before, after in movers:
+        if before in told and after in told:
+            told[after] = told[before]
+
+
+def _most(many: Sequence[Reading]) -> Reading | None:
+    """Return what more than half say; None: it is not known which of them is wrong."""
+    for one in many:
+        if 2 * sum(map(one.same, many)) > len(many):
+            return one
+    return None
