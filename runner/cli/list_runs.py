@@ -65,7 +65,7 @@ def list_runs(words: Sequence[str]) -> int:
         raise UsageError(f"ls: {unknown[0]}: give one folder at most ({WHERE} is the default), and {_ALL}")
     top = Path(folders[0] if folders else WHERE)
     if not top.is_dir():
-        raise UsageError(f"ls {top}: no such folder. Give one that runs lie in: {program_name()} ls FOLDER")
+        raise UsageError(f"ls {top}: no such folder. Name the folder that holds your runs: {program_name()} ls FOLDER")
     found = sorted(runs_in(top), key=lambda one: one.began, reverse=True)
     shown = found if _ALL in words else list(islice((one for one in found if not _refused(one)), _SHOWN))
     if not found:

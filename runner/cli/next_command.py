@@ -91,13 +91,15 @@ def _not_judged(result: Summary, folder: Path, program: Sequence[str]) -> tuple[
         written = shlex.join([*program, result.strategy, shown_path(folder / INPUTS)])
         return written, "after you have written into that file what the model takes"
     if result.unresolved and resumed:
-        return resume_command(program, folder), "after you have fixed that: repeats only the checks that gave no answer"
+        return resume_command(
+            program, folder
+        ), "once the reason above is mended: repeats only the checks that gave no answer"
     if result.strategy == "passes" and _fails_otherwise(result):
         if own or not (folder / REPLAY_NAME).is_file():
             return "", ""  # which switches have to stay on is the user's to say
         return _again(program, folder, "strategy=reduce"), "finds the smallest part that fails; then ask for its passes"
     if own and resumed:
-        return resume_command(program, folder), "after you have fixed the check: starts over"
+        return resume_command(program, folder), "once the check is mended: starts over"
     return None
 
 

@@ -187,7 +187,7 @@ class Session:
                 self._measure(ContradictionError("checker.flaky=always"))
         if self.steady and reliability.rates is None:
             reliability.mode = Flaky.never
-            log.info("the check counts as reliable: repeated on a failing and a passing model, it said the same")
+            log.info("the check is reliable: a model that failed fails again, and one that passed passes again")
         self.open_search()
         return None
 

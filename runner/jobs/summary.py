@@ -200,7 +200,7 @@ def drift_of_message(ending: SessionResult, judge: Judge) -> tuple[str, ...]:
     """Say where the answer fails with another message than the whole model did, or with Inf where that had NaN."""
     before, after = judge.studied.signature, ending.signature
     if not ending.drift and before and after and before.kind != after.kind:
-        said = f"the original fails with {before.kind}, the reduced model with {after.kind}"
+        said = f"the model file fails with {before.kind}, the reduced model with {after.kind}"
         if {before.kind, after.kind} == {"nan", "inf"}:
             said += ": the Inf that is made here becomes NaN later, so both count as one failure"
         return (said,)

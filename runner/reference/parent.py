@@ -260,14 +260,17 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     if found.alone:
         text += f"; {listed(found.alone)} cannot be compared"
     if found.wrong:
-        log.info("given the original's values, these compute something else: %s", listed(found.wrong))
+        log.info("with right inputs, these nodes compute something else than the original: %s", listed(found.wrong))
     said = []
     if cuts and found.alone:
         said.append(text)
     else:
         log.info("%s", text)
     if cuts and (unfit := [name for name in found.unfit if name in graph.producers]):
-        said.append(f"the nodes before and after {listed(unfit)} are judged as one, since {found.unfit[unfit[0]]}")
+        said.append(
+            f"no good value is put in place of {listed(unfit)}, so the nodes around it are judged together: "
+            f"{found.unfit[unfit[0]]}"
+        )
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"the outputs {listed(missing)} are not judged: reference.model has no partner for them")
     return tuple(said)

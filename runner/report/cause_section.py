@@ -61,13 +61,14 @@ def beyond_range(cause: ShownCause) -> bool:
 
 def experiments(cause: Cause) -> list[Section]:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
-    head = ("nodes", "", "with good outputs", "with good inputs", "with both")
-    (whole, role, *found), *answers = rows(cause)
+    head = ("nodes", "role", "with good outputs", "with good inputs", "with both")
+    (_, _, whole, *_), *answers = rows(cause)
     measured = " In parentheses: the check's measure." if cause.whole and cause.whole.measure is not None else ""
     others = _elsewhere(cause)
     said = [
-        f"Experiments on the whole model: good values replace outputs, or inputs, of the nodes.{measured}",
-        table(head, [(role, whole, *found), *answers], names=1),  # which is no node
+        f"Experiments: good values replace outputs, or inputs, of the nodes in the whole model (as it is: {whole})."
+        + measured,
+        table(head, answers, names=1),
         "The same pattern occurs at:" if others else "",
         bullets(code(cut(one)) for one in others),
         *(f"{one}." for one in cause.weights),

@@ -45,7 +45,8 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     """Return the section; none where nothing was reduced. ``types``: of tensors, which the model may not declare."""
     if summary.nodes_after is None:
         return []
-    size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
+    level = " top-level" if summary.nested else ""
+    size = f"{summary.nodes_after} of {summary.nodes_before}{level} nodes are left."
     nested = ["Nested nodes kept:", _bulleted(summary.nested)] if summary.nested else []
     if proto is None:
         return section("The reduced model", [size, _bulleted(summary.culprits), *nested])
@@ -399,7 +400,7 @@ def _whole(summary: Summary) -> str:
     failed = context.get("subject.high" if summary.status == Status.no_set_suffices else "subject.low", "")
     if summary.precision and summary.status != Status.no_set_suffices:
         failed = summary.precision.low
-    return f"The model with everything in {'Q/DQ' if failed == 'quantized' else failed}"
+    return f"The model with everything in {'quantized form' if failed == 'quantized' else failed}"
 
 
 def _words(failure: KnownFailure) -> tuple[str, str]:

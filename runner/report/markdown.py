@@ -51,7 +51,7 @@ from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
-from runner.report.short_answer import FLOATS, fixed, keeps_all, short_answer, stays_high
+from runner.report.short_answer import FLOATS, keeps_all, mixed_model, short_answer, stays_high
 from runner.report.summary import Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
@@ -387,7 +387,13 @@ def _triage_title(summary: Summary) -> str:
 def _triage_document(summary: Summary, command: Sequence[str] = ()) -> Document:
     """Return the whole report of a triage."""
     told = summary.triage or Triage()
-    steps = [(one.folder, one.status, str(one.checks), f"{one.seconds:.1f}") for one in told.steps if one.folder]
+    # a step that only asks whether the file fails ends where a plan does
+    ended = {Status.planned.value: "checked"}
+    steps = [
+        (one.folder, ended.get(one.status, one.status), str(one.checks), f"{one.seconds:.1f}")
+        for one in told.steps
+        if one.folder
+    ]
     sections = [
         *section("What fails", [bullets(_failing(summary))]),
         *section("What to do now", _advice(summary)),
@@ -443,8 +449,8 @@ def _first_wrong(summary: Summary) -> list[str]:
     first = summary.layers.first_bad if summary.layers else None
     if first is None or first.node in summary.culprits or first.node in summary.nested:
         return []
-    why = "that tensor is the first beyond the tolerance, but the answer makes the model's own outputs fail"
-    return [f"The first wrong tensor is {code(first.tensor)} of {code(first.node)}, not of the answer: {why}"]
+    beyond = f"The first tensor beyond the tolerance is {code(first.tensor)}, which {code(first.node)} computes"
+    return [f"{beyond}. It is not the answer, since it is not what makes the model's own outputs fail"]
 
 
 def _advice(summary: Summary) -> list[Block]:
@@ -482,11 +488,11 @@ def _advice(summary: Summary) -> list[Block]:
         wider = summary.cause.wider if summary.cause else None
         said = _OF_THE_MODEL
         if wider:
-            said = f"No runtime is at fault: keep {some(summary.culprits)} in {wider.wider}, or make its values smaller"
-            said += f", so that they fit into {wider.type}"
+            said = f"No runtime is at fault: {some(summary.culprits)} computes values that do not fit into {wider.type}"
+            said += "" if found else f". Keep it in {wider.wider}, or make its values smaller"
         found += [said if own else _PLAIN_IS_FINITE, *_evidence(summary)]
     else:
-        found += [f"Report it with {one}" for one in _evidence(summary)]
+        found += [f"Report it. {one}" for one in _evidence(summary)]
     items = groupby(found, lambda one: isinstance(one, str))
     return [one for are, some in items for one in ([Bullets(tuple(map(str, some)))] if are else some)]
 
@@ -495,7 +501,7 @@ def _kept_high(summary: Summary) -> list[str]:
     """Return what becomes of the layers that were shown to need high precision."""
     if (told := summary.precision) is None or not told.selected:
         return []
-    if not (model := fixed(summary)):
+    if not (model := mixed_model(summary)):
         said = stays_high(told, sentence=True)
         larger = f". Take a larger tolerance{'' if told.low in FLOATS else _OF_QUANTIZED}" * keeps_all(told)
         return [f"{said[0].upper()}{said[1:]}{larger}"]

@@ -32,10 +32,12 @@ session = onnxruntime.InferenceSession({model}, providers=["CUDAExecutionProvide
 
 _CONVERTER = """import onnx
 from onnxruntime.transformers.float16 import convert_float_to_float16
+from onnxruntime.transformers.onnx_model import OnnxModel
 
 stays_float32 = {names!r}
-made = convert_float_to_float16(onnx.load({model!r}), keep_io_types=True, node_block_list=stays_float32)
-onnx.save(made, "float16.onnx")"""
+made = OnnxModel(convert_float_to_float16(onnx.load({model!r}), keep_io_types=True, node_block_list=stays_float32))
+made.remove_cascaded_cast_nodes()  # else values between two of these nodes are rounded to float16
+made.save_model_to_file("float16.onnx")"""
 
 
 _TWO_TURNS = """import onnx
@@ -62,7 +64,7 @@ def title(summary: Summary) -> str:
         return f"all{but or ' nodes'} can be in {low}"
     if summary.status != Status.found or not summary.culprits:
         return ""
-    if not (summary.minimality or "").startswith("1-minimal"):
+    if not (summary.minimality or "").startswith("1-minimal") or told.without_margin is not None:
         return f"{summary.nodes_after} of {summary.nodes_before} nodes are in {high}: {some(summary.culprits)}"
     # nothing was shown of what stays high by request, or for want of a sample
     needed = len(summary.culprits)
@@ -137,8 +139,8 @@ def _bought(told: Precision) -> list[Block | None]:
         "raised",
     )
     said: list[Block | None] = [most, table(titles, rows, names=1)]
-    dense = sorted(told.alone, key=per_byte, reverse=True)[:_MOST_BOUGHT]
-    if dense != [*told.alone[:_MOST_BOUGHT]]:
+    dense = sorted((one for one in told.alone if one["bytes"]), key=per_byte, reverse=True)[:_MOST_BOUGHT]
+    if dense and dense != [*told.alone[:_MOST_BOUGHT]]:
         said.append(f"For each byte these buy most: {some([listed(one['nodes']) for one in dense], _MOST_BOUGHT)}.")
     if kept := told.within_budget:
         nodes, error = some(kept["nodes"], _MOST_NAMES) or "nothing", _share(kept["error"])
@@ -237,7 +239,7 @@ def _quantizing(told: Precision) -> list[Block]:
     if "patterns" not in told.quantizers:
         said = [f"To make a similar model again, these nodes in {told.high} ({names} in result.json):"]
     if script := told.quantizers.get("script"):
-        said.append(Code(f"python {script}", "sh"))
+        said = [f"To quantize again without these nodes ({how}):", Code(f"python {script}", "sh")]
         said.append("This was run, and its model passes." if told.quantizers.get("holds") == "pass" else "")
     elif told.high == "int8":
         said.append(Code(_TWO_TURNS.format(names=list(told.nodes_to_exclude)), "python"))
@@ -254,7 +256,7 @@ def again_section(summary: Summary, zipped: str, missing: str) -> list[Section]:
     name = summary.input_model or "the original"
     said = (
         f"{zipped} holds this report, the recipe that makes {code(summary.model or '')} from {code(name)}, and the "
-        "check's files, but no model: both have all weights. Unzip it, put the original into its folder, and run:"
+        f"check's files. It holds no model. Unzip it, put {code(name)} into its folder, and run:"
     )
     what = "The first lines of mixed.yaml say what else is needed. The search is not repeated."
     lacks = f"{zipped} is not complete: {missing}." if missing else ""
@@ -315,7 +317,7 @@ def _rows(told: Precision) -> Iterator[tuple[str, str, str]]:
 
 
 def _called(low: str) -> str:
-    return "Q/DQ" if low == "quantized" else low
+    return "quantized form" if low == "quantized" else low
 
 
 def _staying(told: Precision) -> str:

@@ -159,7 +159,8 @@ def _why(summary: Summary) -> str:
     answer = cause.causes[0]
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
-        return f"{first}; {outputs} with right outputs here, {inputs.removeprefix('still ')} with right inputs"
+        left = _left(answer.good_outputs) or outputs
+        return f"{first}; {left} with right outputs here, {inputs.removeprefix('still ')} with right inputs"
     these = "this node" if len(summary.culprits) == 1 else "these nodes"
     return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 
@@ -168,6 +169,11 @@ def _ended(one: CauseExperiment | None) -> str:
     if one is None or one.outcome in ("pass", ""):
         return "passes"
     return "still fails" if one.outcome == "fail" else "fails in another way"
+
+
+def _left(one: CauseExperiment | None) -> str:
+    """Return what is left of the error, where that is known and still fails."""
+    return f"falls to {one.measure:.3g}" if one and one.outcome == "fail" and one.measure is not None else ""
 
 
 def _measure(summary: Summary, measure: float | None) -> str:
@@ -182,6 +188,8 @@ def _sure(summary: Summary) -> Iterator[str]:
         yield f"cause {in_a_word(cause)}"
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
         one_less = ": without any one of them it passes" if is_part(summary) else ": each of them is needed"
+        if summary.precision and summary.precision.without_margin is not None:
+            one_less = " for the part of the tolerance that is aimed at (strategy.margin)"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
     if tested and tested.whole_model and tested.whole_model.of:
         whole, control = tested.whole_model, tested.control or Count()
@@ -211,7 +219,7 @@ def _helps(summary: Summary) -> str:
     if passing:
         more = len(passing) - 1
         said = [f"{_what(passing[0])} ({shown(passing[0])})" + (f", and {more} more" if more else "")]
-        said += ["to round as a GPU does, add target.rounding=on to the command"] if passing[0].where else []
+        said += ["target.rounding=on tries it with the rounding of a GPU"] if passing[0].where else []
     elif summary.triage and summary.precision and summary.precision.selected:
         return stays_high(summary.precision) if summary.culprits else ""  # else the first line says it
     elif tried and not own:
@@ -234,7 +242,10 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
         names = listed(names_of([one.node for one in told.selected], _ROOM))
         if _nothing_low(told):
             enough = listed(names_of(told.without_margin or (), _ROOM), FIRST_NAMES)
-            names, error = "all layers", f" for the margin; {enough} hold the tolerance itself: strategy.margin=1"
+            names, error = (
+                "all layers",
+                f" (half of the tolerance is aimed at; strategy.margin=1 takes all of it: {enough})",
+            )
         return f"{names} must stay in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
     low = f"in {told.low}" if told.low in FLOATS else "quantized"
     (most, _), *fewer = reversed(told.curve or ((0, 0),))
@@ -264,8 +275,13 @@ def _what(one: Workaround) -> str:
 def fixed(summary: Summary) -> str:
     """Return the model that passes, below the run's folder; "" where none was made."""
     files = (name for one in summary.workarounds if one.passes for name in one.files)
+    return next(files, mixed_model(summary)) if summary.status in NAMED else ""
+
+
+def mixed_model(summary: Summary) -> str:
+    """Return the mixed model, below the run's folder; "" where none was made, or it is the original."""
     model = summary.model if summary.model and PurePosixPath(summary.model).stem == MIXED else ""
     everything = summary.precision is not None and _nothing_low(summary.precision)  # then it is the original
     for step in summary.triage.steps if summary.triage and not everything else ():
         model = f"{step.folder}/{MIXED}.onnx" if step.name == "precision" and step.status == Status.found else model
-    return next(files, model) if summary.status in NAMED else ""
+    return model

@@ -260,10 +260,8 @@ def write_refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) 
     if found.offered:
         spans = {name: span for name, span in given.ranges.items() if span != found.inputs.ranges.get(name)}
         has = _in_words(spans)
-        why += f", but takes {has}, which {path.name} has"
-    return (
-        f"no bug is shown: the inputs are made up, and {why}. Write into {path.name} which inputs the model takes{said}"
-    )
+        why += f". With {has} the outputs are finite: {path.name} has these ranges"
+    return f"no bug is shown: the inputs are made up, and {why}. Edit {path.name} where your inputs are others{said}"
 
 
 def template(model: str, graph: Graph, given: RandomInputs) -> str:
@@ -289,7 +287,7 @@ def template(model: str, graph: Graph, given: RandomInputs) -> str:
         one_line(
             f"# The inputs that Winnow makes up for the model{f': {listed(made.sizes, 20)}' if made.sizes else ''}."
         ),
-        "# Shapes hold the sizes of open axes; a range is [low, high), and [1, 2] of integers is 1.",
+        "# A range ends before its second number: [1, 2] of integers is always 1.",
         f"# Change what does not fit the model, then: {program_name()} triage {INPUTS}",
         *fixed,
         yaml.safe_dump({"model": model}, width=10**6).rstrip(),

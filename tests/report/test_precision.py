@@ -69,7 +69,7 @@ def test_everything_low_is_no_failure_that_is_missing() -> None:
 def test_a_quantized_model_is_built_strongly_typed_only() -> None:
     said = report(summary("a", low="quantized"))
     assert len(commands(said)) == 1 and "weakly typed" not in said
-    assert "In Q/DQ: 50.0% of the nodes" in said
+    assert "In quantized form: 50.0% of the nodes" in said
 
 
 def test_a_command_with_many_names_is_opened_to_be_seen() -> None:

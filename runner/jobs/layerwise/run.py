@@ -481,7 +481,7 @@ class _Layerwise:
         parts = [f"{outside}{first.tensor} of {makers} is the first wrong tensor"]
         if own:
             place = f"{ending_in(own)}{own.node}"
-            parts.append(f"{place} adds the largest error itself ({size_of(own.kind, own.own)})")
+            parts.append(f"with right inputs {place} has the largest error ({size_of(own.kind, own.own)})")
         if self.look.marking.word == BREAKS:
             parts.append("it fails once tensors are marked as outputs")
         elif self.look.marking.hides:

@@ -465,8 +465,8 @@ def _strangers(casting: PrecisionModel, known: Measurements) -> Iterator[str]:
     if casting.ends.brought and len(far) > len(known.errors) / 2:
         names = listed([casting.layers[index].path for index in sorted(far)])
         yield (
-            f"{len(far)} of {counted(len(known.errors), 'node')} of reference.model make something else, of the same "
-            f"values, than what stands for them here ({names}): is it the original of this model?"
+            f"reference.model may not be the original of this model: from the same inputs {len(far)} of "
+            f"{counted(len(known.errors), 'node')} ({names}) compute other values than what replaced them"
         )
 
 

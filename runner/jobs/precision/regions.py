@@ -83,8 +83,8 @@ def examine(structure: Path, has_parent: bool, key: str) -> None:
     others = others_than_pairs(model)
     if others and not has_parent:
         raise UsageError(
-            f"{key} strategy.low=quantized: {kinds(others)} took the place of nodes that only the model knows that "
-            "was quantized: give it as reference.model=PATH"
+            f"{key} strategy.low=quantized: to put float nodes back in place of {kinds(others)}, the model before "
+            "quantization is needed: --original PATH (reference.model=PATH)"
         )
     made = with_floats(model) if others else None
     if made is not None:

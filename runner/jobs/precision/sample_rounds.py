@@ -7,6 +7,7 @@ count as searched from then on, the search goes on from the answer, and new ones
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -70,8 +71,9 @@ class Confidence:
         known = [(named[name], error) for name, error in self.error.items() if error.after is not None]
         if known:
             errors = [f"{one.after:.2g} of the tolerance on {on}" for on, one in known]
-            low = ["not finite" if one.before is None else f"{one.before:.3g}" for _, one in known]
-            parts = [f"error {', '.join(errors)}; with everything low: {', '.join(dict.fromkeys(low))}"]
+            low = max((math.inf if one.before is None else one.before for _, one in known))
+            before = "NaN or Inf" if math.isinf(low) else f"an error of {low:.3g} times the tolerance"
+            parts = [f"error {', '.join(errors)}; everything low gives {before}"]
         elif self.passed:
             parts = [f"it also passes on {held}"]
         if self.passed is None and self.samples.reason:
@@ -203,8 +205,11 @@ class Rounds:
         if looser is None:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
-        few = f"{self._named(names)} would be enough" if names else "no node would be enough"
-        costs = f"these keep the error below {margin.aim:.2g} of the tolerance (strategy.margin); {few} for all of it"
+        few = f"{self._named(names)}: enough" if names else "no node is needed"
+        costs = (
+            f"on the samples of the search the error is below {margin.aim:.2g} of the tolerance (strategy.margin); "
+            f"for the whole tolerance {few}"
+        )
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
     def each_alone(self) -> dict[int, Verdict]:

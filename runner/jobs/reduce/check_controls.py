@@ -85,8 +85,8 @@ def _may_go(settings: Settings, name: str) -> bool | None:
 # What a reduction asks, in words: what is said where the whole model passes, and where nothing does.
 
 FIT = (
-    "Cuts have other inputs and outputs: let it feed what {inputs} holds and compare with what {references} holds "
-    "(checker.command='python check.py {model} {inputs} {references}'; a function gets them as its arguments)"
+    "Parts have inputs and outputs with other names: take the names from the model, feed the values of {inputs}, and "
+    "compare with {references} (--check 'python check.py {model} {inputs} {references}'; a function gets them too)"
 )
 """What makes a check fit for cuts."""
 NEEDS = (
@@ -377,12 +377,13 @@ class Controls:
             instead = f"or go on with {settings}, with which this check works (strategy.find=all excludes them)"
         else:
             instead = (
-                "it needs both the model's own inputs and its own outputs, so neither strategy.reduce_inputs=false nor "
-                "strategy.reduce_outputs=false would help"
+                "keeping the model's inputs (strategy.reduce_inputs=false) or its outputs "
+                "(strategy.reduce_outputs=false) does not help"
             )
         return (
             "the check cannot judge parts of the model: it passes a model with the original's inputs and outputs, "
-            f"but not {subject.control} ({why.said}). {FIT}; {instead}.\ncheck: {judge.checker.describe()}"
+            f"but not {subject.control} ({why.said}). {FIT}. "
+            f"{instead[0].upper()}{instead[1:]}.\ncheck: {judge.checker.describe()}"
         )
 
 

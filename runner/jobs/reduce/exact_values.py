@@ -587,8 +587,9 @@ def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:
             told = f"{float(element):.6g}" if node.op_type in _BY_ELEMENT else ""
         except ValueError:
             told = ""
-        told = told or f"{float(array.min()):.6g} to {float(array.max()):.6g}"
-        read_.append(f"{told} ({name}, {whose})")
+        low, high = f"{float(array.min()):.6g}", f"{float(array.max()):.6g}"
+        span = low if low == high else f"{low} to {high}"
+        read_.append(f"{told} ({name}, {whose})" if told else f"{name} ({whose}, {span})")
     return f"{node.op_type} {node.name} computes {kind} from {' and '.join(read_) or 'its inputs'}"
 
 

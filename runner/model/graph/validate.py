@@ -153,7 +153,7 @@ def sort_nodes(graph: GraphProto, reads: Sequence[Sequence[str]]) -> list[str]:
         stuck = next(at for at, count in enumerate(left) if count)
         raise ModelError(f"the graph has a cycle: {_shown(graph.node[stuck])} depends on its own output")
     set_messages(graph.node, [graph.node[at] for at in order])
-    return ["the nodes are in no executable order; they were sorted, otherwise as in the file"]
+    return ["the file's nodes are in no executable order; Winnow sorts them"]
 
 
 def _shown(node: NodeProto) -> str:

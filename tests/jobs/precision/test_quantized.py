@@ -163,7 +163,7 @@ def test_a_model_that_this_one_was_not_made_of_is_doubted(tmp_path: Path) -> Non
     turned.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(turned).T.copy(), turned.name))
     onnx.save(other, str(fp32))
     run = search_quantized(tmp_path, int8, fp32)
-    assert "of reference.model make something else, of the same values, than what stands for them here" in run.output
+    assert "reference.model may not be the original of this model" in run.output
 
 
 def search_quantized(folder: Path, int8: Path, fp32: Path) -> Run:

@@ -338,7 +338,7 @@ def test_what_cannot_be_raised_is_refused_before_anything_runs(tmp_path: Path) -
     blocks(model, tmp_path / "low.onnx", samples)
     run = asked(tmp_path, tmp_path / "low.onnx", samples)
     assert run.code == 2, run.output
-    assert "4 com.microsoft.MatMulNBits took the place of nodes that only the model knows" in run.output
+    assert "in place of 4 com.microsoft.MatMulNBits, the model before quantization is needed" in run.output
     assert "reference.model=PATH" in run.output
     held = onnx.load(str(tmp_path / "low.onnx"))
     for node in held.graph.node:

@@ -51,7 +51,7 @@ def test_a_row_that_is_masked_whole_is_a_nan_of_the_softmax(given: tuple, tmp_pa
     read = {name for _, reads, _ in given for name in reads.split()}
     run = reduced(tmp_path, nodes(*given), {name: value for name, value in weights.items() if name in read})
     assert (run.code, run.result["culprits"], run.result["signature"]["kind"]) == (0, ["shares"], "nan"), run.output
-    assert "the original fails with nan" not in run.output
+    assert "the model file fails with nan" not in run.output
 
 
 @pytest.mark.slow

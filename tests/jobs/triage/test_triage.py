@@ -296,7 +296,7 @@ def test_a_nan_that_the_model_itself_makes(tmp_path: Path) -> None:
     assert run.result["culprits"] == ["Log"] and "it comes from the model and these inputs" in run.result["message"]
     assert told["passes"]["why"] == told["versions"]["why"] == OF_THE_MODEL
     report = (run.folder / "REPORT.md").read_text()
-    assert "- The reference computes the NaN or Inf too" in report and "Report it with" not in report
+    assert "- The reference computes the NaN or Inf too" in report and "Report it." not in report
 
 
 def finite_unoptimized_only(folder: Path) -> Path:
@@ -330,7 +330,7 @@ def test_a_model_that_only_the_recording_and_an_optimization_take_beyond_float16
     assert run.result["passes"]["needed"] == ["MatMulAddFusion"] and "the whole model" in told["passes"]["why"]
     first = run.result["workarounds"][0]
     assert (first["kind"], first["passes"]) == ("pass", True)
-    assert "Report it with" not in (run.folder / "REPORT.md").read_text()
+    assert "Report it." not in (run.folder / "REPORT.md").read_text()
 
 
 @pytest.mark.slow

@@ -93,7 +93,7 @@ def test_what_fails_otherwise_with_everything_off_says_what_is_known(tmp_path: P
         "with all of 7 switches off the whole model fails in another way (check: exit 5) than with them on (check: exi"
     )
     assert said in run.result["message"] and "it is not known whether any of them is needed" in run.result["message"]
-    assert "after you have fixed the check" not in run.output  # it judges well
+    assert "once the check is mended" not in run.output  # it judges well
     # what it says is so
     kept = by_command(check, "--a", "{switches}")
     again = winnow(*given, "strategy.switches=[--b,--c]", *kept, folder=tmp_path / "again")
