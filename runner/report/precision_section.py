@@ -151,14 +151,14 @@ def _bought(told: Precision) -> list[Block | None]:
 def float32_section(summary: Summary) -> list[Section]:
     """Return the section: by name every node that stays in float32, as text that other tools take.
 
-    None where nothing was shown to need it. Of an overflow the given model is the low one: its original is named so.
+    None where nothing was shown to need it. Where the given model is the low one, its original is named so.
     """
     told, wider = summary.precision, summary.cause.wider if summary.cause else None
     names = [*(told.nodes_to_exclude if told else wider.raised if wider else ())]
     high = told.high if told else wider.wider if wider else ""
     if not names or high != "float32" or (told and told.low in ("quantized", "accuracy_level_4")):
         return []
-    model, folded = (told and summary.input_model) or "original.onnx", _fold(names)
+    model, folded = _high_model(summary), _fold(names)
     excluded = " ".join(shlex.quote(f"^{re.escape(name)}$") for name in names)
     weakly = f"trtexec --onnx={shlex.quote(model)} --fp16"
     blocks: list[Block] = [
@@ -177,6 +177,12 @@ def float32_section(summary: Summary) -> list[Section]:
         layers = {name: "fp32" for name in names if not _SPECIAL & {*name}}
         blocks += [Code(_with_types(weakly, layers, "layerPrecisions"), "sh", folded)]
     return section("What stays in float32", blocks)
+
+
+def _high_model(summary: Summary) -> str:
+    """Return what the model in high precision is called; where it was given as the original, that is its name."""
+    given = summary.precision and "reference.model" not in summary.context
+    return (given and summary.input_model) or "original.onnx"
 
 
 def _worth(told: Precision) -> list[Block | None]:
@@ -268,7 +274,7 @@ def _weakly_typed(summary: Summary, told: Precision) -> list[Block]:
     flag, precisions = _FLAGS.get(told.low), told.layer_precisions
     if flag is None or not summary.input_model:
         return []
-    command = f"trtexec --onnx={shlex.quote(summary.input_model)} {flag}"
+    command = f"trtexec --onnx={shlex.quote(_high_model(summary))} {flag}"
     start = f"{strong('TensorRT 10')} can also build the original, weakly typed"
     if not precisions:
         return [f"{start}:", Code(command, "sh")]

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -313,3 +314,29 @@ def test_a_disk_that_is_full_when_the_model_is_handed_over(tmp_path: Path) -> No
     result = json.loads((folder / "result.json").read_text())
     assert result["status"] == "no_room" and f"resume={folder}" in result["message"]
     assert result["checks"]["search"] == 2 and (folder / "replay.yaml").exists()
+
+
+def test_the_recipe_of_the_converter_makes_a_model_that_passes(tmp_path: Path) -> None:
+    """A value between two raised nodes that float16 does not hold stays in float32 there as well."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="product"),
+        helper.make_node("Mul", ["m", "small"], ["s"], name="scale"),
+        helper.make_node("Softmax", ["s"], ["y"], name="softmax"),
+    ]
+    weights = [numpy_helper.from_array(np.full((4, 4), 2e4, np.float32) * np.eye(4, dtype=np.float32), "w"),
+               numpy_helper.from_array(np.float32(1e-5), "small")]  # fmt: skip
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4]) for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "net.onnx"
+    )
+    x = np.linspace(-9, 9, 8, dtype=np.float32).reshape(2, 4)
+    np.savez(tmp_path / "x.npz", x=x)
+    asked = ("strategy=precision", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    run = winnow(f"model={tmp_path / 'net.onnx'}", *asked, folder=tmp_path / "run")
+    assert run.result["culprits"] == ["product", "scale"], run.output
+    blocks = (run.folder / "REPORT.md").read_text().split("```python\n")[1:]
+    recipe = next(one.partition("```")[0] for one in blocks if "convert_float_to_float16" in one)
+    subprocess.run([sys.executable, "-c", recipe], cwd=tmp_path, check=True)
+    values = onnxruntime.InferenceSession(tmp_path / "float16.onnx").run(None, {"x": x})[0]
+    assert np.isfinite(values).all()
