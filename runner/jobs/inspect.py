@@ -146,7 +146,10 @@ def _why_unknown(domain: str, name: str, runtime: str, opsets: Mapping[str, int]
     schemas = [one for one in onnx.defs.get_all_schemas_with_history() if (one.domain or "ai.onnx") == domain]
     version, own = opsets.get(domain, 0), [one for one in schemas if one.name == name]
     if later := [one.since_version for one in own if one.since_version > version and not one.deprecated]:
-        return f"{domain} {version} has no {name}, {min(later)} has", f"convert the model to opset {min(later)}"
+        return (
+            f"{domain} {version} has no {name}, {min(later)} has",
+            f"export the model with opset {min(later)}, or raise its opset_import",
+        )
     if gone := [one.since_version for one in own if one.deprecated]:
         return f"{domain} has no {name} since opset {min(gone)}", "let the exporter write what took its place"
     near = get_close_matches(name, sorted({one.name for one in schemas}), 1, 0.75)

@@ -357,6 +357,7 @@ _OF_QUANTIZED = (
     " (+experiment=quantized lets 2 % of the values be off), calibrate on more real inputs, or quantize per channel"
 )
 _OF_THE_CONVERSION = "compare its weights and attributes with those of the original"
+_OF_THE_QUANTIZATION = "compare its scales and zero points with the ranges of the original's values"
 _OF_THE_REFERENCE = "The target is right. Compare with another reference, or report this to the reference's project"
 
 _OF_THE_FILE = "Fix the file, or the tool that wrote it; no runtime is at fault"
@@ -479,7 +480,8 @@ def _advice(summary: Summary) -> list[Block]:
     found += [_or(one, found) for one in _kept_high(summary)]
     if summary.whose == Whose.CONVERSION:
         weights = summary.cause.weights if summary.cause else ()
-        why = "; ".join(weights) or _OF_THE_CONVERSION
+        quantized = summary.precision is not None and summary.precision.low not in FLOATS
+        why = "; ".join(weights) or (_OF_THE_QUANTIZATION if quantized else _OF_THE_CONVERSION)
         found += [f"Fix the conversion of {some(summary.culprits)}: {why}", *_evidence(summary)]
     elif summary.whose == Whose.REFERENCE:
         found += [_OF_THE_REFERENCE, *_evidence(summary)]

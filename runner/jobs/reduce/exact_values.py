@@ -572,7 +572,7 @@ def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:
     node = base.graph.nodes[index]
     sample, value = next((at, one) for at, one in enumerate(values) if not np.isfinite(one).all())
     place = tuple(int(at) for at in np.argwhere(~np.isfinite(value))[0])
-    kind = "NaN" if np.isnan(value[place]) else "Inf"
+    kind = "NaN" if np.isnan(value[place]) else "Inf" if value[place] > 0 else "-Inf"
     read_ = []
     for name in base.graph.protos[index].input:
         held = base.recorded.values[sample].get(name) if base.recorded.values else None
