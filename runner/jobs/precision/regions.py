@@ -273,7 +273,8 @@ class Regions:
     def _circle(self) -> str | None:
         """Return a shared tensor by which a node, raised or not, would depend on itself; None: there is none."""
         self.__dict__.pop("back", None)
-        above = {name: {*self._cone(name)[1], *self._theirs(self.shared[name])[1]} for name in self.shared}
+        # sorted, so that of several circles the same is found in each process
+        above = {name: sorted({*self._cone(name)[1], *self._theirs(self.shared[name])[1]}) for name in self.shared}
         try:
             TopologicalSorter(above).prepare()
         except CycleError as error:
