@@ -20,7 +20,6 @@ from runner.model.files.parse_without_weights import (
     WeightsWriter,
     chunks,
     free_all_but,
-    write_whole,
 )
 from runner.model.files.read_model import INLINE_LIMIT, STRUCTURE
 from runner.model.graph import scopes
@@ -149,7 +148,7 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / f"{_HELD}{digest.hexdigest()[:16]}.bin"
         if not file.exists():
-            write_whole(file, raw.values())
+            tensor_bytes.write_whole(file, raw.values())
         found, offset = dict(tensors), 0
         for name, content in raw.items():
             found[name] = TensorProto(name=name, data_type=tensors[name].data_type, dims=tensors[name].dims)
@@ -216,7 +215,7 @@ class Store:
                 raise ValueError(f"external_data={name!r} must be a plain file name, other than the model's")
             written = self._externalise(whole, path.parent, name, threshold, one_file)
             content = iter([whole.SerializeToString()])
-        write_whole(path, content)
+        tensor_bytes.write_whole(path, content)
         return [path, *written]
 
     def leave_only(self, kept: Collection[Path]) -> None:
