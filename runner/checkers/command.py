@@ -129,9 +129,8 @@ class Placement:
     def _remember(self, target: Path, inode: int | None) -> None:
         self._ours[target] = inode
         self._note.parent.mkdir(parents=True, exist_ok=True)
-        partial = self._note.with_name(f"{self._note.name}.partial")
-        partial.write_text(json.dumps({str(path): inode for path, inode in self._ours.items()}), encoding="utf-8")
-        partial.replace(self._note)
+        noted = json.dumps({str(path): inode for path, inode in self._ours.items()})
+        tensor_bytes.write_whole(self._note, [noted.encode()])
 
     def _refuse_foreign(self, path: Path) -> None:
         if os.path.lexists(path) and path not in self._ours:
@@ -172,11 +171,9 @@ class IterationInfo:
     def write(self, candidate: Candidate) -> None:
         """Write it for this candidate."""
         told = {"iteration": candidate.iteration, "phase": candidate.phase, "label": candidate.label}
-        partial = self._path.with_name(self._path.name + ".partial")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps({**told, "nodes": list(candidate.nodes)}), encoding="utf-8")
-            partial.replace(self._path)
+            tensor_bytes.write_whole(self._path, [json.dumps({**told, "nodes": list(candidate.nodes)}).encode()])
         except OSError as error:
             raise unwritable("checker.iteration_info", self._path, error) from error
 

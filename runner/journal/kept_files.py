@@ -24,7 +24,8 @@ from runner.files import append_json, inside, json_lines, read_plain
 from runner.journal.artifact_folder import ArtifactFolder, UserFiles, keep_file, reserve, safe, size_of
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
-from runner.model.files.parse_without_weights import WEIGHTS, write_whole
+from runner.model.files.parse_without_weights import WEIGHTS
+from runner.model.values import tensor_bytes
 from runner.run_folder import MIN_GOOD
 from runner.schema.root import ArtifactSettings, Keep
 from runner.verdict import Candidate, Phase, Signature, Verdict
@@ -159,7 +160,7 @@ def confirm_source(store: Store, sha256: str) -> None:
         for path in store.folder.glob(f"{KEPT}*"):
             path.unlink()
     if store.weights.exists():
-        write_whole(place, [source.encode()])  # not synced: neither are the weights that it tells of
+        tensor_bytes.write_whole(place, [source.encode()])  # not synced: neither are the weights that it tells of
 
 
 def model_of(pointer: Path) -> Path | None:

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.checkers.auto_tolerance import limit, nudge, nudged
+from runner.checkers.auto_tolerance import nudge, nudged
 from runner.model.values import recorded
 from tests.checkers.models import tensors
 
@@ -38,7 +38,3 @@ def test_feeds_move_the_same_way_each_time(tmp_path: Path) -> None:
         found.append(recorded.read(moved["x"]))
     assert np.array_equal(*found)
     assert len(np.unique(found[0])) == 2
-
-
-def test_the_limit_is_in_the_middle_between_noise_and_failure() -> None:
-    assert limit(1e-6, 1e-2) == pytest.approx(1e-4)

@@ -154,36 +154,32 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        *(
-            "value {e}",
-            "x{i<=2}",
-            "[[:alpha:]]",
-            "a{,}b",
-            "(a{2}){,3}",
-            r"\N{BULLET}",
-            "[[a]--[b]]",
-            "[a&&b]",
-            "{",
-            "a{}",
-        ),
-        *(
-            "(?P<x>a)(?P=x)",
-            r"\<x\>",
-            "[]a]",
-            "[^]a]",
-            r"[\]{]b",
-            r"\{e",
-            "a{1,2}",
-            "(?i)VALUE",
-            r"[a\[b]",
-            "(?x) a # {e}",
-            "}{",
-        ),
-    ],
-)
+PATTERNS = r"""
+value {e}
+x{i<=2}
+[[:alpha:]]
+a{,}b
+(a{2}){,3}
+\N{BULLET}
+[[a]--[b]]
+[a&&b]
+{
+a{}
+(?P<x>a)(?P=x)
+\<x\>
+[]a]
+[^]a]
+[\]{]b
+\{e
+a{1,2}
+(?i)VALUE
+[a\[b]
+(?x) a # {e}
+}{
+"""
+
+
+@pytest.mark.parametrize("pattern", PATTERNS.strip().splitlines())
 def test_patterns_are_read_as_python_reads_them(pattern: str, recwarn: pytest.WarningsRecorder) -> None:
     ours, python = UserPattern("fail_regex", pattern), re.compile(pattern, re.MULTILINE)
     for text in TEXTS:

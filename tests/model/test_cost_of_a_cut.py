@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,19 +23,26 @@ from tests.chain_models import chain
 from tests.model.models import model_of, tensor
 
 LONG = 200
+TYPES = {f"t{number}": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]) for number in range(LONG + 1)}
+
+
+@contextmanager
+def calls() -> Iterator[Counter[str]]:
+    """Count the functions that are called, by name."""
+    called: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
+    try:
+        yield called
+    finally:
+        sys.setprofile(None)
 
 
 def test_no_node_is_looked_into_for_graphs_where_none_holds_any(tmp_path: Path) -> None:
     graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
-    types = {f"t{number}": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]) for number in range(LONG + 1)}
-    called: Counter[str] = Counter()
-    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
-    try:
+    with calls() as called:
         for first in range(10):
-            made = cut(graph, range(first, LONG), types=types, constants={})
+            made = cut(graph, range(first, LONG), types=TYPES, constants={})
             Store(tmp_path).write(made.model, tmp_path / f"{first}", nests=made.nests)
-    finally:
-        sys.setprofile(None)
     assert not made.nests
     assert called["exposed"] == 10
     assert not called["subgraphs"]
@@ -41,14 +50,9 @@ def test_no_node_is_looked_into_for_graphs_where_none_holds_any(tmp_path: Path) 
 
 def test_a_cut_asks_nothing_of_single_nodes(tmp_path: Path) -> None:
     graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
-    types = {f"t{number}": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]) for number in range(LONG + 1)}
-    cut(graph, range(LONG), types=types, constants={})  # what is asked of the graph once
-    called: Counter[str] = Counter()
-    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
-    try:
-        made = cut(graph, range(1, LONG), types=types, constants={})
-    finally:
-        sys.setprofile(None)
+    cut(graph, range(LONG), types=TYPES, constants={})  # what is asked of the graph once
+    with calls() as called:
+        made = cut(graph, range(1, LONG), types=TYPES, constants={})
     assert len(made.model.graph.node) == LONG - 1
     assert called.total() < LONG, called.most_common(3)
 
@@ -85,26 +89,17 @@ def test_the_types_of_recorded_values_are_found_once_a_run(tmp_path: Path) -> No
     graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
     held = {f"t{number}": TensorFile(f"t{number}", tmp_path / "v", 1, (1, 4)) for number in range(LONG + 1)}
     subject = Subgraph(graph, Store(tmp_path), Recorded((held,)), {}, tmp_path / "none.onnx", tmp_path / "values")
-    called: Counter[str] = Counter()
-    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
-    try:
+    with calls() as called:
         assert not subject.declared_otherwise
         assert replace(subject, outputs=OutputPolicy.sinks).types_of_all == subject.types_of_all
-    finally:
-        sys.setprofile(None)
     assert called["recorded_types"] == 1
 
 
 def test_what_has_good_values_spliced_in_is_cut_from_the_models_own_index(tmp_path: Path) -> None:
     graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
-    types = {f"t{number}": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]) for number in range(LONG + 1)}
-    called: Counter[str] = Counter()
-    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
-    try:
+    with calls() as called:
         made = splice(graph, {5}, alive=True)
-        candidate = cut(graph, made.keep, types=types, constants={}, expose="own", front=made.front, shown=made.shown)
-    finally:
-        sys.setprofile(None)
+        candidate = cut(graph, made.keep, types=TYPES, constants={}, expose="own", front=made.front, shown=made.shown)
     assert len(candidate.model.graph.node) == LONG - 1
     assert not called["of"], "a second index"
     assert not called["copy_of"], "a second model"

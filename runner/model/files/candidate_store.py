@@ -16,13 +16,10 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 from onnx import ModelProto, TensorProto
 
 from runner.model.files.parse_without_weights import (
-    OWN_FILE,
     WEIGHTS,
     WeightsWriter,
     chunks,
     free_all_but,
-    parse_without_weights,
-    write_whole,
 )
 from runner.model.files.read_model import INLINE_LIMIT, STRUCTURE
 from runner.model.graph import scopes
@@ -31,7 +28,6 @@ from runner.model.graph.edits import copy_of
 from runner.model.values import tensor_bytes, wire
 from runner.model.values.recorded import to_array
 from runner.model.values.tensor_bytes import array_of
-from runner.model.values.wire import delimited
 
 # A model file with its large weights inside, written piece by piece: memory holds the structure and one chunk.
 #
@@ -152,7 +148,7 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / f"{_HELD}{digest.hexdigest()[:16]}.bin"
         if not file.exists():
-            write_whole(file, raw.values())
+            tensor_bytes.write_whole(file, raw.values())
         found, offset = dict(tensors), 0
         for name, content in raw.items():
             found[name] = TensorProto(name=name, data_type=tensors[name].data_type, dims=tensors[name].dims)
@@ -219,7 +215,7 @@ class Store:
                 raise ValueError(f"external_data={name!r} must be a plain file name, other than the model's")
             written = self._externalise(whole, path.parent, name, threshold, one_file)
             content = iter([whole.SerializeToString()])
-        write_whole(path, content)
+        tensor_bytes.write_whole(path, content)
         return [path, *written]
 
     def leave_only(self, kept: Collection[Path]) -> None:
@@ -341,8 +337,6 @@ def _length(tensor: TensorProto) -> int:
 
 LARGEST = 256 << 20
 """Bytes up to which a model is copied for each check of it."""
-_WALKED = 32 << 20
-"""Bytes of a model from which on to look at its structure alone is faster than to look at all of it."""
 # what a model has that reads files beside it: they are not copied, so a copy would be another model
 _BESIDE = (b"location", b"ep_cache_context")
 
@@ -357,7 +351,7 @@ def copy_for_check(file: Path, folder: Path) -> Path:
         if not 0 < size <= LARGEST:
             return file
         with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if _reads_others(file, content):
+            if any(content.find(word) >= 0 for word in _BESIDE):
                 return file
     folder.mkdir(parents=True, exist_ok=True)
     copy = folder / "model.onnx"
@@ -366,14 +360,3 @@ def copy_for_check(file: Path, folder: Path) -> Path:
     except OSError:
         copy.unlink(missing_ok=True)  # on a full disk it takes what the run needs to say so
         raise
-
-
-def _reads_others(file: Path, content: mmap.mmap) -> bool:
-    """Whether a model may read files beside it; of a large one its weights are left out, which hold any bytes."""
-    if len(content) >= _WALKED:
-        model = parse_without_weights(file)
-        if model is not None:
-            text, (location, context) = model.SerializeToString(), _BESIDE
-            left = location + delimited(2, len(OWN_FILE)) + OWN_FILE.encode()  # stands in place of each weight
-            return context in text or text.count(location) > text.count(left)
-    return any(content.find(word) >= 0 for word in _BESIDE)

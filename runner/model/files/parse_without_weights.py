@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -222,18 +221,6 @@ def free_all_but(path: Path, kept: Iterable[tuple[int, int]]) -> None:
                 at = max(at, end)
         finally:
             os.close(descriptor)
-
-
-def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file that appears whole or not at all. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.writelines(pieces)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 LARGE_FILE = 32 << 20

@@ -26,7 +26,6 @@ from runner.model.files.parse_without_weights import (
     chunks,
     is_own,
     parse_without_weights,
-    write_whole,
 )
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import is_sparse_constant
@@ -218,7 +217,7 @@ def _save(model: ModelProto, target: Path, source: Path) -> None:
         data = model.SerializeToString()
     except (ValueError, EncodeError) as error:  # the class differs between the versions of protobuf
         raise ModelError(f"{source}: its structure without weights does not fit in 2 GiB ({error})") from None
-    write_whole(target, [data])
+    tensor_bytes.write_whole(target, [data])
 
 
 # The ONNX checker over a model file, in a worker.

@@ -17,7 +17,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
 from runner.judgment import ModelError
-from runner.model.files.parse_without_weights import chunks, write_whole
+from runner.model.files.parse_without_weights import chunks
 from runner.model.files.read_model import STRUCTURE, ingest
 from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_nodes, remove_stale_value_info, remove_unused_initializers
@@ -399,4 +399,4 @@ def _save(model: ModelProto, path: Path) -> None:
         raise SanitizeError(
             f"sanitize.fold=true: the folded values do not fit in 2 GiB ({error}); set a smaller sanitize.fold_limit_mb"
         ) from None
-    write_whole(path, [data])
+    tensor_bytes.write_whole(path, [data])

@@ -7,11 +7,8 @@ This module also runs in workers under older interpreters (Python 3.8, onnx 1.13
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import shutil
-import threading
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -72,15 +69,7 @@ class TensorFile:
         if self.recompute is not None:
             self.recompute([self])
         if self.packed is not None and not self.place.exists():
-            # two threads may ask for the same file
-            partial = self.place.with_name(f"{self.place.name}.{os.getpid()}.{threading.get_ident()}.part")
-            try:
-                partial.write_bytes(self.content())
-                partial.replace(self.place)
-            except OSError:  # a full disk, say: nothing half-written takes what room is left
-                with contextlib.suppress(OSError):
-                    partial.unlink()
-                raise
+            tensor_bytes.write_whole(self.place, [self.content()])
         return self.place
 
     @property

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -261,3 +262,15 @@ def array_of(tensor: TensorProto, raw: Any) -> Any:
     if kind.itemsize * 8 != bits:
         return None
     return np.frombuffer(raw, kind).reshape(tuple(tensor.dims))
+
+
+def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file that appears whole or not at all. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.writelines(pieces)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
