@@ -1,4 +1,4 @@
-"""result_schema.json: it says of result.json what is in it; no key is missing. Golden runs hold what runs write to it."""
+"""result_schema.json: it says of result.json what is in it; no key is missing. Golden runs hold their results to it."""
 
 from __future__ import annotations
 
