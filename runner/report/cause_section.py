@@ -73,6 +73,7 @@ def experiments(cause: Cause) -> list[Section]:
         bullets(code(cut(one)) for one in others),
         *(f"{one}." for one in cause.weights),
         f"{cause.right}." if cause.right else "",
+        f"The nodes inside: {cause.inside.reason}." if cause.inside and cause.inside.reason else "",
     ]
     return section("The cause", said)
 

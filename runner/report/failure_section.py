@@ -10,6 +10,7 @@ import math
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,12 @@ from runner.report.summary import Summary
 from runner.samples.declared_inputs import type_name
 from runner.text import counted, listed, one_line, plain, with_inside
 
-# The reduced model in a report: as text with types and shapes, weights without their values; a table of a long one.
+# The reduced model in a report: as text with types and shapes, weights without their values.
 #
 # The text has the form of https://github.com/onnx/onnx/blob/main/docs/Syntax.md; what each node gives is a comment.
 
-MOST_LINES = 60
-"""A model of more lines is a table."""
+MOST_LINES, _IN_SIGHT = 200, 60
+"""Of a model's text, and up to which nobody has to open it."""
 _MOST_ROWS = 200
 _LONGEST_NAME, _LONGEST_LINE = 100, 400
 _MOST_WEIGHTS = 12
@@ -50,30 +51,18 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     nested = ["Nested nodes kept:", _bulleted(summary.nested)] if summary.nested else []
     if proto is None:
         return section("The reduced model", [size, _bulleted(summary.culprits), *nested])
-    if (lines := model_text(proto, types)) is not None:
-        return section("The reduced model", [size, Code("\n".join(lines)), *nested])
-    rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
-    more = len(proto.graph.node) - len(rows)
-    opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in proto.opset_import)
-    said = [
-        f"{size} Opsets: {opsets}; IR version {proto.ir_version}.",
-        table(("node", "op", "inputs", "outputs", "attributes"), rows, names=5),
-        f"{more} more nodes are not listed." if more else "",
-    ]
-    return section("The reduced model", [*said, *nested])
+    lines = model_text(proto, types)
+    folded = f"{len(lines)} lines" if len(lines) > _IN_SIGHT else ""
+    return section("The reduced model", [size, Code("\n".join(lines), folded=folded), *nested])
 
 
-def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> list[str] | None:
-    """Return the lines of a model as text; None where they are too many. ``known``: types, as above."""
-    if len(proto.graph.node) > MOST_LINES:
-        return None
+def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> list[str]:
+    """Return the lines of a model as text; of too many the first, and dots. ``known``: types, as above."""
     opsets = ", ".join(f"{json.dumps(entry.domain)} : {entry.version}" for entry in proto.opset_import)
-    lines = [f"<ir_version: {proto.ir_version}, opset_import: [{opsets}]>"]
-    for line in _graph_lines("", "model", proto.graph, known or {}):
-        lines.append(cut(" ".join(line.splitlines()), _LONGEST_LINE))  # a name may hold line ends
-        if len(lines) > MOST_LINES:
-            return None
-    return lines
+    told = [*islice(_graph_lines("", "model", proto.graph, known or {}), MOST_LINES + 1)]
+    lines = [cut(" ".join(line.splitlines()), _LONGEST_LINE) for line in told[:MOST_LINES]]  # a name may hold line ends
+    more = ["..."] if len(told) > MOST_LINES else []
+    return [f"<ir_version: {proto.ir_version}, opset_import: [{opsets}]>", *lines, *more]
 
 
 def tensor_type(dtype: int, shape: Sequence[int]) -> str:
@@ -110,7 +99,7 @@ def _graph_lines(before: str, called: str, graph: GraphProto, known: Mapping[str
 
 def _node_lines(before: str, node: NodeProto, types: Mapping[str, str]) -> Iterator[str]:
     name = f"[{_name(node.name)}] " if node.name else ""
-    given = _attributes(node, graphs=False)
+    given = _attributes(node)
     told = f"<{given}> " if given else ""
     made = ", ".join(map(_name, node.output))
     kinds = ", ".join(filter(None, (types.get(one, "") for one in node.output)))
@@ -140,15 +129,10 @@ def _bulleted(names: Sequence[str]) -> Bullets | None:
     return bullets([*map(code, names[:_MOST_ROWS]), *([f"{more} more; result.json has them all"] if more > 0 else [])])
 
 
-def _row(node: NodeProto) -> tuple[str, ...]:
-    inputs, outputs = (", ".join(name or "(none)" for name in names) for names in (node.input, node.output))
-    return node.name, operator_of(node), inputs, outputs, _attributes(node, graphs=True)
-
-
-def _attributes(node: NodeProto, *, graphs: bool) -> str:
-    """Return the attributes of a node, with or without those that are graphs."""
+def _attributes(node: NodeProto) -> str:
+    """Return the attributes of a node without those that are graphs."""
     named = zip(node.attribute, attributes_of(node), strict=True)
-    return ", ".join("=".join(told) for one, told in named if graphs or one.type not in _GRAPHS)
+    return ", ".join("=".join(told) for one, told in named if one.type not in _GRAPHS)
 
 
 # What a failure was seen on: the runtimes by name and version, the packages that matter, the GPU if one is used.

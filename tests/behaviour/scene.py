@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import shlex
@@ -88,6 +89,8 @@ class Scene:
             self.parts += [line.rstrip() for line in self.plain(screen).rstrip().splitlines()]
         self.parts += [f"exit {code}", ""]
         left = self.here / within / folder
+        for path in left.rglob("result.json") if folder else ():
+            seen.RESULT.validate(json.loads(path.read_text()))
         for name, part in (
             ("result", lambda: seen.result(left, self.here)),
             ("journal", lambda: seen.journal(left, self.here)),

@@ -14,10 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import yaml
 
 from tests.harness import ROOT
 
+RESULT = jsonschema.Draft202012Validator(json.loads((ROOT / "runner" / "report" / "result_schema.json").read_text()))
+"""What every result.json is held to."""
 #: keys of result.json that say when, where and with what a run was made
 _NOT_SHOWN = ("seconds", "peak_rss_mb", "context", "versions", "input_model")
 _LEFT_OUT = ("seconds", "seconds_each", "_ms", "rss_mb", "latency", "layout")

@@ -288,14 +288,3 @@ def test_a_function_that_lies_elsewhere_has_a_plain_name(tmp_path: Path) -> None
     path = tmp_path / "evil`$(x).py"
     path.write_text(FUNCTION)
     assert handed_on(PythonChecker(file=str(path)), tmp_path / "user") == {path: "evil_x_.py"}
-
-
-def test_a_bundle_that_cannot_be_written_is_a_warning(user: Path) -> None:
-    folder = user / "run"
-    body = f"import os\nos.makedirs({str(folder / BUNDLE_NAME / 'x')!r}, exist_ok=True)\nsys.exit('bad' in nodes)"
-    words = json.dumps([sys.executable, "-I", "-S", str(check_script(user, body)), "{model}"])
-    given = ("model=log.onnx", "checker=command", f"checker.command={words}", "checker.flaky=never")
-    run = winnow(*given, folder=folder, cwd=user)
-    assert (run.code, run.result["culprits"]) == (0, ["bad"]), run.output
-    assert any(one.startswith(f"{BUNDLE_NAME} could not be written") for one in run.result["warnings"])
-    assert (folder / "REPORT.md").is_file() and (folder / "repro.py").is_file()

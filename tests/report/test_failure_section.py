@@ -239,7 +239,7 @@ def test_a_model_is_text_with_types_and_without_the_values_of_weights() -> None:
     model.graph.node[0].input.append("w")
     model.graph.initializer.append(numpy_helper.from_array(np.ones((4, 5), np.float16), "w"))
     model.graph.value_info.append(helper.make_tensor_value_info("t1", TensorProto.FLOAT16, [1, 7]))
-    lines = model_text(model) or []
+    lines = model_text(model)
     assert [line.strip() for line in lines[1:]] == [
         "model (float16[1, n] t0) => (float16[1, n] t2)",
         "<float16[4, 5] w>  # weights",
@@ -253,15 +253,16 @@ def test_a_model_is_text_with_types_and_without_the_values_of_weights() -> None:
 def test_bodies_are_shown_within_their_node() -> None:
     body = small("Neg").graph
     branch = helper.make_node("If", ["c"], ["y"], name="if", then_branch=body, else_branch=body)
-    text = "\n".join(model_text(helper.make_model(helper.make_graph([branch], "g", [], []))) or [])
+    text = "\n".join(model_text(helper.make_model(helper.make_graph([branch], "g", [], []))))
     assert text.count('["/m/Neg"] t1 = Neg (t0)') == 2
     assert "\n      else_branch: (float16[1, n] t0) => (float16[1, n] t1)\n" in text
 
 
-def test_a_long_model_is_a_table() -> None:
-    assert model_text(small(*["Neg"] * MOST_LINES)) is None
+def test_a_long_model_is_folded_and_ends_in_dots() -> None:
+    said = report(found(), shown=Shown(small(*["Neg"] * 60)))
+    assert "<summary>64 lines</summary>" in said and said.count("= Neg (") == 60
     said = report(found(), shown=Shown(small(*["Neg"] * MOST_LINES)))
-    assert said.count("| `/m/Neg` | `Neg` |") == MOST_LINES
+    assert said.count("= Neg (") == MOST_LINES - 2 and "\n...\n```" in said
 
 
 def test_containers_have_their_types() -> None:
@@ -269,7 +270,7 @@ def test_containers_have_their_types() -> None:
     several = helper.make_optional_type_proto(helper.make_sequence_type_proto(floats))
     table = helper.make_map_type_proto(TensorProto.INT64, floats)
     declared = [helper.make_value_info("a", several), helper.make_value_info("b", table)]
-    lines = model_text(helper.make_model(helper.make_graph([], "g", declared, []))) or []
+    lines = model_text(helper.make_model(helper.make_graph([], "g", declared, [])))
     assert lines[1] == "model (optional(seq(float)) a, map(int64, float) b) => ()"
 
 

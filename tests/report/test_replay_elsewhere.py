@@ -30,6 +30,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
+@pytest.mark.slow
 def test_from_another_folder(first: Run, tmp_path: Path) -> None:
     again = winnow(str(first.folder / "replay.yaml"), f"journal.reuse=[{first.folder}]", folder=tmp_path / "again")
     assert again.code == 0, again.output

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import onnx
@@ -13,7 +12,6 @@ import pytest
 from onnx import AttributeProto, TensorProto, helper
 
 from runner.model.graph.graph_index import Graph
-from runner.report import bundle
 from runner.report.bundle import ReducedModel, write_bundle
 from runner.report.markdown import Shown
 from runner.report.page.data import PageData
@@ -27,7 +25,7 @@ from tests.jobs.reduce.test_breadth import model_of, node, value
 from tests.report.page.pages import page_in
 from tests.report.rendered import report
 
-REPORTS = ("REPORT.md", "repro.py", "replay.yaml")
+REPORTS = ("REPORT.md", "repro.py", "replay.yaml", "bundle.zip", "report.html")
 
 
 def chain(path: Path) -> None:
@@ -86,25 +84,6 @@ def test_what_a_page_cannot_show_costs_nothing_else(lost: str, tmp_path: Path) -
     assert any(one.startswith(f"{lost} could not be written: ") for one in warnings)
     assert not any(one.startswith("report.html") for one in warnings)
     assert page["reduced"] if lost == "details for the page" else page["whole"]
-
-
-@pytest.mark.parametrize("late", ["write_replay", "write_report"])
-def test_a_page_waits_for_the_files_that_it_shows(late: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = getattr(bundle, late)
-
-    def slowly(*given: object) -> None:
-        time.sleep(0.3)
-        write(*given)
-
-    monkeypatch.setattr(bundle, late, slowly)
-    monkeypatch.setattr(bundle, "configuration", lambda *_: ({}, {}))
-    settings = Settings(target=OnnxRuntimeBackend(), reference=OnnxRuntimeBackend(), checker=RunsChecker())  # type: ignore[call-arg]
-    told = Summary("found", 0, "reduce", culprits=("n7",), message="1 node fails")
-    write_bundle(settings, tmp_path, told, tmp_path, ("winnow", "model=m.onnx"), None)
-    assert (tmp_path / "REPORT.md").read_text().startswith("# failure: `n7`\n")
-    assert "<title>failure: n7 - " in (tmp_path / "report.html").read_text()
-    again = ["replay.yaml" in one["command"].split("/")[-1] for one in page_in(tmp_path)["commands"]]
-    assert again.count(True) == 1
 
 
 def test_attributes_that_no_onnx_knows_have_a_row() -> None:

@@ -131,13 +131,14 @@ def _text(value: object, breaks: bool = False) -> str:
     return escape("".join(one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in str(value)))
 
 
-def _words(status: str) -> str:
-    return status.replace("_", " ")
+def words(status: object) -> str:
+    """Return a status as people write it."""
+    return str(status).replace("_", " ")
 
 
 def _head(page: Page) -> str:
     labels = "".join(f'<li class="label">{_text(label)}</li>' for label in page["labels"])
-    status = f'<li class="status">{_text(_words(page["status"]))}</li>' if page["status"] else ""
+    status = f'<li class="status">{_text(words(page["status"]))}</li>' if page["status"] else ""
     strategy = f'<li class="strategy">{_text(page["strategy"])}</li>' if page["strategy"] else ""
     return f"""<header>
 <div class="bar"><p class="brand">Winnow</p><nav id="contents" aria-label="Contents"></nav></div>
@@ -200,7 +201,7 @@ def _table(title: str, one: Table) -> str:
 def _cell(cell: str) -> str:
     """Return a cell that is no name on one line; of what is a status, the words."""
     shown = on_a_line(cut(cell))
-    return _words(shown) if shown in _STATUSES else shown
+    return words(shown) if shown in _STATUSES else shown
 
 
 def _html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
@@ -271,7 +272,7 @@ def _job_cell(job: PageJob, key: _Key) -> str:
     if key == "number":
         return _link(job)
     if key == "status":
-        return f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(_words(job["status"]))}</span>'
+        return f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(words(job["status"]))}</span>'
     if job[key] is None:
         return ""
     if key == "seconds":

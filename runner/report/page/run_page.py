@@ -37,7 +37,7 @@ from runner.report.page.data import (
     Row,
 )
 from runner.report.page.graph_columns import columns, types_of
-from runner.report.page.html import fitted
+from runner.report.page.html import fitted, words
 from runner.report.page.tensor_values import (
     Reduced,
     alone_of,
@@ -85,11 +85,6 @@ def _first_part(said: str) -> str:
     parts = said.split("; ")
     heads = ("; ".join(parts[:count]) for count in range(1, len(parts) + 1))
     return next((head for head in heads if head.count("(") <= head.count(")")), parts[0])
-
-
-def words(status: object) -> str:
-    """Return a status as people write it."""
-    return str(status).replace("_", " ")
 
 
 def labels_of(summary: Summary, settings: Settings) -> list[str]:

@@ -130,15 +130,6 @@ def test_runs_without_an_answer_have_a_page(tmp_path: Path) -> None:
     assert page["status"] == "could_not_judge" and page["reduced"] is None and not page["tensors"]
 
 
-def test_a_page_that_cannot_be_written_is_a_warning_and_the_answer_stays(tmp_path: Path) -> None:
-    model = small(tmp_path)
-    body = "import os\nos.makedirs(os.path.join(sys.argv[2], 'report.html', 'taken'), exist_ok=True)"
-    check = check_script(tmp_path, f"{body}\nsys.exit(1 if 'bad' in nodes else 0)")
-    run = winnow("reduce", str(model), *by_command(check, str(tmp_path / "run")), folder=tmp_path / "run")
-    assert run.code == 0 and run.result["culprits"] == ["bad"], run.output
-    assert any(one.startswith("report.html could not be written") for one in run.result["warnings"])
-
-
 @pytest.mark.slow
 def test_repeats_inspections_and_extracts(tmp_path: Path) -> None:
     model = small(tmp_path)
