@@ -231,7 +231,7 @@ MOST_RUNS = 12
 MOST_OPENED = 8
 """Runs in which the tensors after added nodes are left to the model: each time one more after each of them."""
 _SCALING = frozenset({"Mul", "Div"})
-MOST_MISNAMED, LEAST_MISNAMED = 0.3, 4
+MOST_MISNAMED, LEAST_MISNAMED = 0.3, 3
 """Share and number of partners by name that may be wrong on good values before no name counts any more."""
 
 Samples = tuple[Mapping[str, TensorFile], ...]
@@ -355,12 +355,11 @@ class Lineage:
         What is far from its namesake and near no other tensor is computed coarsely (4 bits), and has its partner.
         """
         now = self._now(run)
-        named = {name: one for name, one in partners.items() if one.how is How.name and name in run.made[0]}
-        wrong = sum(
-            bool(self._elder.by_value.near(now.prints[name]))
-            for name, one in named.items()
-            if name in now.prints and not self._alike(now, name, one)
-        )
+        shown = now.prints.keys() & run.made[0].keys()
+        by_name = {name: one for name, one in partners.items() if one.how is How.name and name in shown}
+        named = {name: one for name, one in by_name.items() if one.tensor in self._elder.prints}
+        far = [name for name, one in named.items() if not self._alike(now, name, one)]
+        wrong = sum(bool(self._elder.by_value.near(now.prints[name])) for name in far)
         return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * len(named)
 
     def _matching(self, child: FingerprintedGraph, partners: Mapping[str, Partner]) -> Matching:
