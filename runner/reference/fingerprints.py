@@ -108,7 +108,9 @@ def print_of(arrays: Sequence[Array]) -> Fingerprint:
 
 
 def prints_of(
-    samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str], readings: Mapping[str, Reading] | None = None
+    samples: Sequence[Mapping[str, TensorFile]],
+    names: Iterable[str],
+    readings: Mapping[str, Sequence[Reading]] | None = None,
 ) -> dict[str, Fingerprint]:
     """Return the fingerprints of those of ``names`` that are tensors in all samples.
 
@@ -119,8 +121,9 @@ def prints_of(
         files = [sample[name] for sample in samples if name in sample]
         if files and len(files) == len(samples) and all(one.structure is None for one in files):
             arrays = [recorded.read(one) for one in files]
-            reading = (readings or {}).get(name)
-            found[name] = print_of(list(map(reading.floats, arrays)) if reading else arrays)
+            for reading in (readings or {}).get(name, ())[:1]:
+                arrays = list(map(reading.floats, arrays))
+            found[name] = print_of(arrays)
     return found
 
 
@@ -133,7 +136,7 @@ class Weights:
 
     graph: Graph
     store: Store
-    readings: Mapping[str, Reading] = field(default_factory=dict)
+    readings: Mapping[str, Sequence[Reading]] = field(default_factory=dict)
     _known: dict[tuple[str, bool], Fingerprint | None] = field(default_factory=dict, init=False)
 
     def get(self, name: str, *, turned: bool = False) -> Fingerprint | None:
@@ -144,7 +147,7 @@ class Weights:
         if (name, turned) not in self._known:
             array = self._mapped(name)
             if array is not None and name in self.readings:
-                array = self.readings[name].floats(array)
+                array = self.readings[name][0].floats(array)
             if array is not None and turned and array.ndim > 1:
                 array = np.swapaxes(array, -1, -2)
             self._known[name, turned] = None if array is None or array.dtype.kind in "OSU" else print_of([array])

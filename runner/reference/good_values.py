@@ -6,7 +6,7 @@ Good values: what a tensor of the parent holds, in the type of the child's tenso
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from runner.reference.fingerprints import agree, print_of
 from runner.reference.quantized import Reading
 from runner.samples.declared_inputs import tensor, type_name
 
+CLEARLY_OFF = 2.0
+"""How much closer to a value one reading of integers must come than the next, to be the right one."""
 _ONE_NUMBER = 1e-3
 """Relative distance up to which numbers that do not fit count as one and the same: a mask, added to scores."""
 
@@ -69,12 +71,12 @@ def good_value(
     path: Path,
     *,
     reshaped: bool = False,
-    reading: Reading | None = None,
+    readings: Sequence[Reading] = (),
 ) -> GoodValue:
     """Return the parent's value as that of the child's tensor ``name`` of this type; it is written to ``path``.
 
-    ``own``: what the child itself made of it. ``reshaped``: the value takes the shape of that. ``reading``: of a tensor
-    of integers that stand for floats; those that do not give the value back are no value to go on with.
+    ``own``: what the child itself made of it. ``reshaped``: the value takes the shape of that. ``readings``: of
+    integers that stand for floats, see `_quantized`.
 
     Numbers beyond the type's range become its ends, which shows where the child overflows, but is no value to go on
     with. A mask is: one large negative number over and over; it becomes -Inf where the child has infinities too.
@@ -85,12 +87,8 @@ def good_value(
     array = recorded.read(theirs)
     if reshaped and own is not None:
         array = array.reshape(own.shape)
-    if reading is not None:
-        steps = reading.integers(array, dtype)
-        file = recorded.write(tensor(steps, name, dtype), name, path)
-        if agree(print_of([reading.floats(steps)]), print_of([array])):
-            return GoodValue(file)
-        return GoodValue(file, f"the good value of {name!r} is beyond its scale and zero point")
+    if readings:
+        return _quantized(array, name, dtype, readings, path)
     with np.errstate(over="ignore", invalid="ignore"):
         over = beyond(array, dtype)
         mask = bool(over.any()) and not is_integer(dtype) and _is_mask(array[over])
@@ -100,6 +98,24 @@ def good_value(
     if mask or not over.any():
         return GoodValue(file)
     return GoodValue(file, f"the good value of {name!r} does not fit into {type_name(dtype)}")
+
+
+def _quantized(
+    array: np.ndarray[Any, Any], name: str, dtype: int, readings: Sequence[Reading], path: Path
+) -> GoodValue:
+    """Return the integers that stand for a value; no value to go on with, where they do not give it back.
+
+    Of several readings the right one comes closer to the value: a wrong one cuts it off, or has larger steps.
+    """
+    off = [one.off(array, dtype) for one in readings]
+    best = readings[off.index(min(off))]
+    steps = best.integers(array, dtype)
+    file = recorded.write(tensor(steps, name, dtype), name, path)
+    if len(off) > 1 and sorted(off)[1] < CLEARLY_OFF * min(off):
+        return GoodValue(file, f"the nodes before and after {name!r} disagree about its scale and zero point")
+    if agree(print_of([best.floats(steps)]), print_of([array])):
+        return GoodValue(file)
+    return GoodValue(file, f"the good value of {name!r} is beyond its scale and zero point")
 
 
 def _is_mask(found: np.ndarray[Any, Any]) -> bool:

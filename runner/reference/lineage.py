@@ -446,8 +446,8 @@ class Lineage:
                 own = ran.get(name)
                 if value is not None and (not partner.reshaped or own is not None):
                     dtype, path = self._dtype(name, value), folder / f"{at}_{place}.pb"
-                    reading = self._readings.get(name)
-                    one = good_value(value, name, dtype, own, path, reshaped=partner.reshaped, reading=reading)
+                    readings = self._readings.get(name, ())
+                    one = good_value(value, name, dtype, own, path, reshaped=partner.reshaped, readings=readings)
                     sample[name] = recorded.pack(one.file, folder / f"{at}.pack", PACK)
                     unfit |= {name: one.unfit} if one.unfit else {}
             samples.append(sample)

@@ -47,6 +47,10 @@ class Reading:
         with np.errstate(divide="ignore", invalid="ignore"):
             return clipped(np.rint(floats.astype(np.float64) / scale) + zero, dtype)
 
+    def off(self, floats: Array, dtype: int) -> float:
+        """Return by how much the nearest integers of a type miss what they stand for, at most."""
+        return float(np.max(np.abs(self.floats(self.integers(floats, dtype)) - floats), initial=0.0))
+
     def same(self, other: Reading) -> bool:
         """Whether integers mean the same by it."""
         return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero, other.zero)
@@ -61,10 +65,13 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class AsFloats:
-    """A model as its original has it: its operators without scales. ``readings``: of its integers, by tensor."""
+    """A model as its original has it: its operators without scales.
+
+    ``readings``: of its integers, by tensor; several where the nodes that read and give them disagree.
+    """
 
     graph: Graph
-    readings: Mapping[str, Reading]
+    readings: Mapping[str, tuple[Reading, ...]]
 
 
 def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
@@ -85,7 +92,7 @@ def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
             made.op_type, made.domain = proto.op_type.removeprefix(_PREFIX).replace(_GEMM, "Gemm"), ""
             made.input[:] = [name for name, *_ in operands if name != proto.output[0]]
     _moved(graph, told)
-    known = {name: one for name, many in told.items() if (one := _most(many))}
+    known = {name: _told(many) for name, many in told.items()}
     for proto in model.graph.node:
         ends = {_QUANTIZE: proto.output[:1], _DEQUANTIZE: proto.input[:1]}.get(proto.op_type, [])
         if any(name in known and name in graph.producers for name in ends):
@@ -155,9 +162,8 @@ def _moved(graph: Graph, told: dict[str, list[Reading]]) -> None:
             told[after] = told[before]
 
 
-def _most(many: Sequence[Reading]) -> Reading | None:
-    """Return what more than half say; None: it is not known which of them is wrong."""
-    for one in many:
-        if 2 * sum(map(one.same, many)) > len(many):
-            return one
-    return None
+def _told(many: Sequence[Reading]) -> tuple[Reading, ...]:
+    """Return what more than half say; else all that is said, once each."""
+    found = tuple(one for at, one in enumerate(many) if not any(map(one.same, many[:at])))
+    most = tuple(one for one in found if 2 * sum(map(one.same, many)) > len(many))
+    return most or found

@@ -156,11 +156,11 @@ class Shrinking:
             values = partial(SimplerValues.of, whole, array, folder, careful=unguarded)
             kinds: dict[int, Callable[[], Simpler]] = {
                 VALUES: values,
-                SHAPES: partial(SmallerShapes.of, whole, array, folder),
+                SHAPES: partial(SmallerShapes.of, whole, array),
                 REST: values,
                 ATTRIBUTES: partial(DefaultAttributes.of, whole),
-                DTYPES: partial(PlainFloats.of, whole, array, folder),
-                NAMES: partial(ShorterNames.of, whole, folder),
+                DTYPES: partial(PlainFloats.of, whole, array),
+                NAMES: partial(ShorterNames.of, whole),
             }
             numbers = [number for number in kinds if number > done and (changed or number != REST)]
             self._made[key] = None

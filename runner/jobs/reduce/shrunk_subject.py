@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -154,6 +154,14 @@ class Whole:
         """Whether no graph is nested in a node, and there is no function."""
         return not self.model.functions and not any(map(scopes.subgraphs, self.model.graph.node))
 
+    def fed(self, folder: Path, change: Callable[[str, TensorFile, Path], tuple[str, TensorFile]]) -> Feeds:
+        """Return what each sample feeds it, as ``change`` makes it: another name, or a value written to the path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        return tuple(
+            dict(change(*one, folder / f"{number}_{place}.pb") for place, one in enumerate(feeds.items()))
+            for number, feeds in enumerate(self.feeds)
+        )
+
 
 class Simpler(Protocol):
     """A way to simplify an answer."""
@@ -166,8 +174,11 @@ class Simpler(Protocol):
     def levels(self) -> Levels:
         """The levels of its parts."""
 
-    def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
-        """Return the model on these levels, a new one, and what it is fed. Raises CutError where there is none."""
+    def apply(self, levels: tuple[int, ...]) -> ModelProto:
+        """Return the model on these levels, a new one. Raises CutError where there is none."""
+
+    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
+        """Return what it is fed on these levels, with new values in ``folder``. Raises CutError where there is none."""
 
 
 @dataclass(frozen=True)
@@ -250,10 +261,12 @@ class Shrunk(SameAnswer):
     def cut(self, trial: Trial) -> ShrunkCut:
         """Return the model on the levels of ``trial``. Raises CutError where there is none."""
         with self._lock:  # repeats of one candidate are made at once
-            model, feeds = self.simpler.apply(self.simpler.levels.of(trial))
-            if trial not in self._made:
-                whole = trial == self.space.whole
-                self._made[trial] = Ran(self.whole.samples) if whole else self._ran(trial, model, feeds)
+            levels = self.simpler.levels.of(trial)
+            model = self.simpler.apply(levels)
+            if trial not in self._made:  # a check may read what it is fed while another of the same is made
+                whole, folder = trial == self.space.whole, self.folder / f"{self.simpler.name}-{trial.key}"
+                ran = None if whole else self._ran(trial, model, self.simpler.feeds(levels, folder))
+                self._made[trial] = ran or Ran(self.whole.samples)
             samples = self._made[trial].samples
         _declare(model, samples)
         inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -84,25 +84,28 @@ class SimplerValues:
     @property
     def levels(self) -> Levels:
         """The samples first, where there are several, then weights, then inputs."""
-        parts = (len(self.whole.samples) > 1) + len(self.weights) + len(self.inputs)
+        parts = self._several + len(self.weights) + len(self.inputs)
         return Levels((AS_IT_IS,) * parts, self.name)
 
-    def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
-        """Return the model with the values of these levels, and what it is fed."""
-        several = len(self.whole.samples) > 1
-        samples = self.whole.samples if not several or levels[0] == AS_IT_IS else self.whole.samples[:1]
-        of_tensors = levels[several:]
+    def apply(self, levels: tuple[int, ...]) -> ModelProto:
+        """Return the model with the values of these levels."""
         model = copy_of(self.whole.model)
         every = list(tensors(model))
-        for (place, recipes), level in zip(self.weights.items(), of_tensors, strict=False):
+        for (place, recipes), level in zip(self.weights.items(), levels[self._several :], strict=False):
             if level < AS_IT_IS:
                 _replace(every[place], recipes[level])
-        feeds = [dict(sample.feeds) for sample in samples]
-        for (name, files), level in zip(self.inputs.items(), of_tensors[len(self.weights) :], strict=True):
-            for number, fed in enumerate(feeds):
-                if level < AS_IT_IS:
-                    fed[name] = files[level][number]
-        return model, tuple(feeds)
+        return model
+
+    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
+        """Return what it is fed on these levels."""
+        samples = self.whole.feeds[:1] if self._several and levels[0] < AS_IT_IS else self.whole.feeds
+        of_inputs = zip(self.inputs.items(), levels[self._several + len(self.weights) :], strict=True)
+        lower = [(name, files[level]) for (name, files), level in of_inputs if level < AS_IT_IS]
+        return tuple({**fed, **{name: files[at] for name, files in lower}} for at, fed in enumerate(samples))
+
+    @property
+    def _several(self) -> bool:
+        return len(self.whole.samples) > 1
 
 
 def _size(dtype: int, shape: tuple[int, ...]) -> int:
@@ -157,29 +160,28 @@ class PlainFloats:
 
     whole: Whole
     array: ArrayOf
-    folder: Path
     dtypes: tuple[int, ...]
     name: str = "dtypes"
 
     @staticmethod
-    def of(whole: Whole, array: ArrayOf, folder: Path) -> PlainFloats:
+    def of(whole: Whole, array: ArrayOf) -> PlainFloats:
         """Look for such tensors: none where there are nested graphs."""
         graph = whole.model.graph
         found = {file.dtype for sample in whole.samples for file in sample.feeds.values() if not file.structure}
         found |= {tensor.data_type for tensor in tensors(whole.model)}
         found |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
-        return PlainFloats(whole, array, folder, tuple(one for one in OTHERS if one in found and whole.is_flat))
+        return PlainFloats(whole, array, tuple(one for one in OTHERS if one in found and whole.is_flat))
 
     @property
     def levels(self) -> Levels:
         """One part, all of them: operators want their inputs to be of one type."""
         return Levels((1,) if self.dtypes else (), self.name)
 
-    def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
-        """Return the model in these types, and what it is fed. Raises CutError for large weights."""
+    def apply(self, levels: tuple[int, ...]) -> ModelProto:
+        """Return the model in these types. Raises CutError for large weights."""
         model = copy_of(self.whole.model)
         if levels[0]:
-            return model, self.whole.feeds
+            return model
         left = LARGEST
         for tensor in tensors(model):
             if tensor.data_type in self.dtypes:
@@ -197,20 +199,17 @@ class PlainFloats:
             for attribute in node.attribute:
                 if attribute.name in _NAMES_A_DTYPE and attribute.i in self.dtypes:
                     attribute.i = PLAIN
-        return model, self._fed
+        return model
 
-    @cached_property
-    def _fed(self) -> Feeds:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return tuple(map(self._feeds, range(len(self.whole.samples))))
+    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
+        """Return what it is fed in these types."""
 
-    def _feeds(self, number: int) -> dict[str, recorded.TensorFile]:
-        fed = dict(self.whole.samples[number].feeds)
-        for place, (name, file) in enumerate(fed.items()):
-            if file.dtype in self.dtypes and not file.structure:
-                plain = recorded.read(file).astype(np.float32)
-                fed[name] = recorded.write(plain, name, self.folder / f"{number}_{place}.pb")
-        return fed
+        def plain(name: str, file: TensorFile, path: Path) -> tuple[str, TensorFile]:
+            if file.dtype not in self.dtypes or file.structure:
+                return name, file
+            return name, recorded.write(recorded.read(file).astype(np.float32), name, path)
+
+        return self.whole.fed(folder, plain)
 
 
 # Simpler attributes: those that an operator does not need are left out, which gives them their defaults.
@@ -246,8 +245,8 @@ class DefaultAttributes:
         """One part for each attribute."""
         return Levels((1,) * len(self.places), self.name)
 
-    def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
-        """Return the model without the attributes on level 0, and what it is fed."""
+    def apply(self, levels: tuple[int, ...]) -> ModelProto:
+        """Return the model without the attributes on level 0."""
         model = copy_of(self.whole.model)
         gone = {place for place, level in zip(self.places, levels, strict=True) if not level}
         if gone:  # other strides make other shapes
@@ -257,7 +256,11 @@ class DefaultAttributes:
             kept = [one for one in node.attribute if (index, one.name) not in gone]
             del node.attribute[:]
             node.attribute.extend(kept)
-        return model, self.whole.feeds
+        return model
+
+    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
+        """Return what it is fed: the same."""
+        return self.whole.feeds
 
 
 # Shorter names of tensors. Nodes and outputs keep theirs, which say where in the model the answer lies.
@@ -268,53 +271,45 @@ SHORT = 12
 
 @dataclass(frozen=True)
 class ShorterNames:
-    """Gives all tensors with long names short ones. ``names``: the new ones; ``folder``: for values of inputs.
-
-    What the model is fed is written once: a check may read it while a repeat of it is made.
-    """
+    """Gives all tensors with long names short ones. ``names``: the new ones."""
 
     whole: Whole
     names: dict[str, str]
-    folder: Path
     name: str = "names"
 
     @staticmethod
-    def of(whole: Whole, folder: Path) -> ShorterNames:
+    def of(whole: Whole) -> ShorterNames:
         """Look for long names: none where there are nested graphs, which may hide one name behind another."""
         graph = whole.model.graph
         kept = {value.name for value in graph.output}
         kept |= {name for sample in whole.samples for name, file in sample.feeds.items() if file.structure}
         if not whole.is_flat:
-            return ShorterNames(whole, {}, folder)
+            return ShorterNames(whole, {})
         supply = NameSupply(names_of(whole.model))
         used = dict.fromkeys(name for node in graph.node for name in (*node.input, *node.output))
         long = [name for name in used if len(name) > SHORT and name not in kept]
-        return ShorterNames(whole, {name: supply.fresh(f"t{at}") for at, name in enumerate(long)}, folder)
+        return ShorterNames(whole, {name: supply.fresh(f"t{at}") for at, name in enumerate(long)})
 
     @property
     def levels(self) -> Levels:
         """One part, all names."""
         return Levels((1,) if self.names else (), self.name)
 
-    def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
-        """Return the model with these names, and what it is fed."""
+    def apply(self, levels: tuple[int, ...]) -> ModelProto:
+        """Return the model with these names."""
         model = copy_of(self.whole.model)
-        if levels[0]:
-            return model, self.whole.feeds
-        rename_graph(model.graph, self.names, NameSupply(names_of(model)))
-        return model, self._fed
+        if not levels[0]:
+            rename_graph(model.graph, self.names, NameSupply(names_of(model)))
+        return model
 
-    @cached_property
-    def _fed(self) -> Feeds:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return tuple(map(self._feeds, range(len(self.whole.samples))))
+    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
+        """Return what it is fed under these names."""
 
-    def _feeds(self, number: int) -> dict[str, recorded.TensorFile]:
-        fed = {}
-        for place, (name, file) in enumerate(self.whole.samples[number].feeds.items()):
-            new, path = self.names.get(name, name), self.folder / f"{number}_{place}.pb"
-            fed[new] = file if new == name else recorded.write(recorded.read(file), new, path)
-        return fed
+        def renamed(name: str, file: TensorFile, path: Path) -> tuple[str, TensorFile]:
+            new = self.names.get(name, name)
+            return new, file if new == name else recorded.write(recorded.read(file), new, path)
+
+        return self.whole.fed(folder, renamed)
 
 
 # Smaller shapes: batch, sequence, channels. What has to change together has the same size: sizes are what shrinks.
@@ -338,45 +333,41 @@ Operand = tuple[str, int]
 
 @dataclass(frozen=True)
 class SmallerShapes:
-    """Cuts inputs and weights down. ``steps``: for each size that occurs, those that it may become, the least first.
-
-    What a model of some sizes is fed is written once: a check may read it while the next one of the same sizes is made.
-    """
+    """Cuts inputs and weights down. ``steps``: for each size that occurs, those that it may become, the least first."""
 
     whole: Whole
     array: ArrayOf
-    folder: Path
     steps: Mapping[int, tuple[int, ...]]
     name: str = "sizes"
-    _fed: dict[tuple[int, ...], Feeds] = field(default_factory=dict, compare=False)
 
     @staticmethod
-    def of(whole: Whole, array: ArrayOf, folder: Path) -> SmallerShapes:
+    def of(whole: Whole, array: ArrayOf) -> SmallerShapes:
         """Look for sizes that may shrink: none where there are nested graphs, or samples of different shapes."""
-        found = SmallerShapes(whole, array, folder, {})
-        graph, samples = whole.model.graph, whole.samples
-        nested = whole.model.functions or any(True for node in graph.node for _ in scopes.subgraphs(node))
+        found, samples = SmallerShapes(whole, array, {}), whole.samples
         kinds = {tuple((name, file.dtype, file.shape) for name, file in sample.feeds.items()) for sample in samples}
-        if nested or len(kinds) != 1 or any(file.structure for sample in samples for file in sample.feeds.values()):
+        if (
+            not whole.is_flat
+            or len(kinds) != 1
+            or any(file.structure for sample in samples for file in sample.feeds.values())
+        ):
             return found
         shapes = [file.shape[: found._axes(name)] for name, file in samples[0].feeds.items()]
         shapes += [tuple(tensor.dims)[: found._axes(name, tensor)] for name, tensor in found._tensors(whole.model)]
         sizes = sorted({size for shape in shapes for size in shape if size > 1})
         if max(sizes, default=0) <= SMALL:
             return found
-        return SmallerShapes(whole, array, folder, {size: _steps(size) for size in sizes})
+        return SmallerShapes(whole, array, {size: _steps(size) for size in sizes})
 
     @property
     def levels(self) -> Levels:
         """One part for each size."""
         return Levels(tuple(len(steps) - 1 for steps in self.steps.values()), self.name)
 
-    def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
-        """Return the model in these sizes, and what it is fed."""
-        sizes = {size: steps[level] for (size, steps), level in zip(self.steps.items(), levels, strict=True)}
-        model = copy_of(self.whole.model)
+    def apply(self, levels: tuple[int, ...]) -> ModelProto:
+        """Return the model in these sizes."""
+        sizes, model = self._sizes(levels), copy_of(self.whole.model)
         if all(size == other for size, other in sizes.items()):
-            return model, tuple(sample.feeds for sample in self.whole.samples)
+            return model
         left = LARGEST
         for name, tensor in self._tensors(model):
             smaller = self._smaller(name, self.array(tensor), sizes, self._axes(name, tensor))
@@ -397,19 +388,20 @@ class SmallerShapes:
         for value in model.graph.output:
             if value.name in known:  # the reference tells
                 value.type.tensor_type.ClearField("shape")
-        if levels not in self._fed:
-            place = self.folder / str(len(self._fed))
-            every = range(len(self.whole.samples))
-            self._fed[levels] = tuple(self._feeds(number, sizes, place / str(number)) for number in every)
-        return model, self._fed[levels]
+        return model
 
-    def _feeds(self, number: int, sizes: Mapping[int, int], folder: Path) -> dict[str, TensorFile]:
-        folder.mkdir(parents=True, exist_ok=True)
-        found = {}
-        for place, (name, file) in enumerate(self.whole.samples[number].feeds.items()):
+    def feeds(self, levels: tuple[int, ...], folder: Path) -> Feeds:
+        """Return what it is fed in these sizes."""
+        sizes = self._sizes(levels)
+
+        def cut_down(name: str, file: TensorFile, path: Path) -> tuple[str, TensorFile]:
             smaller = self._smaller(name, recorded.mapped(file), sizes, self._axes(name))
-            found[name] = file if smaller is None else recorded.write(smaller, name, folder / f"{place}.pb")
-        return found
+            return name, file if smaller is None else recorded.write(smaller, name, path)
+
+        return self.whole.fed(folder, cut_down)
+
+    def _sizes(self, levels: tuple[int, ...]) -> dict[int, int]:
+        return {size: steps[level] for (size, steps), level in zip(self.steps.items(), levels, strict=True)}
 
     def _smaller(self, name: str, array: Array, sizes: Mapping[int, int], axes: int) -> Array | None:
         """The elements that are left of an array; None: all."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 pytest.importorskip("onnxruntime.quantization")
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
@@ -16,7 +16,9 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from benchmarks.planted_models import Network
 from benchmarks.quantized_faults import CalibrationSamples, rename
 from runner.model.graph.graph_index import Graph
-from runner.reference.quantized import as_floats
+from runner.model.values import recorded
+from runner.reference.good_values import good_value
+from runner.reference.quantized import Reading, as_floats
 from tests.harness import Run, winnow
 
 
@@ -108,17 +110,31 @@ def test_the_faulty_operator_is_named_and_no_more_than_one_beside_it(tmp_path: P
     assert run.result["cause"]["status"] == "proven"
 
 
-def test_a_scale_that_most_nodes_agree_on_tells_what_integers_mean(tmp_path: Path) -> None:
+def test_where_nodes_disagree_most_of_them_are_right_or_what_fits_the_value(tmp_path: Path) -> None:
     model = pair(tmp_path, convolutions)
     held = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
-    sound = as_floats(Graph.of(model), held.get)
     shared = nth(model, "QLinearConv", 0).output[0]  # two convolutions read it
+    (right,) = as_floats(Graph.of(model), held.get).readings[shared]
     change(model, nth(model, "QLinearConv", 1), 1, LARGER)
-    wrong = as_floats(Graph.of(model), {**held, "wrong": held[nth(model, "QLinearConv", 2).input[1]] * 8}.get)
-    assert sound.readings[shared].same(wrong.readings[shared])
-    alone = nth(model, "QLinearLeakyRelu", 0)
-    change(model, alone, 1, LARGER)
-    assert alone.input[0] not in as_floats(Graph.of(model), {**held, "wrong": np.float32(9)}.get).readings
+    held["wrong"] = right.scale * 8
+    (most,) = as_floats(Graph.of(model), held.get).readings[shared]
+    assert most.same(right), "two say so"
+    change(model, nth(model, "QLinearLeakyRelu", 0), 1, LARGER)
+    assert len(as_floats(Graph.of(model), held.get).readings[nth(model, "QLinearLeakyRelu", 0).input[0]]) == 2
+    value = right.floats(np.arange(256, dtype=np.uint8)).astype(np.float32)
+    theirs = recorded.write(value, "x", tmp_path / "x.pb")
+    found = good_value(
+        theirs,
+        shared,
+        TensorProto.UINT8,
+        None,
+        tmp_path / "q.pb",
+        readings=[Reading(right.scale * 8, right.zero), right],
+    )
+    assert not found.unfit and recorded.read(found.file).tolist() == list(range(256))
+    alike = [right, Reading(right.scale, right.zero + 1)]
+    theirs = recorded.write(value[100:150], "x", tmp_path / "x.pb")
+    assert "disagree" in good_value(theirs, shared, TensorProto.UINT8, None, tmp_path / "q.pb", readings=alike).unfit
 
 
 def test_operators_are_seen_as_the_original_has_them(tmp_path: Path) -> None:
@@ -130,6 +146,6 @@ def test_operators_are_seen_as_the_original_has_them(tmp_path: Path) -> None:
     assert list(nth(seen.graph.model, "Concat", 0).input) == [put.input[at] for at in (2, 5)]
     original = {one.name: numpy_helper.to_array(one) for one in onnx.load(tmp_path / "float.onnx").graph.initializer}
     for at, limit in ((3, 0.01), (8, 0.01)):
-        stored = seen.readings[conv.input[at]].floats(held[conv.input[at]])
+        stored = seen.readings[conv.input[at]][0].floats(held[conv.input[at]])
         alike = [one for one in original.values() if one.shape == stored.shape]
         assert min(np.abs(one - stored).max() / np.abs(one).max() for one in alike) < limit

@@ -14,12 +14,13 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.jobs.reduce import simpler_values
-from runner.jobs.reduce.shrunk_subject import Whole
-from runner.jobs.reduce.simpler_values import SimplerValues, SmallerShapes
+from runner.jobs.reduce.shrunk_subject import Shrunk, Whole
+from runner.jobs.reduce.simpler_values import ShorterNames, SimplerValues, SmallerShapes
 from runner.model.graph.cut import CutError
 from runner.model.values import recorded
 from runner.model.values.recipes import Kind, recognize
 from runner.verdict import Sample
+from strategies.search import Trial
 from tests.model.models import ingested, model_of, tensor
 
 RNG = np.random.default_rng(99)
@@ -65,7 +66,7 @@ def test_values_become_splats_or_drawn_ones(tmp_path):
     simpler = SimplerValues.of(base, recorded.to_array, tmp_path / "new")
     # samples; w, h, at, mask and c; x
     assert simpler.levels.tops == (2,) * 7
-    made, feeds = simpler.apply((0,) * 7)
+    made, feeds = simpler.apply((0,) * 7), simpler.feeds((0,) * 7, tmp_path)
     new = values(made)
     assert len(feeds) == 1
     assert (recorded.read(feeds[0]["x"]) == 1).all()
@@ -77,7 +78,8 @@ def test_values_become_splats_or_drawn_ones(tmp_path):
     }
     for name in ("few", "same", "text"):
         assert (new[name] == held[name]).all()
-    made, feeds = simpler.apply((2, *(1,) * 6))
+    seeded = (2, *(1,) * 6)
+    made, feeds = simpler.apply(seeded), simpler.feeds(seeded, tmp_path)
     new = values(made)
     everything = [*new.values(), *(recorded.read(fed["x"]) for fed in feeds)]
     everything.append(numpy_helper.to_array(made.graph.node[0].attribute[0].t))
@@ -86,9 +88,9 @@ def test_values_become_splats_or_drawn_ones(tmp_path):
     assert new["at"].min() >= 0
     assert new["at"].max() < 8, "an index stays in range"
     assert not np.array_equal(recorded.read(feeds[0]["x"]), recorded.read(feeds[1]["x"]))
-    made, feeds = simpler.apply(simpler.levels.tops)
-    assert made == model
-    assert feeds == tuple(sample.feeds for sample in base.samples)
+    tops = simpler.levels.tops
+    assert simpler.apply(tops) == model
+    assert simpler.feeds(tops, tmp_path) == tuple(sample.feeds for sample in base.samples)
 
 
 def test_a_weight_in_its_file_is_read_there(tmp_path):
@@ -99,9 +101,9 @@ def test_a_weight_in_its_file_is_read_there(tmp_path):
     graph, store, _ = ingested(model, tmp_path, inline_limit=0)
     assert (store.array(graph.initializers["w"]) == weight).all()
     base = whole(graph.model, tmp_path, {"x": drawn(2, 64)})
-    made, _ = SimplerValues.of(base, store.array, tmp_path / "new").apply((1, 1))
+    made = SimplerValues.of(base, store.array, tmp_path / "new").apply((1, 1))
     assert recognize(values(made)["w"]).kind is Kind.SEEDED
-    made, _ = SmallerShapes.of(base, store.array, tmp_path / "sizes").apply((1, 1))
+    made = SmallerShapes.of(base, store.array).apply((1, 1))
     assert (values(made)["w"] == weight[:2, :2]).all()
 
 
@@ -126,9 +128,9 @@ tensor_bytes.set_reference(weight, store.weights.name, 0, 4 * size * size)
 info = helper.make_tensor_value_info
 graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", [info("x", 1, [9, 1])], [], [weight])
 fed = recorded.write(np.ones((9, 1), np.float32), "x", folder / "x.pb")
-smaller = SmallerShapes.of(Whole(helper.make_model(graph), (Sample({"x": fed}),)), store.array, folder / "new")
+smaller = SmallerShapes.of(Whole(helper.make_model(graph), (Sample({"x": fed}),)), store.array)
 tops = smaller.levels.tops
-made, _ = smaller.apply((1,) * len(tops))
+made = smaller.apply((1,) * len(tops))
 print(*made.graph.initializer[0].dims)
 try:
     smaller.apply((0, *tops[1:]))
@@ -166,23 +168,23 @@ def test_sizes_shrink_together_with_the_constants_that_hold_them(tmp_path):
         nodes, [INFO("x", 1, [2, 12, 4, 48])], [INFO("y", 1, [2, 4, 48])], [tensor(*one) for one in held.items()]
     )
     base = whole(model, tmp_path, {"x": drawn(2, 12, 4, 48)})
-    simpler = SmallerShapes.of(base, recorded.to_array, tmp_path / "new")
+    simpler = SmallerShapes.of(base, recorded.to_array)
     assert list(simpler.steps) == [2, 4, 12, 48]
     assert simpler.steps[12] == (1, 2, 4, 8, 12)
     for levels, sizes in (((0, 0, 0, 0), (1, 1, 1, 1)), ((1, 1, 1, 3), (2, 2, 2, 8))):
-        made, feeds = simpler.apply(levels)
+        made, feeds = simpler.apply(levels), simpler.feeds(levels, tmp_path / str(levels))
         batch, height, channels, width = sizes
         assert feeds[0]["x"].shape == (batch, channels, height, width)
         assert values(made)["s"].tolist() == [batch, height, channels]
         assert values(made)["k"].shape == (channels, 1, 3, 3), "a kernel is no size of anything else"
         assert recognize(values(made)["w"]), "what was drawn is drawn again"
         assert run(made, feeds)[0].shape == (batch, height, width)
-    assert simpler.apply(simpler.levels.tops)[0] == model
+    assert simpler.apply(simpler.levels.tops) == model
 
 
 def test_shapes_stay_where_they_are_small_or_differ(tmp_path):
     def tops(model, *feeds):
-        return SmallerShapes.of(whole(model, tmp_path, *feeds), recorded.to_array, tmp_path / "new").levels.tops
+        return SmallerShapes.of(whole(model, tmp_path, *feeds), recorded.to_array).levels.tops
 
     small = model_of([helper.make_node("Abs", ["x"], ["y"])], ["x"], ["y"])
     assert tops(small, {"x": drawn(2, 3)}) == ()
@@ -199,24 +201,26 @@ def test_weights_take_no_more_than_a_candidate_carries(tmp_path, monkeypatch):
     nodes = [helper.make_node("MatMul", ["x", "a"], ["m"]), helper.make_node("MatMul", ["m", "b"], ["y"])]
     weights = [tensor(name, drawn(20, 20)) for name in "ab"]
     model = model_of(nodes, [INFO("x", 1, [20, 20])], ["y"], weights)
-    simpler = SmallerShapes.of(whole(model, tmp_path, {"x": drawn(20, 20)}), recorded.to_array, tmp_path / "new")
-    assert simpler.apply((3,))[1][0]["x"].shape == (8, 8)
+    simpler = SmallerShapes.of(whole(model, tmp_path, {"x": drawn(20, 20)}), recorded.to_array)
+    assert simpler.feeds((3,), tmp_path / "3")[0]["x"].shape == (8, 8)
     with pytest.raises(CutError, match="would take more"):
         simpler.apply((4,))
 
 
-def test_what_a_model_of_some_sizes_is_fed_is_written_once(tmp_path):
-    """A check may read it while another of the same sizes begins; and many sizes make no long names."""
-    graph_inputs = [INFO(f"x{size}", 1, [size]) for size in range(1000, 1080)]
-    model = model_of([helper.make_node("Neg", ["x1000"], ["y"])], graph_inputs, ["y"], [])
-    held = whole(
-        model, tmp_path / "fed", {one.name: drawn(one.type.tensor_type.shape.dim[0].dim_value) for one in graph_inputs}
-    )
-    smaller = SmallerShapes.of(held, recorded.to_array, tmp_path / "smaller")
-    lowest = (1,) * len(smaller.steps)
-    first, again = (smaller.apply(lowest)[1] for _ in range(2))
-    assert first is again and recorded.read(first[0]["x1000"]).shape == (2,)
-    assert all(len(path.name) < 100 for path in (tmp_path / "smaller").rglob("*"))
+def test_what_a_candidate_is_fed_is_written_once(tmp_path):
+    """A check may read it while a repeat of it is made; and many sizes make no long names."""
+    graph_inputs = [INFO(f"a_long_name{size}", 1, [size]) for size in range(1000, 1080)]
+    model = model_of([helper.make_node("Neg", ["a_long_name1000"], ["y"])], graph_inputs, ["y"], [])
+    sizes = {one.name: drawn(one.type.tensor_type.shape.dim[0].dim_value) for one in graph_inputs}
+    held = whole(model, tmp_path / "fed", sizes)
+    for simpler in (SmallerShapes.of(held, recorded.to_array), ShorterNames.of(held)):
+        shrunk = Shrunk(None, Trial.of([0]), held, simpler, 0, None, tmp_path / "new")
+        lowest = simpler.levels.trial((0,) * len(simpler.levels.tops))
+        (first,) = shrunk.cut(lowest).samples
+        file = next(iter(first.feeds.values()))
+        file.path.write_bytes(b"as it was")
+        assert shrunk.cut(lowest).samples == (first,) and file.path.read_bytes() == b"as it was", simpler.name
+    assert all(len(path.name) < 100 for path in (tmp_path / "new").rglob("*"))
 
 
 def test_values_that_nobody_can_tell_from_another_failure_are_of_the_old_kind(tmp_path):
