@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +27,6 @@ _LEVELS = {
     "silent": logging.CRITICAL + 10,
 }
 _FORMATS = ("timestamp", "line_info", "no_colors")
-LONGEST_SILENCE = 60.0
-"""Seconds after which a pipe shows the line of a check: builders end a job that says nothing for minutes."""
 
 
 @dataclass(frozen=True)
@@ -113,20 +110,6 @@ class _Shown(logging.Filter):
         return record.levelno >= (level if self._floor is None else min(level, self._floor))
 
 
-class _OneLineAStep(logging.Filter):
-    """Leaves the lines of single checks out of a pipe; one of them shows that a run is alive after a long silence."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last = time.monotonic()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        now = time.monotonic()
-        shown = record.name != progress.__name__ or now - self._last > LONGEST_SILENCE
-        self._last = now if shown else self._last
-        return shown
-
-
 def configure(log: LogSettings, chosen: Levels, job: int | None = None) -> None:
     """Set up the handlers that Hydra made: the terminal's by ``chosen``, files at least at info.
 
@@ -150,7 +133,7 @@ def configure(log: LogSettings, chosen: Levels, job: int | None = None) -> None:
     console = _console(log, job)
     console.addFilter(_Shown(chosen))
     if not rich.get_console().is_terminal and chosen.of(progress.__name__) > logging.DEBUG:
-        console.addFilter(_OneLineAStep())
+        console.addFilter(progress.OneLineAStep())
     root.addHandler(console)
 
 

@@ -26,8 +26,8 @@ from runner.checkers.checker import Checker
 from runner.checkers.command_template import Seal
 from runner.checkers.interactive import Undo
 from runner.disk_space import Room
-from runner.engine.repeated_checks import Tally
 from runner.engine.subject import Subject, kept, nodes_of
+from runner.engine.tally import Tally
 from runner.engine.verdict_cache import Journals
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts, failure_of

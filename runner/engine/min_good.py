@@ -14,10 +14,11 @@ from pathlib import Path
 
 from runner.checkers.command_template import Tampered
 from runner.engine.check_trials import Judge
-from runner.engine.reliability import SEARCH_ERROR, ContradictionError, Reliability, Ruling
-from runner.engine.repeated_checks import HANDED_OVER, Count
+from runner.engine.repeated_checks import SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.engine.search_run import SearchRun
+from runner.engine.sequential_test import Count
 from runner.engine.subject import Subject, cutting
+from runner.engine.tally import HANDED_OVER
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.run_folder import MIN_GOOD, MIXED, REDUCED, WORKAROUND

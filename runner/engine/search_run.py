@@ -13,7 +13,7 @@ from functools import partial
 
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import CheckLimits, Judge, ParallelChecks
-from runner.engine.reliability import Reliability, Ruling, refused_removals
+from runner.engine.repeated_checks import Reliability, Ruling, refused_removals
 from runner.verdict import Phase, Purpose, Verdict
 from runner.workers.gpu_leases import OutOfTime
 from strategies.minimal import REFINING

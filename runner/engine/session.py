@@ -14,17 +14,10 @@ from pathlib import Path
 from runner.checkers.checker import inner
 from runner.engine.check_trials import CheckLimits, Judge
 from runner.engine.min_good import HandOver, Recheck
-from runner.engine.reliability import (
-    HEALTHY,
-    UNSURE,
-    ContradictionError,
-    IndistinctError,
-    Reliability,
-    Ruling,
-)
-from runner.engine.repeated_checks import kept_for_the_check
+from runner.engine.repeated_checks import HEALTHY, UNSURE, ContradictionError, IndistinctError, Reliability, Ruling
 from runner.engine.search_run import SearchRun
 from runner.engine.session_question import NOTHING, CurrentAnswer, Inside, Question, SessionResult
+from runner.engine.tally import kept_for_the_check
 from runner.judgment import ERROR, TOLERANCES, CannotJudge, Scale, Status, measured
 from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky

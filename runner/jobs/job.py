@@ -22,7 +22,7 @@ from runner.disk_space import FULL, Room
 from runner.engine import verdict_cache as contexts
 from runner.engine.check_trials import Budget, CheckLimits, FailureUnderStudy, Judge
 from runner.engine.min_good import HandOver
-from runner.engine.reliability import Reliability
+from runner.engine.repeated_checks import Reliability
 from runner.engine.session_question import SessionResult
 from runner.engine.subject import Subject
 from runner.engine.verdict_cache import Journals, drifted, versions

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver, nearest
-from runner.engine.reliability import ANSWER, HEALTHY, MEASURED, ContradictionError
+from runner.engine.repeated_checks import ANSWER, HEALTHY, MEASURED, ContradictionError
 from runner.engine.search_run import SearchRun
 from runner.engine.session import HandedOver, Refined, Session, Stage, harms, scale_of
 from runner.engine.session_question import NOTHING, Cause, CurrentAnswer, SessionResult, how_it_fails, nothing_shown

@@ -11,9 +11,10 @@ from typing import Any
 from runner import machine
 from runner.checkers.compare_values import CONSTANT, said
 from runner.engine.check_trials import Judge
-from runner.engine.reliability import Reliability
-from runner.engine.repeated_checks import HANDED_OVER, WRONG, Tally, wilson
+from runner.engine.repeated_checks import Reliability
+from runner.engine.sequential_test import WRONG, wilson
 from runner.engine.session_question import Cause, SessionResult
+from runner.engine.tally import HANDED_OVER, Tally
 from runner.judgment import CauseStatus, Experiment
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.tensor_bytes import range_of

@@ -20,9 +20,10 @@ from runner.model.nested.hoist import HoistError, hoist, kind_of
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, in_place, ordered_bodies
 from runner.reference.good_values import UnfitError, cast
-from runner.reference.lineage import Lineage, ParentValues, RecordedModel, matched_inputs, read_map
+from runner.reference.lineage import Lineage, ParentValues, RecordedModel
 from runner.reference.models import ingest, recorder, recording_backend
 from runner.reference.recording import Recorded
+from runner.reference.tensor_map import matched_inputs, read_map
 from runner.samples.declared_inputs import Declared, declared
 from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings

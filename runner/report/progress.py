@@ -6,6 +6,7 @@ How many checks are left, and about how long they take: what the search says, ti
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -211,3 +212,22 @@ class LogObserver:
 
     def finished(self) -> None:
         """Take down what shows besides lines; can be called again."""
+
+
+LONGEST_SILENCE = 60.0
+"""Seconds after which a pipe shows the line of a check: builders end a job that says nothing for minutes."""
+
+
+class OneLineAStep(logging.Filter):
+    """Leaves the lines of single checks out of a pipe; one of them shows that a run is alive after a long silence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = time.monotonic()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is shown."""
+        now = time.monotonic()
+        shown = record.name != __name__ or now - self._last > LONGEST_SILENCE
+        self._last = now if shown else self._last
+        return shown

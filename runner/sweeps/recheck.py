@@ -27,7 +27,7 @@ from runner.checkers.runtime import RuntimeCheck
 from runner.cli.check_given import check_given
 from runner.cli.run_again import replayed, typed_changes
 from runner.cli.run_folders import FolderTakenError, standing_in
-from runner.engine.repeated_checks import Tally
+from runner.engine.tally import Tally
 from runner.files import inside, is_plain, read_plain, sha256_of
 from runner.jobs.job import Job, load_whole
 from runner.journal.replay_yaml import REPLAY_NAME

@@ -18,11 +18,12 @@ from onnx import helper
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.min_good import HandOver, nearest
-from runner.engine.reliability import Reliability
-from runner.engine.repeated_checks import HANDED_OVER, Rates, Tally
+from runner.engine.repeated_checks import Reliability
+from runner.engine.sequential_test import Rates
 from runner.engine.session import harms, scale_of
 from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import Kept
+from runner.engine.tally import HANDED_OVER, Tally
 from runner.jobs.run import Pipeline
 from runner.journal.journal import Journal
 from runner.journal.kept_files import Artifacts

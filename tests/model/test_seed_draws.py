@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.model.graph.graph_index import Graph
-from runner.model.passes.lift_constants import seed_draws
+from runner.model.passes.seed_draws import seed_draws
 from tests.model.nested import model_of
 
 TEXT = """

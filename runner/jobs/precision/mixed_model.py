@@ -15,7 +15,7 @@ from typing import Any
 from onnx import ModelProto
 
 from runner.engine.check_trials import Judge
-from runner.engine.reliability import ANSWER, UNSURE, ContradictionError
+from runner.engine.repeated_checks import ANSWER, UNSURE, ContradictionError
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, CurrentAnswer, Question, SessionResult, nothing_shown
 from runner.jobs.precision.layers import node_label

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.backends.nested_graphs import bodies
+from runner.jobs.precision.convert_weights import convert
 from runner.jobs.precision.layers import (
     STASHING,
     Contrib,
@@ -33,7 +34,6 @@ from runner.jobs.precision.layers import (
     schemas_of,
     without_unused,
 )
-from runner.jobs.precision.prepare_model import convert
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
 from runner.model.graph.edits import set_messages

@@ -14,8 +14,8 @@ from onnx import TensorProto, numpy_helper
 
 from runner.checkers.checker import Checker, DelegatingChecker, Tools
 from runner.jobs.job import Job
+from runner.jobs.precision.convert_weights import convert
 from runner.jobs.precision.layers import is_plumbing, levels, node_label
-from runner.jobs.precision.prepare_model import convert
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.ranking import Measurements
 from runner.jobs.precision.setup import PrecisionModel

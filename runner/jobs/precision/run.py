@@ -17,9 +17,9 @@ from onnx import ModelProto
 from runner import backends
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
-from runner.engine.repeated_checks import HANDED_OVER
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
+from runner.engine.tally import HANDED_OVER
 from runner.files import write_text
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job

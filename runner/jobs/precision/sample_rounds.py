@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from runner.engine.check_trials import Judge
-from runner.engine.reliability import IndistinctError
+from runner.engine.repeated_checks import IndistinctError
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, SessionResult
 from runner.jobs.precision.mixed_model import Margin, PrecisionAnswer

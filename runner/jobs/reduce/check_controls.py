@@ -23,7 +23,7 @@ from runner.checkers.command import CommandCheck
 from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.python import PythonCheck
 from runner.engine.check_trials import Judge
-from runner.engine.reliability import ContradictionError
+from runner.engine.repeated_checks import ContradictionError
 from runner.engine.session_question import NOTHING, Question
 from runner.jobs.reduce.subgraph import InPlace, Subgraph
 from runner.jobs.repeat import Command

@@ -22,7 +22,7 @@ from runner.checkers.compare_values import CONSTANT, said
 from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Expected, Judge
-from runner.engine.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
+from runner.engine.repeated_checks import HEALTHY, WHOLE, ContradictionError, Reliability
 from runner.engine.session_question import NOTHING, refuse, study
 from runner.engine.subject import Kept
 from runner.jobs.job import Job
@@ -32,7 +32,8 @@ from runner.judgment import NON_FINITE, CannotJudge, measured
 from runner.model.graph.cut import CutError, Form, with_outputs
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes
-from runner.model.passes.lift_constants import as_nodes, is_seeded
+from runner.model.passes.lift_constants import as_nodes
+from runner.model.passes.seed_draws import is_seeded
 from runner.reference.good_values import Taint, taint_of_all
 from runner.reference.load import Loaded, record_target, unlike_expected
 from runner.schema.backend import FilesBackend, InnerValues

@@ -19,7 +19,7 @@ from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
-from runner.engine.reliability import Reliability
+from runner.engine.repeated_checks import Reliability
 from runner.engine.session import HandedOver, Stage
 from runner.engine.session_question import Cause, CurrentAnswer, SessionResult
 from runner.engine.subject import Subject, cutting

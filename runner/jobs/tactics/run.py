@@ -15,28 +15,15 @@ from typing import Any
 from runner.checkers.candidate_runs import BackendRun, BackendRunner
 from runner.engine.check_trials import CheckLimits, Judge
 from runner.engine.min_good import HandOver
-from runner.engine.reliability import Reliability
+from runner.engine.repeated_checks import Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import Question, SessionResult
 from runner.engine.subject import Subject
 from runner.jobs.job import Job, load_whole
 from runner.jobs.run import Pipeline
 from runner.jobs.summary import pass_rate
-from runner.jobs.tactics.subject import (
-    ENGINE,
-    SUFFIX,
-    Building,
-    Engine,
-    Recording,
-    Suspect,
-    Tactics,
-    collect,
-    comparable,
-    nearest,
-    read,
-    suspects,
-    write,
-)
+from runner.jobs.tactics.recordings import SUFFIX, Recording, collect, read, write
+from runner.jobs.tactics.subject import ENGINE, Building, Engine, Suspect, Tactics, comparable, nearest, suspects
 from runner.judgment import CannotJudge, NotApplicable, Status, UsageError, WinnowError
 from runner.reference.load import Loaded, own_file_only
 from runner.report.bundle import write_bundle

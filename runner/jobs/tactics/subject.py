@@ -1,244 +1,29 @@
-"""Recorded tactics, the subjects of runs about tactics, and the check that builds an engine first.
+"""Tactics that only bad builds chose, the subjects of runs about them, and the check that builds an engine first.
 
 Subject `tactics`: choices in which a bad build differs from a good one; a trial is the bad ones that are pinned.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 import json
-import os
 import re
-import stat
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.backends.trt.tactics_log import KEY, parse_file, plain_hash
 from runner.checkers.candidate_runs import BackendRun
 from runner.checkers.checker import Checker, DelegatingChecker
-from runner.files import write_text
 from runner.jobs.repeat import Command
+from runner.jobs.tactics.recordings import SUFFIX, Choice, Recording, choices_of, from_log, write
 from runner.judgment import UsageError
 from runner.report.result_parts import TacticSuspect
 from runner.verdict import Candidate, Sample, Verdict
 from strategies.search import Outcome, Space, Trial
-
-# Recorded tactics of builds, and those that only bad builds chose.
-#
-# Three kinds are read: Winnow's own JSON, tactic replay files of Polygraphy (8.x and 10.x, made through algorithm
-# selectors), and verbose logs of builds with an editable timing cache. Own files are described in docs/tactics.md.
-
-FORMAT, VERSION = "winnow.tactics", 1
-SUFFIX = "tactics.json"
-_LOGS = frozenset({".log", ".txt"})
-_MOST_BYTES = 1 << 30
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What one layer got.
-
-    ``layer``: the operator's name, its key where no log names it. ``key``: of the timing cache, empty where there is
-    none. ``tactic``: a hash, or Polygraphy's description of an algorithm. ``ms``: milliseconds. ``nodes``: ONNX nodes
-    behind the layer.
-    """
-
-    layer: str
-    key: str
-    tactic: str
-    kernel: str = ""
-    ms: float | None = None
-    nodes: tuple[str, ...] = ()
-
-    @property
-    def shown(self) -> str:
-        """The tactic for a person."""
-        return f"{self.kernel} ({self.tactic})" if self.kernel else self.tactic
-
-    def told(self, good: Mapping[str, int], bad: int | None = None, of: int | None = None) -> TacticSuspect:
-        """Return it as result.json has it. ``good``: what good builds chose there; ``bad``: builds ``of`` so many."""
-        named = self.layer, self.key or None, self.tactic, self.kernel or None, self.nodes
-        return TacticSuspect(*named, bad_builds=bad, of=of, good=dict(good))
-
-
-@dataclass(frozen=True)
-class Recording:
-    """The tactics of one build.
-
-    ``kind``: winnow, log or polygraphy. ``source``: the file. ``model``: SHA-256 of the model, if known. ``library``:
-    what built it. ``cache``: the serialized timing cache, if there is one. ``built``: whether the build came to its
-    end. ``pinned``: whether the tactics were prescribed.
-    """
-
-    choices: tuple[Choice, ...]
-    kind: str = "winnow"
-    source: str = ""
-    model: str | None = None
-    library: str = ""
-    iteration: int | None = None
-    cache: bytes = b""
-    built: bool = True
-    pinned: bool = False
-
-    @property
-    def has_keys(self) -> bool:
-        """Whether its choices can be pinned."""
-        return any(choice.key for choice in self.choices)
-
-
-def choices_of(told: Mapping[str, Any]) -> tuple[Choice, ...]:
-    """Return the choices of what a worker (or an own file) tells. Raises KeyError, TypeError or ValueError."""
-    return tuple(
-        Choice(
-            str(one.get("layer") or one["key"]),
-            _key(one["key"]),
-            plain_hash(one["tactic"]),
-            str(one.get("kernel") or ""),
-            None if one.get("ms") is None else float(one["ms"]),
-            tuple(map(str, one.get("nodes") or ())),
-        )
-        for one in told["choices"]
-    )
-
-
-def _key(text: Any) -> str:
-    if not KEY.fullmatch(str(text)):
-        raise ValueError(f"{text}: a key of the timing cache is 0x and 32 hexadecimal digits")
-    return str(text).lower()
-
-
-def from_log(path: Path) -> tuple[Choice, ...]:
-    """Return the choices that a verbose build log tells. Raises OSError."""
-    return tuple(
-        Choice(record.op, record.key, record.selected, record.kernel(record.selected), record.ms, record.nodes)
-        for record in parse_file(str(path))
-        if record.selected is not None
-    )
-
-
-def write(path: Path, recording: Recording) -> None:
-    """Write an own file. Raises OSError."""
-    content = {
-        "format": FORMAT,
-        "version": VERSION,
-        "model": recording.model,
-        "library": recording.library,
-        "iteration": recording.iteration,
-        "built": recording.built,
-        "pinned": recording.pinned,
-        "choices": [asdict(one) for one in recording.choices],
-        "cache": base64.b64encode(recording.cache).decode() if recording.cache else None,
-    }
-    write_text(path, json.dumps(content, indent=1) + "\n")
-
-
-def read(path: Path) -> Recording:
-    """Read a file of any of the three kinds. Raises OSError, and ValueError saying what is wrong with it."""
-    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, a device never ends
-        raise ValueError("it is no plain file")
-    if path.suffix.lower() in _LOGS:
-        choices = from_log(path)
-        if not choices:
-            raise ValueError("no autotuning of a build with an editable timing cache stands in it")
-        return Recording(choices, "log", str(path))
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"no JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError("neither tactics that Winnow recorded nor a tactic replay")
-    try:
-        if content.get("format") == FORMAT:
-            return _own(content, path)
-        if isinstance(content.get("replay"), dict):
-            return Recording(_replayed(content["replay"]), "polygraphy", str(path))
-    except (KeyError, TypeError, AttributeError, binascii.Error) as error:
-        raise ValueError(f"incomplete: {type(error).__name__}: {error}") from None
-    raise ValueError("neither tactics that Winnow recorded nor a tactic replay")
-
-
-def collect(place: Path) -> tuple[list[Recording], dict[Path, str]]:
-    """Return the recordings of a file, or of all files below a folder in the order of their names.
-
-    In a folder only names that end in .json, .log or .txt count. What holds no tactics or cannot be read comes beside
-    them, with the reason. Raises OSError for a place that is not there or cannot be read.
-    """
-    skipped: dict[Path, str] = {}
-    is_folder = place.is_dir()
-    tried = {path: _tried(path, is_folder) for path in (_below(place, skipped) if is_folder else [place])}
-    skipped |= {path: why for path, why in tried.items() if isinstance(why, str)}
-    return [one for one in tried.values() if isinstance(one, Recording)], skipped
-
-
-def _tried(path: Path, one_of_many: bool) -> Recording | str:
-    """The recording, or why there is none. Raises OSError, unless it is one of many."""
-    try:
-        recording = read(path)
-    except ValueError as error:
-        return str(error)
-    except OSError as error:
-        if not one_of_many:
-            raise
-        return error.strerror or str(error)
-    return recording if recording.choices else "no tactics stand in it"
-
-
-def _below(folder: Path, skipped: dict[Path, str]) -> list[Path]:
-    """The files below ``folder`` that may be recordings; folders that cannot be read are ``skipped``."""
-
-    def refused(error: OSError) -> None:
-        if Path(error.filename) == folder:
-            raise error
-        skipped[Path(error.filename)] = error.strerror or str(error)
-
-    paths = (Path(at, name) for at, _, names in os.walk(folder, onerror=refused) for name in names)
-    return sorted(path for path in paths if path.suffix.lower() in {".json", *_LOGS})
-
-
-def _own(content: Mapping[str, Any], path: Path) -> Recording:
-    if content["version"] != VERSION:
-        raise ValueError(f"version {content['version']} of {FORMAT}; this Winnow reads version {VERSION}")
-    return Recording(
-        choices_of(content),
-        "winnow",
-        str(path),
-        str(content["model"]) if content.get("model") else None,
-        str(content.get("library") or ""),
-        content.get("iteration"),
-        base64.b64decode(content.get("cache") or "", validate=True),
-        bool(content.get("built", True)),
-        bool(content.get("pinned", False)),
-    )
-
-
-def _replayed(replay: Mapping[str, Any]) -> tuple[Choice, ...]:
-    """Return the choices of Polygraphy's ``TacticReplayData``: {layer: Algorithm}."""
-    found = []
-    for layer, algorithm in replay.items():
-        ends = " -> ".join(", ".join(map(_tensor, algorithm[end])) for end in ("inputs", "outputs"))
-        tactic = f"implementation {algorithm['implementation']}, tactic {algorithm['tactic']}: {ends}"
-        found.append(Choice(str(layer), "", tactic))
-    return tuple(found)
-
-
-def _tensor(info: Any) -> str:
-    """Describe a ``TensorInfo``; files of older versions have a list or text in its place."""
-    if not isinstance(info, Mapping):
-        return " ".join(map(str, info)) if isinstance(info, list) else str(info)
-    vector = info.get("components_per_element")
-    width = f" x{vector}@{info.get('vectorized_dim')}" if vector is not None and vector != 1 else ""
-    kind = str(info["dtype"]).rpartition(".")[2]
-    return f"{kind}({','.join(map(str, info['strides']))}){width}"
-
 
 # Suspects: tactics that bad builds chose and no good build did, layer by layer.
 

@@ -18,8 +18,8 @@ from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import write_npz
 from runner.reference.good_values import UnfitError, cast
-from runner.reference.lineage import matched_inputs, read_map
 from runner.reference.models import recording_backend
+from runner.reference.tensor_map import matched_inputs, read_map
 from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import from_files
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, map_of

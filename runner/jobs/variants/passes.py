@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
-from runner.engine.reliability import Reliability
+from runner.engine.repeated_checks import Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import Subject

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from runner.engine.check_trials import Judge
-from runner.engine.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
+from runner.engine.repeated_checks import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import Question, SessionResult, study
 from runner.files import read_plain

@@ -11,7 +11,7 @@ from statistics import median
 
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
-from runner.engine.reliability import WHOLE, ContradictionError
+from runner.engine.repeated_checks import WHOLE, ContradictionError
 from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING, Question, SessionResult
 from runner.engine.subject import values_digest

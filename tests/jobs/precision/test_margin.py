@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.engine.check_trials import Budget
-from runner.engine.reliability import IndistinctError, Reliability
+from runner.engine.repeated_checks import IndistinctError, Reliability
 from runner.engine.session import PROVEN_BY, Session
 from runner.engine.session_question import NOTHING, SessionResult
 from runner.jobs.precision.mixed_model import Margin

@@ -10,7 +10,7 @@ import pytest
 
 from runner.checkers.interactive import Undo
 from runner.engine.check_trials import CheckLimits
-from runner.engine.reliability import IndistinctError, Reliability
+from runner.engine.repeated_checks import IndistinctError, Reliability
 from runner.engine.session import Session
 from runner.engine.session_question import SessionResult
 from runner.jobs.precision.mixed_model import Loading, Loads, Margin, PrecisionAnswer, PrecisionQuestion

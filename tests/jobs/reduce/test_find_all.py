@@ -12,11 +12,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from runner.engine.reliability import Reliability
+from runner.engine.repeated_checks import Reliability
 from runner.judgment import CannotJudge
 from runner.schema.checker import Flaky
 from strategies.search import Outcome, Trial
-from tests.engine.test_reliability import flaky
+from tests.engine.test_repeated_checks import flaky
 from tests.engine.test_session import FAIL, PASS, Hands, session
 from tests.harness import by_command, check_script, goes_on, interrupted, winnow
 from tests.jobs.reduce.test_hard_failures import QUICK, X, plain, saved

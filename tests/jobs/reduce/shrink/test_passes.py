@@ -16,9 +16,9 @@ from onnx import helper, numpy_helper
 
 from runner import api
 from runner.engine.check_trials import Budget, CheckLimits
-from runner.engine.repeated_checks import Tally
 from runner.engine.session import Session, Stage
 from runner.engine.session_question import CurrentAnswer
+from runner.engine.tally import Tally
 from runner.jobs.reduce.refinements import Shrinking
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from runner.engine.check_trials import Budget
-from runner.engine.reliability import Reliability, doubtful
-from runner.engine.repeated_checks import HANDED_OVER, Count, Rates, Tally
+from runner.engine.repeated_checks import Reliability, doubtful
 from runner.engine.search_run import SEARCHING
+from runner.engine.sequential_test import Count, Rates
 from runner.engine.session import Stage
+from runner.engine.tally import HANDED_OVER, Tally
 from runner.journal.journal import Journal
 from runner.judgment import CannotJudge
 from runner.run_folder import MIN_GOOD
