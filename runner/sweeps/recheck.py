@@ -40,6 +40,7 @@ from runner.report import summary as accounts
 from runner.report.bundle import SETTLING, write_bundle
 from runner.report.result_parts import KnownFailure, Rechecked
 from runner.report.summary import Seconds, Summary, read_result
+from runner.schema.backend import BackendSettings, FilesBackend, InnerValues
 from runner.schema.checker import AutoChecker, CommandChecker
 from runner.schema.inputs import FilesInputs, RandomInputs
 from runner.schema.root import (
@@ -117,7 +118,7 @@ class KeptResult:
             found,
             model=str(self.model),
             inputs=FilesInputs(path=sets) if sets else RandomInputs() if self.alone else found.inputs,
-            reference=found.reference.running if self.alone else found.reference,  # of a part it is what runs
+            reference=_of_a_part(found.reference, sets) if self.alone else found.reference,
             checker=self._checker(found),
             **{name: getattr(strategy, name) for name in ("strategy", "workers", "budget", "resume", "verbosity")},
             artifacts=ArtifactSettings(),
@@ -159,6 +160,17 @@ class KeptResult:
         if is_plain(here):
             return str(here)
         raise UsageError(f"its check names {word}, which is not there. Put it beside {self.replay}, under this name")
+
+
+def _of_a_part(reference: BackendSettings, sets: Sequence[str]) -> BackendSettings:
+    """Return the reference of a part of a model: what runs it, or the good values that an original left in its sets.
+
+    The original itself has other inputs and outputs.
+    """
+    if reference.model is None:
+        return reference.running
+    inner = InnerValues.onnx_reference if reference.name == InnerValues.onnx_reference else InnerValues.onnxruntime
+    return FilesBackend(path=[*sets], inner=inner, python=reference.python)
 
 
 def folders(named: Sequence[str]) -> list[Path]:

@@ -52,6 +52,25 @@ def test_what_is_still_broken_is_as_expected_wherever_it_lies(tmp_path: Path, ke
     assert again.code == 0 and again.result["checks"]["trust"] == 0 and again.result["checks"]["reused"] == 1
 
 
+def test_a_part_of_a_converted_model_is_judged_by_the_values_that_were_kept(tmp_path: Path) -> None:
+    """Its inputs are none of the original's."""
+    for name, factor in (("original", 2.0), ("converted", 3.0)):
+        nodes = [
+            helper.make_node("Abs", ["x"], ["a"], name="abs"),
+            helper.make_node("Mul", ["a", "w"], ["m"], name="scale"),
+            helper.make_node("Neg", ["m"], ["y"], name="neg"),
+        ]
+        ends = [helper.make_tensor_value_info(one, TensorProto.FLOAT, [4]) for one in ("x", "y")]
+        weights = [helper.make_tensor("w", TensorProto.FLOAT, [], [factor])]
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    given = (f"model={tmp_path / 'converted.onnx'}", f"reference.model={tmp_path / 'original.onnx'}")
+    assert winnow(*given, folder=tmp_path / "7").result["culprits"] == ["scale"]
+    run = recheck(tmp_path / "run", f"strategy.results=[{tmp_path / '7'}]")
+    assert run.code == 0 and outcomes(run) == [("still broken", "still broken")], run.output
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("code", "outcome"), [(0, "fixed"), (2, "broken otherwise")])
 def test_what_is_not_as_expected_is_told_and_what_is_expected_can_be_said(
