@@ -124,7 +124,8 @@ def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Session
     cut = f"{len(nodes_of(subject, wanted))} of {counted(len(loaded.graph.nodes), 'node')} cut out"
     said = f"{cut}; this part alone: {verdict.said}{whole}"
     signature = verdict.signature if verdict.outcome is Outcome.FAIL else None
-    return SessionResult(Status.found, said, standing=CurrentAnswer(judge, wanted), signature=signature, main=wanted)
+    status = Status.could_not_judge if verdict.outcome is Outcome.UNRESOLVED else Status.found
+    return SessionResult(status, said, standing=CurrentAnswer(judge, wanted), signature=signature, main=wanted)
 
 
 def _whole(job: Job, loaded: Loaded, judge: Judge) -> str:

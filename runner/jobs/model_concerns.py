@@ -347,7 +347,7 @@ _IN_TENSORS: tuple[tuple[str, Callable[[Constant], str], str], ...] = (
     ("unreadable weights", _unreadable, "no runtime can load the model"),
     ("NaN", _nan, "every result from it is NaN"),
     ("Inf", _infinite, "results from it may be Inf or NaN"),
-    ("mask", _mask, "-Inf in float16, or once something is added; a row of nothing else is NaN after Softmax"),
+    ("mask", _mask, "-Inf once a sum leaves float16; a row of -Inf alone is NaN after Softmax"),
     ("beyond float16", _beyond_half, f"float16 ends at {HALF_LARGEST:g}, so it becomes Inf"),
     ("odd weight", _odd, "one number far from all others: is the file damaged?"),
     ("vanishes in float16", _vanishing, "float16 rounds it to 0, and a division by it gives Inf or NaN"),

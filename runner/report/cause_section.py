@@ -40,7 +40,8 @@ def in_a_word(cause: Cause) -> str:
     """Return how far the cause is shown, of what, and why not further: ``proven, also for the nodes inside``."""
     together = [listed(one.culprits) for one in cause.causes] if len(cause.causes) > 1 else []
     lacks = cause.reason if cause.status not in SHOWN and not cause.no_value and not beyond_range(cause) else ""
-    said = " and ".join(together) or one_line(lacks, _LONGEST_WHY)
+    left = cause.reason if cause.status == "proven" else ""
+    said = " and ".join(together) or one_line(lacks or left, _LONGEST_WHY)
     inside = ""
     if cause.inside and cause.status in SHOWN:
         shown_inside = cause.inside.status in SHOWN

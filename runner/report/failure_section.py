@@ -46,8 +46,9 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     """Return the section; none where nothing was reduced. ``types``: of tensors, which the model may not declare."""
     if summary.nodes_after is None:
         return []
-    level = " top-level" if summary.nested else ""
-    size = f"{summary.nodes_after} of {summary.nodes_before}{level} nodes are left."
+    size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
+    if summary.nested:
+        size = f"Of the model's {summary.nodes_before} nodes what is inside {some(summary.culprits)} is left."
     nested = ["Nested nodes kept:", _bulleted(summary.nested)] if summary.nested else []
     if proto is None:
         return section("The reduced model", [size, _bulleted(summary.culprits), *nested])

@@ -451,7 +451,7 @@ def _first_wrong(summary: Summary) -> list[str]:
     if first is None or first.node in summary.culprits or first.node in summary.nested:
         return []
     beyond = f"The first tensor beyond the tolerance is {code(first.tensor)}, which {code(first.node)} computes"
-    return [f"{beyond}. It is not the answer, since it is not what makes the model's own outputs fail"]
+    return [f"{beyond}. The answer is what was shown to make the model's own outputs fail"]
 
 
 def _advice(summary: Summary) -> list[Block]:
@@ -490,8 +490,8 @@ def _advice(summary: Summary) -> list[Block]:
         wider = summary.cause.wider if summary.cause else None
         said = _OF_THE_MODEL
         if wider:
-            said = f"No runtime is at fault: {some(summary.culprits)} computes values that do not fit into {wider.type}"
-            said += "" if found else f". Keep it in {wider.wider}, or make its values smaller"
+            said = f"No runtime is at fault: values at {some(summary.culprits)} do not fit into {wider.type}"
+            said += "" if found else f". Compute there in {wider.wider}, or make the values smaller"
         found += [said if own else _PLAIN_IS_FINITE, *_evidence(summary)]
     else:
         found += [f"Report it. {one}" for one in _evidence(summary)]

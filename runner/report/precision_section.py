@@ -198,7 +198,9 @@ def _worth(told: Precision) -> list[Block | None]:
     )
     if told.without_margin is not None:
         few = some(told.without_margin, _MOST_NAMES) or "no node"
-        said.append(f"Without a margin fewer would be enough: {few} ({code('strategy.margin=1')}).")
+        said.append(
+            f"On the samples of the search fewer hold the whole tolerance: {few} ({code('strategy.margin=1')})."
+        )
     if samples.passed_held_out is False:
         said.append("The answer fails on samples that the search did not use, so it does not hold for other inputs.")
     if alone.nodes:

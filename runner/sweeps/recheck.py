@@ -211,6 +211,8 @@ def read(folder: Path) -> KeptResult:
         raise UsageError("there is no result.json that can be read")
     if result.strategy.startswith(_OTHERS):
         raise UsageError(f"strategy={result.strategy} keeps no model that fails by itself")
+    if result.status == Status.could_not_judge:
+        raise UsageError("its run could not judge the model")
     if result.signature is None:
         raise UsageError(f"its run ended with {result.status!r}, and no failure is kept")
     model = _model(folder, result)

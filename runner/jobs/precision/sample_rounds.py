@@ -205,10 +205,9 @@ class Rounds:
         if looser is None:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
-        few = f"{self._named(names)} {'is' if len(names) == 1 else 'are'} enough" if names else "no node is needed"
         costs = (
             f"on the samples of the search the error is below {margin.aim:.2g} of the tolerance (strategy.margin); "
-            f"for the whole tolerance {few}"
+            f"with {self._named(names) if names else 'no node'} alone it is below the whole tolerance"
         )
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 

@@ -132,9 +132,9 @@ LEAST_QUESTIONS = 2
 """The two experiments on the first answer are made in any case."""
 _AROUND_A_PLACE = 6
 """Questions about a place that was found, besides those that halve the model: how far it reaches, the experiments."""
-ANOTHER = "with good values for these the model still fails, so there is another fault: strategy.find=all"
+ANOTHER = "another fault is left (strategy.find=all)"
 """Said of a cause beside which another one was not found."""
-MILDER = "with right outputs here most of the error is gone; the rest is rounding, or another fault"
+MILDER = "what is left of the error is rounding, or another fault"
 """Said of a cause where what is left is less than a quarter of the failure."""
 SPREAD = "together these nodes make the model fail, also without any fusion; no single one was shown to"
 

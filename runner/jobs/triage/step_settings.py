@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from runner.reference.tensor_map import matched_inputs, read_map
 from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import from_files
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, map_of
-from runner.schema.checker import AutoChecker, CheckerSettings, FiniteChecker, Flaky
+from runner.schema.checker import AutoChecker, CheckerSettings, CommandChecker, FiniteChecker, Flaky
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, ResultSettings, SanitizeSettings, Settings
 from runner.schema.strategy import (
@@ -93,7 +94,21 @@ class StepSettings:
         # what is handed over where the user wants it is the smallest part that fails
         result = made.result if name == "reduce" else ResultSettings()
         artifacts = made.artifacts if name == "reduce" else replace(made.artifacts, folder=None, paths=[])
-        return replace(made, budget=left, result=result, artifacts=artifacts, resume=None, recorded={})
+        checker = self._as_usual(made.checker, name)
+        return replace(made, budget=left, result=result, artifacts=artifacts, resume=None, recorded={}, checker=checker)
+
+    def _as_usual(self, checker: CheckerSettings, step: str) -> CheckerSettings:
+        """Return a check with all switches on, and the target's interpreter, where its step changes neither."""
+        if not isinstance(checker, CommandChecker) or not checker.command:
+            return checker
+        given = checker.command
+        words = shlex.split(given) if isinstance(given, str) else [str(word) for word in given]
+        if step not in ("passes", "passes_on_whole") and self.strategy.switches:
+            words = [one for word in words for one in (self.strategy.switches if word == "{switches}" else [word])]
+        if step not in ("versions", "workaround"):
+            python = str(find_python(self.settings.target.python))
+            words = [word.replace("{python}", python) for word in words]
+        return replace(checker, command=words) if words != given else checker
 
     @property
     def strategy(self) -> TriageSettings:

@@ -388,3 +388,13 @@ def test_a_file_that_is_no_model_is_a_mistake_of_the_command_line(
     (tmp_path / "net.onnx").write_bytes(content)
     run = winnow(word, f"model={tmp_path / 'net.onnx'}", folder=tmp_path / word)
     assert run.code == 2 and said in run.output and "internal_error" not in run.output, run.output
+
+
+def test_a_command_with_switches_gets_all_of_them_where_none_is_searched(tmp_path: Path, model: Path) -> None:
+    check = tmp_path / "check.py"
+    check.write_text("import sys\nsys.exit('--fuse' in sys.argv and b'Exp' in open(sys.argv[1], 'rb').read())\n")
+    command = f"checker.command={json.dumps([sys.executable, str(check), '{model}', '{switches}'])}"
+    given = (*WORDS, f"model={model}", "checker=command", command, "strategy.switches=[--fuse,--fold]")
+    run = winnow(*given, "checker.flaky=never", "strategy.steps=[reduce,passes]", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["passes"]["needed"] == ["--fuse"], run.output
