@@ -34,6 +34,7 @@ from runner.report.short_answer import (
 )
 from runner.report.summary import Summary
 from runner.text import counted, duration, listed, one_line
+from strategies.search import Outcome
 
 # What the nodes of an answer look like: operator, dtypes and shapes, from the model that was handed over.
 
@@ -296,7 +297,9 @@ def _unknown(result: Summary) -> str:
     A reason that the first line has given is not given again.
     """
     reasons, total = result.unresolved, sum(result.unresolved.values())
-    if not total or (result.status in ANSWERED and total < _MANY * sum(result.outcomes.values())):
+    # what a harmless model could not be asked limits no answer
+    limits = total - result.controls.get(Outcome.UNRESOLVED.value, 0)
+    if not total or (result.status in ANSWERED and limits < max(_MANY * sum(result.outcomes.values()), 1)):
         return ""
     most = 3 if result.status == Status.could_not_judge else 1
     said = one_line(result.message, _LONGEST_MESSAGE) + (result.cause.reason if result.cause else "")

@@ -64,7 +64,8 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return resume_command(program, folder, "plan=false"), "runs what was planned; the checks made so far are reused"
     if result.inspection and result.inspection.why and strategy != "inspect":
         return "", ""  # no other question has another answer
-    if result.lacks and not result.culprits and (folder / ".hydra").is_dir():
+    lacking = bool(result.lacks) and not result.culprits and status != Status.nothing_to_find
+    if lacking and (folder / ".hydra").is_dir():
         command = resume_command(program, folder, *shlex.split(" ".join(result.lacks)))
         return command, "with your files there" if ".onnx" in command or ".npz" in command else "goes on with that"
     if status == Status.could_not_judge and (special := _not_judged(result, folder, program)):
@@ -116,11 +117,16 @@ class _Inputs:
 
 
 def _with_more_inputs(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
-    """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them."""
+    """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them.
+
+    With larger sizes first, where they were assumed: most of a model may have no effect at 1.
+    """
     try:
         replay = read_yaml(folder / REPLAY_NAME)
     except UsageError:
         return "", ""
+    if result.lacks:
+        return _again(program, folder, *result.lacks), "tries larger sizes than those that are assumed"
     inputs = replay.get("inputs") if isinstance(replay, Mapping) else None
     given = from_json(_Inputs, inputs)
     samples = given.samples * _MORE

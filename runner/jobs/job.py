@@ -51,7 +51,7 @@ from runner.journal.journal import JOURNAL_NAME, read_context
 from runner.journal.kept_files import INDEX_NAME, Artifacts, place_of
 from runner.judgment import ANSWERED, Status, UsageError, WinnowError
 from runner.model.values.recorded import TensorFile
-from runner.reference.load import Loaded, clean_up, load
+from runner.reference.load import Loaded, clean_up, larger_sizes, load
 from runner.reference.models import outputs_of
 from runner.report.observer import getting_ready, observer
 from runner.report.page.data import PageData, Run
@@ -270,18 +270,21 @@ class Job:
             *judge.second_failures(),
             *drift_of_message(ending, judge),
         ]
+        passes = ending.status is Status.nothing_to_find and signature is None and loaded is not None
+        larger = larger_sizes(settings, loaded.graph) if passes and loaded else ""
+        hides = f"the sizes that are assumed may be too small to show a failure ({larger})" if larger else ""
         return Summary(
             status=ending.status,
             exit_code=ending.exit_code,
             strategy=settings.strategy.name,
-            message=apart.join(filter(None, (ending.message, tally.unknown.advice(ending.message)))),
+            message=apart.join(filter(None, (ending.message, tally.unknown.advice(ending.message), hides))),
             nodes_before=len(loaded.graph.nodes) if loaded else 0,
             minimality=ending.done.claim.value if ending.done else None,
             checks=checks_of(tally),
             outcomes=dict(tally.outcomes),
             controls=dict(tally.controls),
             unresolved=tally.unknown.reasons,
-            lacks=ending.lacks,
+            lacks=(larger,) if larger else ending.lacks,
             signature=described(signature),
             seconds=Seconds(time.monotonic() - self.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
             peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},

@@ -31,7 +31,7 @@ from runner.reference.recording import Recorded, Recorder
 from runner.samples.ask_reference import Taken, taken, write_refusal
 from runner.samples.declared_inputs import Declared, declared, declared_outputs, refuse_unknown, tensor
 from runner.samples.files import INPUTS, OUTPUTS, read, sources
-from runner.samples.made_up_inputs import accepted, samples
+from runner.samples.made_up_inputs import accepted, larger, samples
 from runner.samples.needed_values import Run
 from runner.schema.backend import FilesBackend, OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import CommandChecker
@@ -492,8 +492,9 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
     inputs = settings.inputs
     sizes = accepted(inputs, graph).sizes if isinstance(inputs, RandomInputs) and recorded.values else ()
     if sizes and not getattr(settings.target, "profiles", {}):
+        others = larger_sizes(settings, graph) or "inputs.shapes"
         found.append(
-            f"the input sizes are assumed: {listed(sizes, 20)}. To give others, set inputs.shapes, or edit "
+            f"the input sizes are assumed: {listed(sizes, 20)}. To give others, set {others}, or edit "
             f"the file that {program_name()} inputs writes"
         )
     if seeded:
@@ -518,6 +519,16 @@ def asks_for_data(settings: Settings) -> bool:
     checker = settings.checker
     brings_own = isinstance(checker, CommandChecker) and "{inputs}" not in str(checker.command)
     return isinstance(settings.inputs, RandomInputs) and not brings_own
+
+
+def larger_sizes(settings: Settings, graph: Graph) -> str:
+    """Return the setting with larger sizes than those that are assumed; "" where none are, or they are not looked at.
+
+    Where a sequence is one step long, recurrent weights have no effect, and each softmax is over one element.
+    """
+    if not isinstance(settings.inputs, RandomInputs) or not asks_for_data(settings):
+        return ""
+    return "" if getattr(settings.target, "profiles", {}) else larger(settings.inputs, graph)
 
 
 def hides_rounding(settings: Settings, types: Collection[int]) -> bool:

@@ -9,7 +9,9 @@ import json
 import math
 import platform
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import read_plain
 from runner.judgment import NON_FINITE, Status, Whose
+from runner.model.graph.hold_values import FENCES, HOLDS
 from runner.model.values.dtypes import BY_NUMPY
 from runner.model.values.tensor_bytes import range_of
 from runner.report.cause_section import reservation
@@ -40,6 +43,12 @@ _LONGEST_NAME, _LONGEST_LINE = 100, 400
 _MOST_WEIGHTS = 12
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
+_TOLD: Mapping[str, tuple[str, str]] = {
+    HOLDS: ("holds a good value", "hold good values in place of what is left out"),
+    FENCES: ("keeps a fusion from crossing", "keep fusions from crossing"),
+}
+"""What nodes are for that were put into a model: of one, and of several."""
+_CARRY = ("carries what the answer gives to the outputs", "carry what the answer gives to the outputs")
 
 
 def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str, str] | None = None) -> list[Section]:
@@ -49,12 +58,41 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
     if summary.nested:
         size = f"Of the model's {summary.nodes_before} nodes what is inside {some(summary.culprits)} is left."
+    if proto is not None and (held := _in_place(summary, proto)):
+        size = f"The answer is {summary.nodes_after} of {summary.nodes_before} nodes. {held.others}"
     nested = ["Nested nodes kept:", _bulleted(summary.nested)] if summary.nested else []
     if proto is None:
         return section("The reduced model", [size, _bulleted(summary.culprits), *nested])
     lines = model_text(proto, types)
     folded = f"{len(lines)} lines" if len(lines) > _IN_SIGHT else ""
     return section("The reduced model", [size, Code("\n".join(lines), folded=folded), *nested])
+
+
+@dataclass(frozen=True)
+class _InPlace:
+    """The answer's nodes in the whole model, which holds good values in place of what is left out.
+
+    ``named``: their operators and names, for a title; ``others``: what the other nodes do, in a sentence.
+    """
+
+    named: str
+    others: str
+
+
+def _in_place(summary: Summary, proto: ModelProto) -> _InPlace | None:
+    """Return the answer in a model that holds good values itself; None where it is a part that was cut out."""
+    counts = Counter(node.doc_string for node in proto.graph.node if node.doc_string in _TOLD)
+    if not counts:
+        return None
+    names = {*summary.culprits}
+    answer = [node for node in proto.graph.node if not names.isdisjoint((node.name, *node.output[:1]))]
+    rest = len(proto.graph.node) - len(answer) - counts.total()
+    kinds = [(count, _TOLD[kind]) for kind, count in counts.items()] + ([(rest, _CARRY)] if rest else [])
+    told = ", and ".join(f"{count} {words[count > 1]}" for count, words in kinds)
+    others = f"It stands in the whole model, of whose other nodes {told}."
+    named = with_inside(some(summary.culprits), len(names), some(summary.nested))
+    of = some(list(dict.fromkeys(map(operator_of, answer))))
+    return _InPlace(f"{of} ({named})" if of else named, others)
 
 
 def model_text(proto: ModelProto, known: Mapping[str, str] | None = None) -> list[str]:
@@ -281,6 +319,8 @@ def title(summary: Summary, model: ModelProto | None) -> str:
     named = with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))
     if summary.whose == Whose.CONVERSION or model is None or not model.graph.node:
         return headed(summary, what, named)
+    if held := _in_place(summary, model):
+        return headed(summary, what, held.named)
     about = some(operators(model)) + (f" ({named})" if summary.nested else "")
     return headed(summary, what, about)
 
@@ -333,6 +373,8 @@ def what_happens(summary: Summary, model: ModelProto | None, tensors: Sequence[P
     size = len(model.graph.node) if model else summary.nodes_after or len(summary.culprits)
     of = listed([code(one) for one in operators(model)], 6) if model else ""
     subject = of if of and size == 1 else f"A model of {counted(size, 'node')}{f' ({of})' if of else ''}"
+    if model and (held := _in_place(summary, model)):
+        subject = f"{held.named}, in the whole model with good values in place of what comes before,"
     where, reference = (runtime(summary, side, told_apart=True) for side in ("target", "reference"))
     named = f" in {code(str(told['output']))}" if told.get("output") else ""
     said = f"{subject} {_words(failure)[1]}{named}{f' with {where}' if where else ''}"

@@ -51,7 +51,7 @@ from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
-from runner.report.short_answer import FLOATS, keeps_all, mixed_model, short_answer, stays_high
+from runner.report.short_answer import FLOATS, keeps_all, mixed_model, short_answer, sized, stays_high
 from runner.report.summary import Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
@@ -424,7 +424,7 @@ def _failing(summary: Summary) -> list[str]:
     if not summary.culprits:
         return []
     answer = short_answer(summary)
-    size = f"{summary.nodes_after} of {summary.nodes_before} nodes"
+    size = sized(summary)
     part = "The smallest part that fails" if summary.triage and summary.triage.smallest else "A part that fails alone"
     names = with_inside(some(summary.culprits, _MOST_NAMES), len(summary.culprits), some(summary.nested, _MOST_NAMES))
     fails = [f"How: {answer.fails}"] if answer.fails else []

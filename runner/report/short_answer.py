@@ -90,11 +90,19 @@ def where(summary: Summary, most: int = FIRST_NAMES, room: int = 96) -> str:
     named = summary.status in NAMED
     # a precision run counts the nodes that were left in high precision, which is no finding
     counts = summary.nodes_after is not None and summary.status != Status.nothing_to_find
-    nodes = f"{summary.nodes_after} of {summary.nodes_before} nodes" if counts else ""
+    nodes = sized(summary) if counts else ""
     names, nested = names_of(summary.culprits, room), names_of(summary.nested, room)
     answer = listed(names, most + (len(names) == most + 1)) if named else ""  # "1 more" is no shorter
     answer = with_inside(answer, len(names), listed(nested, most + (len(nested) == most + 1)))
     return f"{answer} ({nodes})" if answer and nodes else answer or nodes
+
+
+def sized(summary: Summary) -> str:
+    """Return of how many nodes the answer's are; and how many its model has, where others came along with these."""
+    named, after = len(summary.culprits), summary.nodes_after or 0
+    if is_part(summary) and summary.status in NAMED and summary.model and 0 < named < after:
+        return f"{named} of {summary.nodes_before} nodes; {PurePosixPath(summary.model).name} has {after}"
+    return f"{after} of {summary.nodes_before} nodes"
 
 
 def names_of(names: Sequence[str], room: int = 96) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -73,6 +74,8 @@ _MOVES = frozenset(
     | {"Expand", "Tile", "Where", "ScatterND", "ScatterElements", "TensorScatter"}
 )
 """Operators that hand a cache on, and make it longer."""
+_TYPED = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
+"""Names that are keys of a mapping on a command line, which takes no quotes."""
 _MOST_SUMS, _DEEPEST, _LONGEST = 6, 40, 200
 """Sums that are tried; nodes between an input and what tells its use; characters of an expression."""
 
@@ -112,6 +115,19 @@ class Accepted:
 def accepted(settings: RandomInputs, graph: Graph) -> Accepted:
     """Return what inputs are made up as at first. Raises what `declared` and `concrete` do."""
     return next(attempts(settings, graph))
+
+
+def larger(settings: RandomInputs, graph: Graph) -> str:
+    """Return the override that gives open axes a size that shows more than 1 does, 2 for a batch and 7 for others.
+
+    "" where all sizes are known, or the name of an input cannot be typed. Raises what `declared` and `concrete` do.
+    """
+    model = MadeUp(graph, settings, concrete(declared(graph), settings.shapes))
+    chosen = {name: 7 if name in model.free else 2 for name in model.names if name not in model.known}
+    shapes = model.accepted(chosen).shapes
+    if shapes == model.accepted({}).shapes or not all(map(_TYPED.fullmatch, shapes)):
+        return ""
+    return f"inputs.shapes={{{', '.join(f'{name}: {shape}' for name, shape in shapes.items())}}}"
 
 
 def attempts(settings: RandomInputs, graph: Graph) -> Iterator[Accepted]:

@@ -403,3 +403,12 @@ def test_another_interruption_while_the_first_is_told_leaves_its_result(tmp_path
     second = Summary(Status.interrupted, 130, "reduce")
     assert _is_interrupted_there(second, tmp_path)
     assert not _is_interrupted_there(Summary(Status.interrupted, 143, "reduce"), tmp_path)
+
+
+def test_the_first_line_counts_what_it_names_and_says_what_came_along() -> None:
+    told = result(
+        Status.found, culprits=("scale",), nodes_before=28, nodes_after=2, model="steps/06-reduce/reduced.onnx"
+    )
+    assert headline(told) == "found: scale (1 of 28 nodes; reduced.onnx has 2)"
+    assert headline({**told, "model": None}) == "found: scale (2 of 28 nodes)"
+    assert headline({**told, "culprits": ["scale", "next"]}) == "found: scale, next (2 of 28 nodes)"

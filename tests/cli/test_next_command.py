@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from onnx import helper, save
 
 from runner.cli.next_command import next_command
 from runner.report.summary import summary_of
@@ -54,6 +55,32 @@ def test_what_passes_is_looked_at_with_more_inputs_until_that_is_enough(tmp_path
     again = following(run, tmp_path / "again")
     assert (run.code, again.code, again.result["status"]) == (4, 4, "nothing_to_find"), again.output
     assert "inputs.samples=100\n" in run.output and not any(line.startswith("  next ") for line in again.screen)
+
+
+def test_sizes_that_are_assumed_are_made_larger_before_more_inputs_are_tried(tmp_path: Path) -> None:
+    """At a sequence of one step a softmax over it is 1, whatever it is made of."""
+    scores = [
+        helper.make_node("Mul", ["x", "w"], ["s"]),
+        helper.make_node("Softmax", ["s"], ["y"], name="soft", axis=1),
+    ]
+    value = helper.make_tensor_value_info
+    ends = [value("x", 1, ["batch", "seq"])], [value("y", 1, ["batch", "seq"])]
+    for name, weight in (("net", 5.0), ("original", 2.0)):
+        held = helper.make_tensor("w", 1, [], [weight])
+        opset = [helper.make_opsetid("", 17)]
+        made = helper.make_model(helper.make_graph(scores, "g", *ends, [held]), opset_imports=opset, ir_version=8)
+        save(made, tmp_path / f"{name}.onnx")
+    given = f"model={tmp_path / 'net.onnx'}", f"reference.model={tmp_path / 'original.onnx'}", "checker.flaky=never"
+    first = winnow("strategy=reduce", *given, folder=tmp_path / "run")
+    larger = "inputs.shapes={x: [2, 7]}"
+    assert first.code == 4 and larger in first.result["message"] and larger in first.result["warnings"][-2], (
+        first.output
+    )
+    again = following(first, tmp_path / "again")
+    assert (again.code, again.result["whose"]) == (0, "conversion"), again.output
+    triage = winnow("strategy=triage", *given, "strategy.steps=[stands]", folder=tmp_path / "triage")
+    assert triage.code == 4 and f"to try next: larger sizes ({larger}), real inputs" in triage.output, triage.output
+    assert f"replay.yaml '{larger}'" in triage.output, triage.output
 
 
 def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_a_control_is_valid_for_every_dtype(dtype, form):
 def test_a_model_without_inputs_has_a_control_too():
     made = control(Graph.of(helper.make_model(helper.make_graph([], "", [], []))), {}, Form(), {})
     onnx.checker.check_model(made.cut.model)
-    assert (made.cut.inputs, made.cut.outputs) == (("control_input",), ("control_output",))
+    assert (made.cut.inputs, made.cut.outputs) == (("input_of_a_harmless_model",), ("output_of_a_harmless_model",))
 
 
 def test_what_a_control_shares_with_the_model():
@@ -63,7 +63,7 @@ def test_what_a_control_shares_with_the_model():
     assert [dim.dim_value for dim in output.type.tensor_type.shape.dim] == [1, 7]
 
     fed = control(graph, types, Form(inputs=True), good)
-    assert (fed.cut.inputs, fed.cut.outputs) == (("ids", "mask"), ("control_output",))
+    assert (fed.cut.inputs, fed.cut.outputs) == (("ids", "mask"), ("output_of_a_harmless_model",))
 
     own = control(graph, types, Form(inputs=True, outputs=True), good)
     assert (own.cut.inputs, own.cut.outputs) == (("ids", "mask"), ("y", "sum"))

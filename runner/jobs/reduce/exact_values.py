@@ -450,10 +450,11 @@ class Overflow:
             return replace(cause, reason=f"{cause.reason}; {_called(dtype)} has no wider type")
         wider = LOW if dtype in LOW else frozenset({dtype}), WIDER[dtype]
         try:
-            held = [one[tensor] for one in base.judging(base.cut(tested.answer)) if tensor in one]
+            alone = base.apart
+            held = [one[tensor] for one in alone.judging(alone.cut(tested.answer)) if tensor in one]
             if tensor != unfit and all(one.finite for one in held):
                 return cause  # what the answer reads is not finite where this is not
-            values = self._values(tensor, base.types_of_all, wider, base, tested.answer)
+            values = self._values(tensor, base.types_of_all, wider, alone, tested.answer)
         except (NotKnown, CutError) as why:
             known = self._inside(standing, cause)
             return known or replace(cause, reason=f"{cause.reason}; its exact value is not known: {why}")

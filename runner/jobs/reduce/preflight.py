@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.checkers.checker import Checker, inner
+from runner.checkers.command import CommandCheck
 from runner.checkers.compare_values import CONSTANT, said
 from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.runtime import RuntimeCheck
@@ -26,7 +27,7 @@ from runner.engine.repeated_checks import HEALTHY, WHOLE, ContradictionError, Re
 from runner.engine.session_question import NOTHING, refuse, study
 from runner.engine.subject import Kept
 from runner.jobs.job import Job
-from runner.jobs.reduce.check_controls import Controls
+from runner.jobs.reduce.check_controls import ORIGINAL, Controls
 from runner.jobs.reduce.subgraph import THE_FILE, SameNodes, Subgraph
 from runner.judgment import NON_FINITE, CannotJudge, measured
 from runner.model.graph.cut import CutError, Form, with_outputs
@@ -332,7 +333,8 @@ def ignore_harmless_nonfinite(job: Job, loaded: Loaded, judge: Judge) -> None:
 def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
     """Raise CannotJudge where files say what is right, and no good value inside the model is known.
 
-    One check then tells whether the target makes something else than the reference's own run.
+    One check then tells whether the target makes something else than the reference's own run, unless the check compares
+    with values of its own.
     """
     subject, recorded, reference, studied = judge.subject, loaded.recorded, job.settings.reference, judge.studied
     assert isinstance(subject, Subgraph)
@@ -341,18 +343,22 @@ def confirm_expected(job: Job, loaded: Loaded, judge: Judge) -> None:
     why = unlike_expected(job.settings, recorded, measured(failed[0]) if in_tolerances else None)
     if not why or not (studied.signature and studied.signature.about_values):
         return
+    lacks: tuple[str, ...] = ()
     if recorded.off > 1 and isinstance(reference, FilesBackend) and reference.model is None:
-        own = replace(subject, recorded=replace(recorded, values=recorded.run))
-        against = judge.stage("reference", UserFile(own, against="the reference's own run"))
-        same = against.sure(subject.space.whole, Phase.CONTROL, f"{THE_FILE}, against the reference's own run")
-        if same.outcome is Outcome.PASS:
-            why += ". The target agrees with that run, so the model is wrong, or the files belong to other inputs"
-        elif same.outcome is not Outcome.UNRESOLVED:
-            why += f". The target differs from that run too ({same.reason})"
+        lacks = (ORIGINAL,)
+        check = inner(job.checker)
+        if not isinstance(check, CommandCheck) or check.wants_expected:
+            own = replace(subject, recorded=replace(recorded, values=recorded.run))
+            against = judge.stage("reference", UserFile(own, against="the reference's own run"))
+            same = against.sure(subject.space.whole, Phase.CONTROL, f"{THE_FILE}, against the reference's own run")
+            if same.outcome is Outcome.PASS:
+                why += ". The target agrees with that run, so the model is wrong, or the files belong to other inputs"
+            elif same.outcome is not Outcome.UNRESOLVED:
+                why += f". The target differs from that run too ({same.reason})"
         why += ". Give reference.model=PATH, the original of this model"
         if reference.inner is not InnerValues.onnx_reference:
             why += ", or take reference.inner=onnx_reference, if ONNX Runtime itself may be wrong"
-    raise CannotJudge(why)
+    raise CannotJudge(why, lacks)
 
 
 def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:

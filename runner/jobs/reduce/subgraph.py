@@ -187,6 +187,11 @@ class Subgraph:
         samples = samples_of(made, values, self.folder / "control")
         return Candidate(self.store.write(made.cut.model, folder), folder, Trial.of([]), samples, temporary=True)
 
+    @property
+    def apart(self) -> Subgraph:
+        """What cuts nodes out alone, so that each of a cut is the model's own."""
+        return self
+
     def kept(self, trial: Trial) -> Kept:
         """Return the nodes of ``trial``, which are elements of the graph."""
         return Kept(self.graph, trial, carried=self.carried)
@@ -511,6 +516,12 @@ class InPlace(Subgraph):
     """
 
     fences: bool = True
+
+    @property
+    def apart(self) -> Subgraph:
+        """Cuts the same nodes out of the model."""
+        known = {one.name: getattr(self, one.name) for one in fields(Subgraph) if one.init}
+        return Subgraph(**{**known, "closure": Closure.FREE})
 
     @staticmethod
     def of(base: Subgraph) -> InPlace:

@@ -49,13 +49,16 @@ def verdict(known: Known) -> str:
         return f"the model file cannot be judged: {reasons[0] if len(reasons) == 1 else known.said('stands')}"
     if not known.anything_failed:
         tried = sum(known.judgements(name)[1] for name in SEEN)
+        sizes = f"larger sizes ({known.situation.larger})" if known.situation.larger else ""
         if known.situation.own_code:
             inputs = "real inputs (--inputs x.npz); " if known.situation.asks_for_data else ""
+            inputs = f"{sizes}; {inputs}" if sizes else inputs
             hand = "run it by hand on this file, where it has to fail"
             return f"your check passes the model in {counted(tried, 'run')}; to try next: {inputs}{hand}"
         more = "real inputs (--inputs x.npz), more seeds, a tighter checker.rtol"
         if known.situation.hides_rounding and not known.has_result("rounded"):
             more = f"target.rounding=on (the target computes low precision in float32), {more}"
+        more = ", ".join(filter(None, (sizes, more)))
         return f"nothing fails in {counted(tried, 'check')}; to try next: {more}"
     said = f"{known.failure_in_words}, {known.how_often}"
     if known.planned:

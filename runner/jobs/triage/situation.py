@@ -8,7 +8,8 @@ from pathlib import Path
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under, read_versions
 from runner.judgment import UsageError
 from runner.model.files.parse_without_weights import parse
-from runner.reference.load import asks_for_data, hides_rounding
+from runner.model.graph.graph_index import Graph
+from runner.reference.load import asks_for_data, hides_rounding, larger_sizes
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import BuildsChecker, CommandChecker, Golden, PythonChecker
 from runner.schema.installed_choices import SCHEMAS
@@ -32,7 +33,8 @@ class Situation:
     for these. ``alone``: what is right needs neither files nor another model, ``on_its_own`` nor what was recorded.
     ``hides_rounding``: the target computes a low precision in float32; ``rounds``: it rounds after every operator, as
     it was asked to. ``low``: the float type of a model whose original is in float32, or ``quantized``; "" for any
-    other. ``releases``: which can be asked, in words. ``strategies``: what is there.
+    other. ``larger``: the setting with larger sizes than those that are assumed, "" where none are. ``releases``:
+    which can be asked, in words. ``strategies``: what is there.
     """
 
     own_code: bool = False
@@ -49,6 +51,7 @@ class Situation:
     hides_rounding: bool = False
     rounds: bool = False
     low: str = ""
+    larger: str = ""
     releases: str = ""
     strategies: frozenset[str] = frozenset()
 
@@ -74,9 +77,18 @@ def situation_of(settings: Settings) -> Situation:
         hides_rounding=not checker.runs_own_code and hides_rounding(settings, _float_types(settings.model)),
         rounds=getattr(target, "rounding", None) in (Rounding.on, Rounding.strict),
         low=_low(settings),
+        larger=_larger(settings),
         releases=_releases(settings),
         strategies=frozenset(SCHEMAS["strategy"]),
     )
+
+
+def _larger(settings: Settings) -> str:
+    """Return the setting with larger sizes; "" where none are assumed, or the file cannot be read."""
+    try:
+        return larger_sizes(settings, Graph.of(parse(Path(settings.model or "").expanduser())))
+    except Exception:  # noqa: BLE001 - whatever lies there, which the steps will say
+        return ""
 
 
 def _low(settings: Settings) -> str:

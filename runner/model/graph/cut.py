@@ -470,10 +470,10 @@ def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapp
                 outputs[name] = (fed[like], like)
     other, supply = _other(graph, types), NameSupply(names_of(graph.model))
     if not inputs:
-        inputs = {supply.fresh("control_input"): other}
+        inputs = {supply.fresh("input_of_a_harmless_model"): other}
     if not outputs:
         held_on: str | TensorProto = _made_up(other) if form.inputs else next(iter(inputs))
-        outputs = {supply.fresh("control_output"): (other, held_on)}
+        outputs = {supply.fresh("output_of_a_harmless_model"): (other, held_on)}
     made = _model(graph, inputs, outputs, form.operator, supply)
     return Control(made, {name: source for name, (_, source) in outputs.items()})
 

@@ -21,6 +21,8 @@ from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import NameSupply, names_of, rename_node
 from runner.model.nested.hoist import opset_of
 
+HOLDS, FENCES = "holds good values", "hands on a value, so that no fusion crosses it"
+"""What the nodes that are put into a model say of themselves (their doc_string)."""
 _LEAST_OPSET, _BFLOAT16_OPSET = 5, 13
 _NUMBERS = frozenset({*range(1, 8), *range(9, 14)})
 """Dtypes that Cast makes a float of: numbers and bools, no texts."""
@@ -52,6 +54,8 @@ def holding(made: Cut, graph: Graph, values: Mapping[str, TensorProto], conditio
         add_initializer(model, stacked, held)
         given = renamed.get(name, name)
         front.append(helper.make_node("Gather", [held, index], [given], name=supply.fresh(f"{name}_held")))
+    for node in front:
+        node.doc_string = HOLDS
     nodes = [*front, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
@@ -167,4 +171,4 @@ def _fence(graph: Graph, condition: str, name: str, gives: str, found: TypeProto
         )
         for branch in ("then_branch", "else_branch")
     }
-    return helper.make_node("If", [condition], [gives], name=gives, **branches)
+    return helper.make_node("If", [condition], [gives], name=gives, doc_string=FENCES, **branches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -114,10 +115,27 @@ def test_a_reference_that_does_not_give_the_outputs_has_no_good_value(here: Path
     assert result["message"].startswith(NOT_GIVEN) and not result["culprits"]
     assert "The target differs from that run too" in result["message"]
     assert "reference.model=PATH" in result["message"] and "reference.inner=onnx_reference" in result["message"]
+    assert result["lacks"] == ["--original good.onnx"]
     same = "reference.optimization=all", f'reference.config_entries={{{KEY}: "1"}}'
     result = asked(here, *ONE, *same, code=3)
     assert result["message"].startswith(NOT_GIVEN) and "The target agrees with that run" in result["message"]
     assert asked(here, *ONE, *same, strategy="layerwise", code=3)["message"].startswith(NOT_GIVEN)
+
+
+@pytest.mark.slow
+def test_a_check_with_a_golden_file_of_its_own_says_nothing_of_the_references_run(here: Path) -> None:
+    """It reads the model alone, so it fails whatever it is held against; with the original the run starts over."""
+    (here / "check.py").write_text(
+        "import sys, numpy as np, onnxruntime\n"
+        "made, = onnxruntime.InferenceSession(sys.argv[1]).run(['y'], {'x': np.load('in0.npz')['x']})\n"
+        "sys.exit(not np.allclose(made, np.load('others0.npz')['y']))\n"
+    )
+    files = "inputs=files", "inputs.path=in0.npz", "reference=files", "reference.path=others0.npz"
+    argv = f"checker.command=[{sys.executable}, check.py, '{{model}}']"
+    run = winnow("reduce", "net.onnx", "checker=command", argv, *files, folder=here / "run", cwd=here)
+    assert run.code == 3 and run.result["message"].startswith(NOT_GIVEN), run.output
+    assert "differs from that run" not in run.output and "agrees" not in run.output
+    assert "next     python -m runner resume run --original good.onnx" in run.output, run.output
 
 
 def test_a_reference_that_is_nearly_as_far_off_is_no_measure(here: Path) -> None:

@@ -85,6 +85,15 @@ def test_one_wrong_kernel_is_named_alone(tmp_path: Path, feeds: str) -> None:
     assert [*made.graph.output] == [*own.graph.output]
     # of the user's nodes the fault is there, and what carries it to the output
     assert [one.op_type for one in made.graph.node if one.op_type in OPERATORS] == [*OPERATORS[2:]]
+    report = (tmp_path / "run" / "REPORT.md").read_text().splitlines()
+    assert report[0] == "# a check fails (exit 1): `HardSwish` (`HardSwish`)"
+    assert report[2].startswith("`HardSwish` (`HardSwish`), in the whole model with good values in place of what comes")
+    size = next(line for line in report if line.startswith("The answer is 1 of 10 nodes. "))
+    assert size.endswith(
+        "6 hold good values in place of what is left out, and 6 carry what the answer gives to the outputs."
+    )
+    # that the check does not fit harmless models limits nothing
+    assert not any(line.startswith("  unknown") for line in found.screen)
     argv = [sys.executable, "check.py", "run/reduced.onnx", "own.npz" if feeds == OWN else "inputs.npz"]
     np.savez(tmp_path / "inputs.npz", x=X)
     assert subprocess.run(argv, cwd=tmp_path, check=False).returncode == 1
