@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 
 from runner import DISTRIBUTION
 
@@ -54,16 +55,22 @@ def percent(probability: float) -> str:
 
 
 def close(word: str, options: Iterable[str]) -> str:
-    """Return `` (did you mean x?)`` where an option is close to ``word``, else nothing.
+    """Return `` (did you mean x?)`` where an option is close to ``word``, else nothing."""
+    return did_you_mean(nearest(word, options))
 
-    A second one is named where it is about as close as the first.
-    """
+
+def did_you_mean(near: Collection[str]) -> str:
+    """Return that question behind a blank; nothing where there is nothing to ask about."""
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
+def nearest(word: str, options: Iterable[str]) -> list[str]:
+    """Return the option that is close to ``word``, and a second one that is about as close; else nothing."""
     from difflib import SequenceMatcher, get_close_matches  # noqa: PLC0415 - only a mistake needs it
 
     matches = get_close_matches(word, list(options), n=2, cutoff=0.6)
     ratios = [SequenceMatcher(None, one, word).ratio() for one in matches]
-    near = [one for one, ratio in zip(matches, ratios, strict=True) if ratio >= ratios[0] - _AS_CLOSE]
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
+    return [one for one, ratio in zip(matches, ratios, strict=True) if ratio >= ratios[0] - _AS_CLOSE]
 
 
 def one_line(text: object, longest: int = LONGEST) -> str:
@@ -75,6 +82,18 @@ def one_line(text: object, longest: int = LONGEST) -> str:
     if len(line) > longest:
         line = f"{line[: longest // 2]} ... {line[-longest // 2 :]}"
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
+
+
+def first_clauses(text: object, longest: int = LONGEST) -> str:
+    """Return ``text`` as one line; of a long one as many of its first clauses (up to ``; ``) as fit, and ``...``."""
+    line = one_line(text, len(str(text)))
+    first, *others = line.split("; ")
+    kept = shorten(first, LONGEST, placeholder=" ...")
+    for clause in others:
+        if len(line) > longest and len(f"{kept}; {clause}; ...") > longest:
+            return f"{kept}; ..."
+        kept += f"; {clause}"
+    return kept
 
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")

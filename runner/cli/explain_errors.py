@@ -17,7 +17,7 @@ from runner.judgment import Status, WinnowError
 from runner.schema.installed_choices import SCHEMAS, added
 from runner.schema.root import Settings
 from runner.schema.settings import type_words
-from runner.text import close, install, one_line, program_name
+from runner.text import close, did_you_mean, install, nearest, one_line, program_name
 
 #: how much of a path a message shows
 _SHOWN = 200
@@ -142,12 +142,13 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
             f"give {key}=... on the command line."
         )
     owner = _owner(parent, where)
-    text = f"{given or key}: {owner} has no key {name!r}{close(name, options)}."
+    elsewhere = _keys_of_choices(parent)
+    others = [name] if name in elsewhere else [] if nearest(name, options) else nearest(name, elsewhere)
+    meant = [f"{parent}.{one}" for one in others if one != name] or nearest(name, [] if others else options)
+    text = f"{given or key}: {owner} has no key {name!r}{did_you_mean(meant)}."
+    text += "".join(f" {parent}.{one} needs {_choice(parent, elsewhere[one])}." for one in others)
     if options:
         text += f" Keys: {', '.join(options)}."
-    have = [option for option, schema in SCHEMAS.get(parent, {}).items() if hasattr(schema, name)]
-    if have:
-        text += f" {parent}={'|'.join(have)} {'has' if len(have) == 1 else 'have'} it."
     if where is not None and where.__name__ in _BASES:
         group = _BASES[where.__name__]
         text += (
@@ -157,6 +158,29 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
     elif not parent and name == "experiment":
         text = f"{given or key}: experiments are appended: +{given or key}."
     return text
+
+
+_FLAGS = {
+    "checker=command": "--check 'python check.py {model}'",
+    "checker=python": "--check check.py",
+    "inputs=files": "--inputs PATH",
+    "reference=files": "--expected PATH",
+}
+"""How a choice is typed shorter, with what it needs."""
+
+
+def _keys_of_choices(group: str) -> dict[str, list[str]]:
+    """Return the choices of a group by the keys that they have."""
+    found: dict[str, list[str]] = {}
+    for choice, kind in SCHEMAS.get(group, {}).items():
+        for item in fields(kind):
+            found.setdefault(item.name, []).append(choice)
+    return found
+
+
+def _choice(group: str, names: list[str]) -> str:
+    said = f"{group}={'|'.join(names)}"
+    return f"{said} ({_FLAGS[said]})" if said in _FLAGS else said
 
 
 _BASES = {"CheckerSettings": "checker", "BackendSettings": "target", "InputsSettings": "inputs"}

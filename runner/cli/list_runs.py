@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 import time
@@ -25,10 +26,13 @@ from runner.cli.next_command import resume_command, shown_path
 from runner.cli.run_folders import at_work
 from runner.cli.terminal import Row, printable, put, say, table, width, write
 from runner.files import json_lines, json_of, read_plain
+from runner.journal.journal import JOURNAL_NAME
 from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.cause_section import in_a_word, reservation
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.report.typed_json import from_json
+from runner.schema.installed_choices import SCHEMAS
+from runner.schema.settings import context_of
 from runner.text import counted, duration, listed, one_line, program_name, program_words, with_inside
 
 WHERE = "outputs"
@@ -41,6 +45,8 @@ _FLEXIBLE = ("model", "answer")
 _LONGEST_MESSAGE = 80
 _PAGE, _LOG, _JOURNALS = "report.html", "winnow.log", "journal*.jsonl"
 _TAIL = 1 << 14
+_BEFORE_A_MESSAGE = re.compile(r"\S+ \S+ [A-Z]+ [\w.]+: |(\[[^]]*\]){3} - ")
+"""What stands before a message in a log: time, level and module, as Winnow writes them or as Hydra does."""
 _LARGEST = 1 << 28
 _MOST_SHOWN = 12
 
@@ -259,7 +265,7 @@ def _say_status(folder: Path) -> None:
     busy = now == "at work"
     since = f" in {duration(time.time() - began(folder))}" if busy else ""
     log = read_plain(folder / _LOG, _LARGEST)[-_TAIL:].decode("utf-8", "replace").splitlines()
-    rows = [Row("now", one_line(log[-1].partition(" - ")[2] or log[-1]))] if busy and log else []
+    rows = [Row("now", one_line(_BEFORE_A_MESSAGE.sub("", log[-1])))] if busy and log else []
     what = f"{kind} of {Path(model).name}" if model else kind
     rows += [Row("folder" if busy else "next", shown_path(folder) if busy else onward(folder), whole=True)]
     write(f"{now}: {what}, {counted(checks, 'check')}{since}", rows, "good" if busy else "strong")
@@ -279,7 +285,8 @@ def _about(folder: Path) -> tuple[str, str]:
 
 def verdicts(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield what each check of a run said, with a key that is the same in a run about the same model."""
-    for path in sorted(folder.rglob(_JOURNALS)):
+    # a run's own journal before those of its parts, which are about other models
+    for path in sorted(folder.rglob(_JOURNALS), key=lambda one: (one.parent, one.name != JOURNAL_NAME, one.name)):
         for held in json_lines(path):
             if isinstance(held.get("verdict"), dict):
                 place = path.relative_to(folder).parent.as_posix()
@@ -299,7 +306,9 @@ def _diff(*pair: Path) -> None:
         dict(_facts(result)) | dict(_values(folder)) for folder, result in zip(pair, results, strict=True) if result
     ]
     names = [name for name in dict.fromkeys((*told[0], *told[1])) if told[0].get(name) != told[1].get(name)]
-    names = [name for name in names if "." not in name or all(name in one for one in told)]  # else another check is
+    names.sort(key=lambda name: name.startswith("error of "))
+    # a check of another kind has other settings: of these only those tell something that were set
+    names = [name for name in names if all(name in one for one in told) or any(_tells(one, name) for one in told)]
     rows = [(name, told[0].get(name, "-"), told[1].get(name, "-")) for name in names]
     head = ("", *map(shown_path, pair))
     put("\n".join(table(head, rows, width(), flexible=head[1:])) if rows else "the same answer, versions and values")
@@ -310,6 +319,14 @@ def _diff(*pair: Path) -> None:
         say(f"{counted(len(both), 'check')} in both; {len(other) or 'none'} ended otherwise")
         for key in other[:_MOST_SHOWN]:
             say(f"  {one_line(here[key].get('label') or key)}: {_outcome(here[key])}, then {_outcome(there[key])}")
+
+
+def _tells(told: Mapping[str, str], name: str) -> bool:
+    """Whether what only one of two runs has says something: a setting that has its usual value does not."""
+    section, dot, key = name.partition(".")
+    kind = SCHEMAS.get(section, {}).get(told.get(f"{section}.name", ""))
+    usual = context_of(kind()).get(key) if kind else None
+    return name in told and (not dot or (kind is not None and told[name] != one_line(str(usual))))
 
 
 def _outcome(line: Mapping[str, Any]) -> str:
@@ -344,5 +361,5 @@ def _values(folder: Path) -> Iterator[tuple[str, str]]:
         if isinstance(rows, list):
             for row in rows:
                 if isinstance(row, dict) and isinstance(row.get("of_limit"), (int, float)):
-                    yield f"error of {one_line(str(row.get('tensor')))} (1 passes)", f"{row['of_limit']:.3g}"
+                    yield f"error of {one_line(str(row.get('tensor')))}, in tolerances", f"{row['of_limit']:.3g}"
             return

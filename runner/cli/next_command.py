@@ -13,10 +13,11 @@ from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, BUDGET_REACHED, NON_FINITE, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
-from runner.report.short_answer import FLOATS, OWN_CODE, keeps_all
+from runner.report.short_answer import FLOATS, OWN_CODE, keeps_all, nothing_low
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
+from runner.text import counted
 
 _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
 #: what `strategy=passes` turns off: where target and reference differ in more, it need not find anything
@@ -148,6 +149,9 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
     told = result.precision
     if told and keeps_all(told) and told.low not in FLOATS and result.checker == "auto":
         return _again(program, folder, *_AS_QUANTIZED), "judges as quantized models are: 2 % of the values may be off"
+    if told and nothing_low(told) and told.without_margin is not None and result.strategy != "triage":
+        fewer = f"{counted(len(told.without_margin), 'node')} instead of {len(result.culprits)}"
+        return _again(program, folder, "strategy.margin=1"), f"takes the whole tolerance, not a part of it: {fewer}"
     model = folder / (result.model or "")
     if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
         return "", ""

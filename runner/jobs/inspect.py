@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shlex
 import tempfile
 import time
 from collections import Counter
@@ -35,7 +36,7 @@ from runner.run_folder import WORKAROUND
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import InspectSettings, chosen
-from runner.text import counted, listed, one_line
+from runner.text import counted, listed, one_line, program_name
 from runner.workers.gpu_leases import NoGpuError
 from runner.workers.pool import Pool, lease_of, operate
 
@@ -209,7 +210,11 @@ def refused_by_target(job: Job) -> Summary | None:
     if found is None:
         return None
     if not found.culprits:  # of its header
-        found = replace(found, status=Status.could_not_judge, exit_code=Status.could_not_judge.exit_code)
+        looked = (
+            f"{found.message}. To look at the file: {program_name()} inspect {shlex.quote(job.settings.model or '')}"
+        )
+        status = Status.could_not_judge
+        found = replace(found, message=looked, status=status, exit_code=status.exit_code)
     job.drop_stale_results()
     job.bundle(found)
     return found

@@ -15,7 +15,7 @@ from runner.judgment import Status
 from runner.report.document import Block, Code, Picture, Section, code, cut, section, some, strong, table
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary
-from runner.text import install, listed
+from runner.text import counted, install, listed
 
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
@@ -77,9 +77,12 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
     every = list(_rows(told))
     rows = every[:_MOST_ROWS]
     parts = ", ".join(f"{told.low_share[key]:.1%} of the {name}" for key, name in _SHARES.items())
-    count = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {told.high}."
+    count = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {told.high}"
+    beside = len(told.selected) - (summary.nodes_after or 0)
+    if summary.strategy.startswith("precision") and beside > 0:
+        count += f", and so {'is' if beside == 1 else 'are'} {counted(beside, 'node')} raised with them"
     said = [
-        f"{count} In {_called(told.low)}: {parts}.",
+        f"{count}. In {_called(told.low)}: {parts}.",
         _staying(told),
         *_worth(told),
         table(("quantized otherwise, no node raised", "error / tolerance", "passes"), _otherwise(told), names=1),

@@ -204,7 +204,9 @@ class LogObserver:
         left = f", {to_come}" if to_come else ""
         why = one_line(verdict.reason)[:LONGEST_REASON] if outcome is Outcome.UNRESOLVED else ""
         said = f"{outcome.value.upper()} in {verdict.seconds:.2f} s{left}{f' ({why})' if why else ''}"
-        _LOG.info("[%s] %s (%s): %s", told.iteration or "-", one_line(told.label), self.counted(kept), said)
+        label, size = one_line(told.label), self.counted(kept)
+        what = label if label.endswith(f" {size}") else f"{label} ({size})"
+        _LOG.info("[%s] %s: %s", told.iteration or "-", what, said)
 
     def counted(self, kept: int) -> str:
         """Return so many elements in words."""

@@ -248,7 +248,7 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
         error = f" ({told.selected[0].reason})"
     if not keeps_all(told):
         names = listed(names_of([one.node for one in told.selected], _ROOM))
-        if _nothing_low(told):
+        if nothing_low(told):
             enough = listed(names_of(told.without_margin or (), _ROOM), FIRST_NAMES)
             names, error = (
                 "all layers",
@@ -264,10 +264,10 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
 
 def keeps_all(told: Precision) -> bool:
     """Whether nothing is left that could be in low precision, and that at the whole tolerance, not a part of it."""
-    return _nothing_low(told) and told.without_margin is None
+    return nothing_low(told) and told.without_margin is None
 
 
-def _nothing_low(told: Precision) -> bool:
+def nothing_low(told: Precision) -> bool:
     """Whether the mixed model is the original. Raised to 8 bits or to another accuracy level, it is quantized."""
     if told.high == "int8" or told.low == "accuracy_level_4":
         return False
@@ -289,7 +289,7 @@ def fixed(summary: Summary) -> str:
 def mixed_model(summary: Summary) -> str:
     """Return the mixed model, below the run's folder; "" where none was made, or it is the original."""
     model = summary.model if summary.model and PurePosixPath(summary.model).stem == MIXED else ""
-    everything = summary.precision is not None and _nothing_low(summary.precision)  # then it is the original
+    everything = summary.precision is not None and nothing_low(summary.precision)  # then it is the original
     for step in summary.triage.steps if summary.triage and not everything else ():
         model = f"{step.folder}/{MIXED}.onnx" if step.name == "precision" and step.status == Status.found else model
     return model

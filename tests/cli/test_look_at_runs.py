@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,8 @@ from runner.judgment import UsageError
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Checks, Summary, write_result
 from runner.run_folder import Marker
+from runner.schema.checker import AutoChecker, CompareChecker
+from runner.schema.settings import context_of
 from runner.sweeps.sweep import Sweep
 from tests.harness import ROOT
 from tests.report.terminal_captures import Tmux, settled
@@ -69,6 +73,10 @@ def test_how_it_stands_with_a_run_and_the_one_command_that_fits(capsys: pytest.C
         shown = capsys.readouterr().out
         assert shown.startswith("at work: reduce of net.onnx, 2 checks in ")
         assert "  now      [2] without 4: PASS in 0.31 s\n" in shown and "outputs/killed\n" in shown
+        line = "2026-11-28 01:55:08,566 INFO runner.report.progress: [2] a - b: FAIL in 0.04 s\n"
+        (killed / "winnow.log").write_text(line)
+        look("status", [])
+        assert "  now      [2] a - b: FAIL in 0.04 s\n" in capsys.readouterr().out
         assert typed("winnow", ["outputs/killed"], Sweep()) == 2
         assert "it is at work. To see how far it is: winnow status outputs/killed" in capsys.readouterr().err
     finally:
@@ -95,12 +103,28 @@ def test_what_two_runs_found_otherwise(capsys: pytest.CaptureFixture[str]) -> No
     look("diff", ["a", "b"])
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "answer div" in lines and "version of onnxruntime 1.26.0 1.27.0" in lines
-    assert "error of y (1 passes) 2 0.5" in lines and "target.optimization all basic" in lines
+    assert "error of y, in tolerances 2 0.5" in lines and "target.optimization all basic" in lines
     assert not any("threads" in line for line in lines)
     assert lines[-2:] == ["2 checks in both; 1 ended otherwise", "without 1: PASS, then FAIL"]
+    # a journal of a part, which is about other tensors, says nothing of the model's outputs
+    (Path("b") / "journal-0.jsonl").write_text((CHECKED % (0, "fail", 9.0, 0)).replace('"y"', '"w"'))
+    look("diff", ["a", "b"])
+    assert "error of y, in tolerances 2 0.5" in " ".join(capsys.readouterr().out.split())
     made(Path("c"), None)
     with pytest.raises(UsageError, match=r"it has no result.json \(cut off\). winnow resume c"):
         look("diff", ["a", "c"])
+
+
+def test_what_was_set_of_another_check_is_told_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    auto, compare = AutoChecker(), CompareChecker(metric="fraction", fraction=0.02)
+    for name, checker in (("a", auto), ("b", compare)):
+        context = {"check.checker": json.dumps(context_of(checker))}
+        made(Path(name), replace(FOUND, context=context))
+    look("diff", ["a", "b"])
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("checker.")]
+    assert sorted(rows) == [
+        *(["checker.fraction", "-", "0.02"], ["checker.metric", "-", "fraction"], ["checker.name", "auto", "compare"]),
+    ]
 
 
 @pytest.mark.parametrize(

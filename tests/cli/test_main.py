@@ -87,6 +87,13 @@ def test_exit_codes(tmp_path: Path, model: str, code: int, status: str) -> None:
         (["checker=finite", "checker.nan=ingore"], ["checker.nan=ingore", "fail | ignore"]),
         (["hydra.mode=MULTIRUN", "checker=finite", "checker.nan=fail,ingore"], ["checker.nan=ingore", "fail | ignore"]),
         (["stratgy=reduce"], ["stratgy=reduce", "did you mean strategy"]),
+        (
+            ["checker.comand=true"],
+            ["did you mean checker.command?", "needs checker=command (--check 'python check.py {model}')"],
+        ),
+        (["inputs.pth=x"], ["did you mean inputs.path?", "inputs.path needs inputs=files (--inputs PATH)"]),
+        (["checker.nan=ignore"], ["no key 'nan'. checker.nan needs checker=finite|compare."]),
+        (["inputs.smaples=3"], ["did you mean samples or shapes?"]),
         (["+experiment=nope"], ["+experiment=nope", "optimizer_bug"]),
         (["typo.yaml"], ["checker.comand", "typo.yaml", "command"]),
     ],

@@ -249,6 +249,14 @@ def test_a_run_asks_the_runtime_and_checks_nothing(tmp_path: Path) -> None:
     assert not (run.folder / "journal.jsonl").exists()
 
 
+def test_a_file_that_is_too_new_is_told_by_a_triage_and_leads_a_reduction_to_inspect(tmp_path: Path) -> None:
+    path = saved(tmp_path, [helper.make_node("Add", ["x", "w"], ["y"], name="add")], {"w": NORMAL}, opset=999)
+    run = winnow("triage", str(path), folder=tmp_path / "triage")
+    assert run.code == 0 and "takes ai.onnx up to" in run.screen[0], run.output
+    run = winnow("reduce", str(path), folder=tmp_path / "reduce")
+    assert run.code == 3 and f" inspect {path}" in run.screen[0], run.output
+
+
 # ---- why it does not load
 
 

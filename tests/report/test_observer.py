@@ -47,10 +47,14 @@ def test_the_line_of_a_check(caplog: pytest.LogCaptureFixture) -> None:
     nodes.checked(checked(Outcome.FAIL, 0.31, number=12, label="keep 40..97", kept=58, left=16), 58)
     nodes.checked(checked(Outcome.PASS, number=0, left=1), 1)
     layers.checked(checked(Outcome.UNRESOLVED, label="a\n\x1b[2J", phase="pre-flight"), 2)
+    layers.checked(checked(Outcome.PASS, label="the part of 11 layers"), 11)
+    layers.checked(checked(Outcome.PASS, label="the part of 11 layers"), 1)
     assert caplog.messages[2:] == [
         "[12] keep 40..97 (58 nodes): FAIL in 0.31 s, 19 checks left (about 6 s)",
         "[-] a (1 node): PASS in 1.00 s, 4 checks left (about 3 s)",
         "[1] a \\x1b[2J (2 layers): UNRESOLVED in 1.00 s (why \\x1b[2J)",
+        "[1] the part of 11 layers: PASS in 1.00 s",
+        "[1] the part of 11 layers (1 layer): PASS in 1.00 s",
     ]
 
 

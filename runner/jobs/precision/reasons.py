@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,15 +141,12 @@ def _clipped(mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], na
             yield f"{share:.2%} of what it reads, {_short(name)}, is clipped to {least:.3g} to {most:.3g}"
 
 
-def worst_clipped(material: PrecisionSetup, raised: Iterable[int]) -> str:
-    """Return a clause on what is clipped in front of the raised node with the largest error of those."""
-    mixer, inherited, errors = material.casting.mixer, material.loaded.inherited, material.known.errors
-    for index in sorted(raised, key=lambda index: -errors.get(index, 0.0)):
-        if isinstance(mixer, RegionMixer) and inherited:
-            node = inherited.parent.graph.nodes[mixer.found[index].main]
-            for clause in _clipped(mixer, inherited.parent.values, node.inputs):
-                return f"; {_short(mixer.layers[index].path)}: {clause}"
-    return ""
+def worst_outlier(material: PrecisionSetup, raised: Collection[int]) -> str:
+    """Return a clause on what makes the steps coarse of the raised node that introduces the largest error."""
+    errors = material.known.errors
+    worst = max(raised, key=lambda index: errors.get(index, 0.0), default=None)
+    told = "" if worst is None else next(_outliers(material, worst), "")
+    return f"; {_short(material.casting.layers[worst].path)}: {told}" if worst is not None and told else ""
 
 
 def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:

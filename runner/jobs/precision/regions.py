@@ -49,6 +49,7 @@ from runner.reference.align import QUANTIZED
 GIVEN = "given.onnx"
 """In the model's store: its structure as the user gave it, where floats were added to it."""
 _KNOWN_DOMAINS = ("", "com.microsoft")
+_ASK_FLOAT16 = "strategy.low=float16 asks which nodes must not be float16"
 
 
 def unknown_forms(model: ModelProto) -> list[NodeProto]:
@@ -78,13 +79,13 @@ def examine(structure: Path, has_parent: bool, key: str) -> None:
     if strange:
         raise UsageError(
             f"{key} strategy.low=quantized: this form of quantization is not known: {kinds(strange)}. Known are the "
-            "operators of ONNX and of ONNX Runtime (com.microsoft)"
+            f"operators of ONNX and of ONNX Runtime (com.microsoft); {_ASK_FLOAT16}"
         )
     others = others_than_pairs(model)
     if others and not has_parent:
         raise UsageError(
             f"{key} strategy.low=quantized: to put float nodes back in place of {kinds(others)}, the model before "
-            "quantization is needed: --original PATH (reference.model=PATH)"
+            f"quantization is needed: --original PATH (reference.model=PATH); {_ASK_FLOAT16}"
         )
     made = with_floats(model) if others else None
     if made is not None:

@@ -24,7 +24,7 @@ from runner.jobs.precision import overflow_report
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
 from runner.jobs.precision.ranking import SENTINEL, Measurements, low_share, nodes_of
-from runner.jobs.precision.reasons import reason, unmeasured, worst_clipped
+from runner.jobs.precision.reasons import reason, unmeasured, worst_outlier
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
 from runner.journal.journal import Entry
@@ -60,7 +60,7 @@ def precision_section(material: PrecisionSetup, raised: frozenset[int]) -> Preci
         high=strategy.high.value,
         low=strategy.low.value,
         selected=tuple(
-            RaisedNode(one.path, one.op_type, one.nested, kept.high.get(index) or reason(material, index))
+            RaisedNode(one.path, one.op_type, one.nested, kept.high.get(index) or _why(material, index))
             for index, one in ((index, layers[index]) for index in sorted(raised))
         ),
         groups=tuple(_groups(casting, material.known, raised)),
@@ -77,6 +77,13 @@ def precision_section(material: PrecisionSetup, raised: frozenset[int]) -> Preci
         clamped=dict(casting.clamped),
         flushed=dict(casting.flushed),
     )
+
+
+def _why(material: PrecisionSetup, index: int) -> str:
+    """Say why a node is raised, and with which one, where it is no question of its own."""
+    leader = material.subject.following.get(index)
+    beside = "" if leader is None else f"raised with {material.casting.layers[leader].path}; "
+    return beside + reason(material, index)
 
 
 def _groups(casting: PrecisionModel, known: Measurements, raised: frozenset[int]) -> Iterator[RaisedBlock]:
@@ -288,13 +295,13 @@ def answered(
         cures=tuple(found.cures),
     )
     told = _for_tools(material, told, raised, found.made)
-    culprits = subject.names(ending.trial)
+    culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
     nowhere = f"{stays_high(told)}; " if culprits and keeps_all(told) else ""
     return replace(
         summary,
-        message=f"{nowhere}{summary.message}{worst_clipped(material, raised)}{cured(told)}",
+        message=f"{nowhere}{summary.message}{worst_outlier(material, asked)}{cured(told)}",
         warnings=tuple(warnings),
-        nodes_after=len(raised - subject.following.keys()),
+        nodes_after=len(asked),
         culprits=culprits,
         model=f"{MIXED}.onnx",
         precision=told,

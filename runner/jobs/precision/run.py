@@ -87,8 +87,7 @@ def _asked(settings: Settings) -> Settings:
     if strategy.low is not FloatType.auto:
         return settings
     low, quantized = FloatType.float16, low_nodes(_structure(settings))
-    # without an original, only what has Q/DQ pairs can be raised
-    if any(settings.reference.model or node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in quantized):
+    if any(quantized):  # a form that needs the original is refused by name where there is none
         low = FloatType.quantized
         log.info(
             "the model is quantized, so the question is which nodes must not be (strategy.low=quantized); "

@@ -52,7 +52,7 @@ from runner.run_folder import STEPS, Marker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import TriageSettings, VersionsSettings, chosen
-from runner.text import counted, one_line
+from runner.text import counted, first_clauses
 from runner.verdict import Signature
 
 # The folder of a step: a run's own, with what the step was asked, so that a triage that goes on asks nothing twice.
@@ -268,7 +268,7 @@ def _say_part(known: Known) -> None:
     if steps and (following is None or part_of(following.name) != part):
         spent = sum_of(one.known.checks for one in steps).made
         seconds = sum(one.known.seconds.total for one in steps)
-        told = one_line(part.told(known), _LONGEST_ANSWER)
+        told = first_clauses(part.told(known), _LONGEST_ANSWER)
         all_of = f"{counted(spent, 'check')}{' in all' * (spent > 1)}"
         log.info("%s %s (%s, %.1f s)", part.question, told, all_of, seconds, extra={_PART: True})
 

@@ -140,6 +140,31 @@ def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_what_is_raised_with_another_node_is_counted_apart(tmp_path: Path) -> None:
+    """On the screen stands why the worst node of those that are searched is raised."""
+    run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", rtol=1e-5)
+    told, report = run.result["precision"]["selected"], (run.folder / "REPORT.md").read_text()
+    beside = [one["node"] for one in told if one["reason"].startswith("raised with /layer.")]
+    assert "(4 of 4 nodes); no layer may be quantized" in run.screen[0] and len(told) == 4 + len(beside) > 4, told
+    assert report.startswith("# 4 of 4 nodes have to be in float32")
+    assert f"4 of 4 nodes are in float32, and so are {len(beside)} nodes raised with them. In quantized form" in report
+    assert "; /layer.2/MatMul: its weight w2 reaches " in run.screen[0]
+
+
+def test_what_only_the_margin_keeps_high_is_asked_about_without_it(tmp_path: Path) -> None:
+    """The tolerance is between what one layer makes and what two make, the margin below what one makes."""
+    (tmp_path / "each").mkdir()
+    more = ("inputs.samples=4", "strategy.held_out=0", "strategy.curve=each")
+    first = asked(tmp_path / "each", network(tmp_path, 1), "int8", *more, rtol=1e-4)
+    least = min(one["error"] for one in first.result["precision"]["alone"]) * 1e-4
+    run = asked(tmp_path, tmp_path / "net.onnx", "int8", "inputs.samples=4", "strategy.held_out=0", rtol=1.2 * least)
+    fewer = len(run.result["precision"]["without_margin"])
+    assert "(4 of 4 nodes); the check passes with 4 nodes in float32, which is all" in run.screen[0] and fewer < 4
+    at = next(at for at, line in enumerate(run.screen) if line.startswith("  next "))
+    assert run.screen[at].endswith(" strategy.margin=1"), run.output
+    assert run.screen[at + 1].endswith(f"{fewer} nodes instead of 4)")
+
+
 def test_that_no_layer_may_be_quantized_is_said(tmp_path: Path) -> None:
     """A node that is raised with another one counts nowhere: in the curve, in the first line, in the sentence."""
     run = asked(tmp_path, network(tmp_path, 200), "int8", "strategy.quantize.operators=[MatMul,Tanh]", rtol=1e-5)

@@ -339,7 +339,7 @@ def test_what_cannot_be_raised_is_refused_before_anything_runs(tmp_path: Path) -
     run = asked(tmp_path, tmp_path / "low.onnx", samples)
     assert run.code == 2, run.output
     assert "in place of 4 com.microsoft.MatMulNBits, the model before quantization is needed" in run.output
-    assert "reference.model=PATH" in run.output
+    assert "reference.model=PATH" in run.output and "strategy.low=float16 asks" in run.output
     held = onnx.load(str(tmp_path / "low.onnx"))
     for node in held.graph.node:
         node.domain = "vendor" if node.domain else ""
@@ -349,6 +349,20 @@ def test_what_cannot_be_raised_is_refused_before_anything_runs(tmp_path: Path) -
     run = asked(tmp_path / "other", tmp_path / "strange.onnx", samples, f"reference.model={model}")
     assert run.code == 2, run.output
     assert "this form of quantization is not known: 4 vendor.MatMulNBits" in run.output
+
+
+@pytest.mark.parametrize("quantize", [dynamic, blocks])
+def test_a_quantized_model_without_its_original_is_no_model_in_float(
+    tmp_path: Path, quantize: Callable[[Path, Path, list[dict[str, np.ndarray]]], None]
+) -> None:
+    model, samples = dense(tmp_path)
+    quantize(model, tmp_path / "low.onnx", samples)
+    run = winnow("precision", str(tmp_path / "low.onnx"), folder=tmp_path / "run")
+    kind = "MatMulInteger" if quantize is dynamic else "com.microsoft.MatMulNBits"
+    assert run.code == 2 and len(run.screen) == 1, run.output
+    assert all(part in run.screen[0] for part in (f"4 {kind}", "--original PATH", "strategy.low=float16")), run.output
+    run = winnow("precision", str(tmp_path / "low.onnx"), "strategy.low=float16", folder=tmp_path / "float16")
+    assert run.code in (0, 4) and run.result["precision"]["low"] == "float16", run.output
 
 
 def test_a_parent_without_the_nodes_is_named(tmp_path: Path) -> None:
