@@ -305,7 +305,7 @@ def _model(
     cure = _mended(settings, pool, path, folder) if refused and "declared type" in kinds else ""
     why = because.what if reason in _OF_NODES else f"{because.where}: {because.what}"
     if reason == _REASONS[-1]:  # both refuse it, and the target says where
-        why = f"onnx.checker refuses it as well: {made.refused}"
+        why = f"the target and onnx.checker refuse the file: {made.refused}"
     nodes = tuple(name for *key, names in unknown if operator_name(*key) in because.names for name in names)
     return replace(made, why=why, cure=cure), warnings, because, because.names if reason in _OF_NODES else nodes
 

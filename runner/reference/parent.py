@@ -268,10 +268,7 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     else:
         log.info("%s", text)
     if cuts and (unfit := [name for name in found.unfit if name in graph.producers]):
-        said.append(
-            f"no good value is put in place of {listed(unfit)}, so the nodes around it are judged together: "
-            f"{found.unfit[unfit[0]]}"
-        )
+        said.append(f"the nodes before and after {listed(unfit)} are judged together: {found.unfit[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"the outputs {listed(missing)} are not judged: reference.model has no partner for them")
     return tuple(said)

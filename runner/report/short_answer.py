@@ -166,10 +166,10 @@ def _why(summary: Summary) -> str:
         return summary.seen
     answer = cause.causes[0]
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
+    these = "this node" if len(summary.culprits) == 1 else "these nodes"
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
         left = _left(answer.good_outputs) or outputs
-        return f"{first}; {left} with right outputs here, {inputs.removeprefix('still ')} with right inputs"
-    these = "this node" if len(summary.culprits) == 1 else "these nodes"
+        return f"{first}; {left} with right outputs of {these}, {inputs.removeprefix('still ')} with right inputs"
     return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 
 
@@ -185,8 +185,10 @@ def _left(one: CauseExperiment | None) -> str:
 
 
 def _measure(summary: Summary, measure: float | None) -> str:
-    unit = " times the tolerance" if summary.checker in _TOLERANCES else " by the check's measure"
-    return f"error {measure:.3g}{unit}" if measure else ""
+    if not measure:
+        return ""
+    tolerances = summary.checker in _TOLERANCES
+    return f"error {measure:.3g} times the tolerance" if tolerances else f"the check measures {measure:.3g}"
 
 
 def _sure(summary: Summary) -> Iterator[str]:
@@ -197,7 +199,7 @@ def _sure(summary: Summary) -> Iterator[str]:
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
         one_less = ": without any one of them it passes" if is_part(summary) else ": each of them is needed"
         if summary.precision and summary.precision.without_margin is not None:
-            one_less = " for the part of the tolerance that is aimed at (strategy.margin)"
+            one_less = " for an error below strategy.margin of the tolerance"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
     if tested and tested.whole_model and tested.whole_model.of:
         whole, control = tested.whole_model, tested.control or Count()
@@ -252,7 +254,7 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
             enough = listed(names_of(told.without_margin or (), _ROOM), FIRST_NAMES)
             names, error = (
                 "all layers",
-                f" (half of the tolerance is aimed at; strategy.margin=1 takes all of it: {enough})",
+                f" for strategy.margin; for the whole tolerance perhaps {enough} (strategy.margin=1)",
             )
         return f"{names} must stay in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
     low = f"in {told.low}" if told.low in FLOATS else "quantized"

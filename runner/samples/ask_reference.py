@@ -261,7 +261,7 @@ def write_refusal(settings: Settings, graph: Graph, found: Taken, folder: Path) 
         spans = {name: span for name, span in given.ranges.items() if span != found.inputs.ranges.get(name)}
         has = _in_words(spans)
         why += f". With {has} the outputs are finite: {path.name} has these ranges"
-    return f"no bug is shown: the inputs are made up, and {why}. Edit {path.name} where your inputs are others{said}"
+    return f"no bug is shown: the inputs are made up, and {why}. If your inputs differ, edit {path.name}{said}"
 
 
 def template(model: str, graph: Graph, given: RandomInputs) -> str:

@@ -299,7 +299,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         for place in places:
             write_text(place / BUGS_NAME, bugs_page(*_seen_from(place, groups, apart)))
         bugs, warnings = _seen_from(folder, groups, apart)
-        left = f"; {len(apart)} apart: they could not be judged, or fail no more" if apart else ""
+        left = f"; {len(apart)} more could not be judged, or fail no more" if apart else ""
         stopped = "; the budget was reached before all was asked" if rechecker.checks.spent else ""
         said = f"{counted(len(bugs), 'bug')} in {counted(len(failures), 'failure')}{left}{stopped}: see {BUGS_NAME}"
         status = Status.found if bugs else Status.could_not_judge

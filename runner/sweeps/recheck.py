@@ -187,8 +187,8 @@ def folders(named: Sequence[str]) -> list[Path]:
         here = [one for path in paths for one in _results(Path(path))]
         if not here:
             raise UsageError(
-                f"{_KEY}={name}: no kept result there: a folder with result.json and {REPLAY_NAME}, as each run leaves "
-                "it (or one that holds such folders)"
+                f"{_KEY}={name}: no kept result is there. Name the folder of a run, with its result.json and "
+                f"{REPLAY_NAME}, or a folder that holds such folders"
             )
         found |= dict.fromkeys(one for one in here if (read_result(one) or Summary()).strategy not in _ABOUT_OTHERS)
     if not found:
@@ -499,7 +499,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             outlook = _outlook(rechecker, kept)
             rows.append(Rechecked(relative_to(kept, folder), expectations[kept], outlook.outcome, outlook.said))
             well = outlook.outcome == expectations[kept]
-            expected_otherwise = "" if well else f", expected {expectations[kept]}"
+            expected_otherwise = "" if well else f", expected: {expectations[kept]};"
             level = logging.INFO if well else logging.WARNING
             log.log(level, "%s: %s%s %s", kept, outlook.outcome, expected_otherwise, one_line(outlook.said))
         return _summary(settings, rows, len(found))

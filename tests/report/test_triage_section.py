@@ -100,4 +100,4 @@ def test_layers_that_stay_are_told_with_what_the_margin_costs() -> None:
         "at this tolerance: with a single one quantized the error is at least 1.5 times it"
     )
     margin = stays_high(replace(every, without_margin=("a",)))
-    assert margin == "in float32: all layers (half of the tolerance is aimed at; strategy.margin=1 takes all of it: a)"
+    assert margin == "in float32: all layers for strategy.margin; for the whole tolerance perhaps a (strategy.margin=1)"

@@ -119,7 +119,7 @@ def test_a_stranger_s_folder_names_nothing_outside_it(tmp_path: Path, kept: Path
 
 
 def test_wrong_names_and_words_are_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no kept result there"):
+    with pytest.raises(UsageError, match="no kept result is there"):
         folders([str(tmp_path / "gone")])
     (tmp_path / "expect").write_text("brocken")
     with pytest.raises(UsageError, match="write one of these: still broken, fixed, broken otherwise"):

@@ -480,7 +480,7 @@ class _Layerwise:
             outside = f"{WHOLE} passes, but inside it "
         parts = [f"{outside}{first.tensor} of {makers} is the first wrong tensor"]
         if own:
-            place = f"{ending_in(own)}{own.node}"
+            place = f"{ending_in(own)}{listed(own.nodes) if len(own.nodes) > 1 else own.node}"
             parts.append(f"with right inputs {place} has the largest error ({size_of(own.kind, own.own)})")
         if self.look.marking.word == BREAKS:
             parts.append("it fails once tensors are marked as outputs")

@@ -486,9 +486,9 @@ def _measurements(strategy: PrecisionSettings, samples: Samples, values: tuple[V
 def _out_of_range(casting: PrecisionModel) -> tuple[str, ...]:
     found = []
     for counts, what in (
-        (casting.clamped, "beyond the range; the largest value it has is taken"),
-        (casting.flushed, "too small for it; zero is taken"),
-        (casting.lifted, "too small for it; the least value it has is taken"),
+        (casting.clamped, "beyond the range of the low type; its largest number is taken"),
+        (casting.flushed, "too small for the low type; zero is taken"),
+        (casting.lifted, "too small for the low type; its smallest number is taken"),
     ):
         if counts:
             number = sum(counts.values())

@@ -90,7 +90,7 @@ def _asked(settings: Settings) -> Settings:
     if any(quantized):  # a form that needs the original is refused by name where there is none
         low = FloatType.quantized
         log.info(
-            "the model is quantized, so the question is which nodes must not be (strategy.low=quantized); "
+            "the model is quantized, so the question is which nodes must not be quantized (strategy.low=quantized); "
             "strategy.low=float16 asks which nodes must not be float16"
         )
     return replace(settings, strategy=replace(strategy, low=low))

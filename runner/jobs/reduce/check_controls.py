@@ -239,7 +239,7 @@ class Controls:
         subject, verdict = able[chosen]
         kept = replace(subject, closure=chosen)
         types = ", declared types" if kept.declared else ""
-        log.info("a model of one Identity: %s", why.said)
+        log.info("on a model of one Identity the check says: %s", why.said)
         said = (
             "the check cannot judge every part of the model: it did not pass a model of one Identity. "
             f"The run goes on with {setting}, with which it can. A check that feeds {{inputs}} and compares with "
@@ -288,11 +288,11 @@ class Controls:
             )
             return CannotJudge(f"{said}.\n{check}", lacks)
         other = "" if self.fed else ", or your check feeds another input than the one that you gave"
-        good = f" Give the good model: {ORIGINAL}, or the expected outputs: --expected y.npz." * (ORIGINAL in lacks)
+        good = f" Give the good model: {ORIGINAL}." * (ORIGINAL in lacks)
         given = "the original" if ORIGINAL not in lacks else "the model without optimizations"
         said = (
-            f"your check fails with the values of {given} in place of all nodes too. So these are wrong for it: the "
-            f"model itself is (as it is quantized or converted){other}.{good}"
+            f"your check fails even where each node has the value that {given} computes. So the model itself is wrong "
+            f"for your check (one that was quantized or converted may be){other}.{good}"
         )
         return CannotJudge(f"{said}\n{check}", [one for one in lacks if one == ORIGINAL])
 
@@ -320,7 +320,7 @@ class Controls:
             "the check works for the whole model only: it did not pass a model of one Identity. So each candidate is "
             "the whole model with good values in place of some nodes, and so is reduced.onnx"
         )
-        log.info("a model of one Identity: %s", why.said)
+        log.info("on a model of one Identity the check says: %s", why.said)
         return Judged(placed, passing, said)
 
     def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:

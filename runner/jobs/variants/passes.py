@@ -284,7 +284,7 @@ class _Search:
         what = counted(len(self.subject.choices), "switch")
         if verdict.outcome is Outcome.FAIL:
             return SessionResult(
-                Status.nothing_to_find, f"with all of {what} off the whole model still fails: none of them is needed"
+                Status.nothing_to_find, f"with {what} off the model still fails, so the failure needs none of them"
             )
         if verdict.outcome is Outcome.DIFFERENT:
             return SessionResult(Status.could_not_judge, self._fails_otherwise(session, verdict, what))
