@@ -220,7 +220,8 @@ class WhoIsRight:
             exact = self.exact.values(model, base.types_of_all, samples, (LOW, TensorProto.FLOAT)) if names else ()
             held = ((name, tuple(one[name] for one in exact)) for name in names if all(name in one for one in exact))
             over = (_found(name, types.dtype(name), values) for name, values in held if values)
-            if found := next((one for one in over if one.beyond), None):
+            # an Inf in the wider type as well is no overflow: an epsilon that became 0, and its logarithm
+            if found := next((one for one in over if one.beyond and np.isfinite(one.largest)), None):
                 mine, own = (self.exact.plain(model, samples, side) for side in (target, evaluator))
                 same, off = (max(map(_largest, mine, other)) for other in (own, exact))
                 return found if same * TIMES <= off else None

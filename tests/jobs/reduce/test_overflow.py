@@ -244,3 +244,22 @@ def test_nodes_that_hand_on_what_their_type_cannot_hold_are_one_fault(tmp_path: 
     run = reduced(tmp_path, child, f"reference.model={parent}", "checker=compare", "checker.rtol=0.02")
     cause = run.result["cause"]
     assert (run.code, run.result["culprits"], cause["status"]) == (0, ["b", "c", "d", "e"], "proven"), run.output
+
+
+def test_an_epsilon_that_became_zero_is_no_overflow(tmp_path: Path) -> None:
+    """Of the logarithm of 0 there is no exact value either."""
+    for name, dtype, epsilon in (("original", TensorProto.FLOAT, 1e-10), ("converted", TensorProto.FLOAT16, 0.0)):
+        nodes = [
+            helper.make_node("Relu", ["x"], ["r"], name="relu"),
+            helper.make_node("Add", ["r", "eps"], ["a"], name="add"),
+            helper.make_node("Log", ["a"], ["y"], name="log"),
+        ]
+        ends = [helper.make_tensor_value_info(one, dtype, [4]) for one in ("x", "y")]
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [helper.make_tensor("eps", dtype, [], [epsilon])])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    np.savez(tmp_path / "x.npz", x=np.array([-1, 2, 3, 4], np.float16))
+    given = (f"model={tmp_path / 'converted.onnx'}", f"reference.model={tmp_path / 'original.onnx'}")
+    run = winnow(*given, "inputs=files", f"inputs.path={tmp_path / 'x.npz'}", folder=tmp_path / "run")
+    assert run.code in (0, 8) and "overflow" not in run.output, run.output
+    assert run.result["cause"]["wider"] is None
