@@ -237,7 +237,7 @@ def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(
         say_ended(result(Status.found, "so", workarounds=(told,)), tmp_path, PROGRAM)
         said = capsys.readouterr().out
         assert "helps    in float32: n" in said
-        assert ("add target.rounding=on to the command" in said) is noted
+        assert ("target.rounding=on tries it with the rounding of a GPU" in said) is noted
 
 
 def test_what_could_not_be_tried_is_no_workaround_that_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
