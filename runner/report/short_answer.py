@@ -166,10 +166,10 @@ def _why(summary: Summary) -> str:
         return summary.seen
     answer = cause.causes[0]
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    these = "this node" if len(summary.culprits) == 1 else "these nodes"
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
         left = _left(answer.good_outputs) or outputs
-        return f"{first}; {left} with right outputs of {these}, {inputs.removeprefix('still ')} with right inputs"
+        return f"{first}; {left} with right outputs, {inputs.removeprefix('still ')} with right inputs"
+    these = "this node" if len(summary.culprits) == 1 else "these nodes"
     return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 
 

@@ -54,7 +54,7 @@ def test_what_the_runtime_does_not_know_is_said_as_inspect_says_it_and_nothing_i
     run, seen = (winnow(word, f"model={model}", folder=tmp_path / word) for word in ("reduce", "inspect"))
     assert (run.code, seen.code) == (code, 0) and said in run.screen[0] and said in seen.screen[0], run.output
     assert run.result["culprits"] == seen.result["culprits"] == (["last"] if operator == "Frobnicate" else [])
-    assert run.result["message"] == seen.result["message"] and run.result["strategy"] == "reduce"
+    assert run.result["message"].startswith(seen.result["message"]) and run.result["strategy"] == "reduce"
     assert sum(run.result["outcomes"].values()) == 0 and "WARNING" not in run.output
     # a check of the user's may run the model elsewhere
     script = tmp_path / "check.py"
