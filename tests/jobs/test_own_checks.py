@@ -134,6 +134,7 @@ def test_precision_ends_with_5_where_the_check_passes_the_original(home: Path) -
     assert run.code == 5, run.output
 
 
+@pytest.mark.slow
 def test_what_to_type_next_is_what_the_run_lacks_and_it_leads_to_an_answer(home: Path) -> None:
     run = asked(home, "reduce", accuracy(home))
     assert run.code == 3, run.output

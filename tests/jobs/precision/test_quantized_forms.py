@@ -351,7 +351,7 @@ def test_what_cannot_be_raised_is_refused_before_anything_runs(tmp_path: Path) -
     assert "this form of quantization is not known: 4 vendor.MatMulNBits" in run.output
 
 
-@pytest.mark.parametrize("quantize", [dynamic, blocks])
+@pytest.mark.parametrize("quantize", matrix.sample([dynamic, blocks], 2))
 def test_a_quantized_model_without_its_original_is_no_model_in_float(
     tmp_path: Path, quantize: Callable[[Path, Path, list[dict[str, np.ndarray]]], None]
 ) -> None:

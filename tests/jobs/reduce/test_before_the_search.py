@@ -63,6 +63,7 @@ def test_what_the_runtime_does_not_know_is_said_as_inspect_says_it_and_nothing_i
     assert own.result["culprits"] == ["last"], own.output
 
 
+@pytest.mark.slow
 def test_a_check_that_gets_too_little_time_is_told_from_a_model_that_hangs(tmp_path: Path) -> None:
     model = saved(tmp_path / "net.onnx", [helper.make_node("Log", ["x"], ["y"], name="log")])
     script = tmp_path / "check.py"

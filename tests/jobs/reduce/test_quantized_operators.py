@@ -20,6 +20,7 @@ from runner.model.values import recorded
 from runner.reference.good_values import good_value
 from runner.reference.quantized import Reading, as_floats
 from tests.harness import Run, winnow
+from tests.matrix import sample
 
 
 def convolutions(net: Network) -> None:
@@ -99,7 +100,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", sample(FAULTS, 3))
 def test_the_faulty_operator_is_named_and_no_more_than_one_beside_it(tmp_path: Path, fault: str) -> None:
     build, op_type, at, slot, by, per_channel, most = FAULTS[fault]
     model = pair(tmp_path, build, per_channel=per_channel)
