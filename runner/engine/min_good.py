@@ -16,7 +16,7 @@ from runner.checkers.command_template import Tampered
 from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.engine.search_run import SearchRun
-from runner.engine.sequential_test import Count
+from runner.engine.sequential_testing import Count
 from runner.engine.subject import Subject, cutting
 from runner.engine.tally import HANDED_OVER
 from runner.judgment import UsageError

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.engine.check_trials import CheckLimits, Expected, Judge
-from runner.engine.sequential_test import Count, Rates, power
+from runner.engine.sequential_testing import Count, Rates, power
 from runner.engine.session_question import NOTHING, Question, study
 from runner.engine.tally import HANDED_OVER
 from runner.judgment import CannotJudge

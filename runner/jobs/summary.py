@@ -12,7 +12,7 @@ from runner import machine
 from runner.checkers.compare_values import CONSTANT, said
 from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import Reliability
-from runner.engine.sequential_test import WRONG, wilson
+from runner.engine.sequential_testing import WRONG, wilson
 from runner.engine.session_question import Cause, SessionResult
 from runner.engine.tally import HANDED_OVER, Tally
 from runner.judgment import CauseStatus, Experiment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.engine.repeated_checks import Reliability
-from runner.engine.sequential_test import Count
+from runner.engine.sequential_testing import Count
 from runner.engine.session_question import NOTHING, AnswerExperiments, Question
 from runner.jobs.precision.mixed_model import Margin, PrecisionQuestion
 from runner.jobs.tactics.run import question_about

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from runner.engine.sequential_test import Count, Rates
+from runner.engine.sequential_testing import Count, Rates
 from strategies.search import Answer
 
 

@@ -19,7 +19,7 @@ from runner.checkers.interactive import Undo
 from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.min_good import HandOver, nearest
 from runner.engine.repeated_checks import Reliability
-from runner.engine.sequential_test import Rates
+from runner.engine.sequential_testing import Rates
 from runner.engine.session import harms, scale_of
 from runner.engine.session_question import CurrentAnswer
 from runner.engine.subject import Kept
