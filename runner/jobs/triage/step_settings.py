@@ -102,13 +102,14 @@ class StepSettings:
         if not isinstance(checker, CommandChecker) or not checker.command:
             return checker
         given = checker.command
-        words = shlex.split(given) if isinstance(given, str) else [str(word) for word in given]
+        before = shlex.split(given) if isinstance(given, str) else [str(word) for word in given]
+        words = before
         if step not in ("passes", "passes_on_whole") and self.strategy.switches:
             words = [one for word in words for one in (self.strategy.switches if word == "{switches}" else [word])]
-        if step not in ("versions", "workaround"):
+        if step not in ("versions", "workaround") and any("{python}" in word for word in words):
             python = str(find_python(self.settings.target.python))
             words = [word.replace("{python}", python) for word in words]
-        return replace(checker, command=words) if words != given else checker
+        return replace(checker, command=words) if words != before else checker
 
     @property
     def strategy(self) -> TriageSettings:

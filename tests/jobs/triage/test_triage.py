@@ -400,3 +400,14 @@ def test_a_command_with_switches_gets_all_of_them_where_none_is_searched(tmp_pat
     run = winnow(*given, "checker.flaky=never", "strategy.steps=[reduce,passes]", folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert run.result["passes"]["needed"] == ["--fuse"], run.output
+
+
+def test_a_command_without_such_places_stays_as_it_was_typed(tmp_path: Path, model: Path) -> None:
+    check = tmp_path / "check.py"
+    check.write_text("import sys\nsys.exit(b'Exp' in open(sys.argv[1], 'rb').read())\n")
+    command = f"{sys.executable} {check} {{model}}"
+    given = (*WORDS, f"model={model}", "checker=command", f"checker.command={command!r}", "strategy.steps=[reduce]")
+    run = winnow(*given, "checker.flaky=never", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    (replay,) = (run.folder / "steps").glob("*-reduce/replay.yaml")
+    assert f"command: {command}" in " ".join(replay.read_text().split()), replay.read_text()
