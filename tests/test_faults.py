@@ -35,6 +35,7 @@ def test_a_fault_costs_no_answer(
     assert not found.notes
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
 def test_a_run_opens_no_socket(tmp_path: Path) -> None:
     assert sockets(tmp_path / "run").keys() <= {"AF_UNIX"}  # the C library's, for the name of the user

@@ -16,6 +16,7 @@ from benchmarks.malformed import Watched
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is opened is seen by inotify")
 
 
+@pytest.mark.slow
 def test_there_are_enough_of_them_and_always_the_same() -> None:
     names = [(one.kind, one.name, one.target) for one in everything(0)]
     assert len(names) >= 300

@@ -91,6 +91,7 @@ def flat(found: dict[str, float]) -> bool:
     return few and found["memory"] <= MOST_MEMORY and found["folder"] <= MOST_FOLDER
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process has open is read from /proc")
 def test_a_run_of_200_checks(tmp_path: Path) -> None:
     rows = watch(tmp_path / "run", 200, 40)

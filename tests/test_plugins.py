@@ -91,6 +91,7 @@ def test_a_backend_and_inputs_of_another_package(winnow) -> None:
     np.testing.assert_allclose(onnx.numpy_helper.to_array(fed), [np.e] * 2, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_subject_of_another_package(winnow) -> None:
     run = winnow("each_sample", "checker=finite", "inputs.samples=2", "target=onnx_reference")
     assert run.code == 0, run.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -105,18 +106,26 @@ def _plain(value: Any) -> Any:
     return getattr(value, "name", value)
 
 
-@pytest.mark.parametrize("file", GROUPS)
-def test_every_option_composes_to_its_settings_class(file: str) -> None:
-    group, option = Path(file).parent.name, Path(file).stem
-    settings = to_settings(compose("config", overrides=[f"{group}={option}"]))
-    assert expand_home(installed_choices.compose({group: option})) == settings  # a program has the same defaults
-    section = getattr(settings, group)
-    schemas = SCHEMAS[group]
-    base = next((name for name in schemas if option.startswith(f"{name}_")), next(iter(schemas)))
-    assert type(section) is schemas.get(option, schemas[base])
-    assert is_dataclass(section)
-    with pytest.raises(AttributeError):
-        section.name = "x"
+def _together() -> Iterator[dict[str, str]]:
+    """Each option of each group, of all groups at once: composing takes long."""
+    options: dict[str, list[str]] = {}
+    for file in GROUPS:
+        options.setdefault(Path(file).parent.name, []).append(Path(file).stem)
+    for row in zip_longest(*options.values()):
+        yield {group: option for group, option in zip(options, row, strict=True) if option}
+
+
+@pytest.mark.parametrize("chosen", list(_together()), ids=lambda row: row["strategy"])
+def test_every_option_composes_to_its_settings_class(chosen: dict[str, str]) -> None:
+    settings = to_settings(compose("config", overrides=[f"{group}={option}" for group, option in chosen.items()]))
+    assert expand_home(installed_choices.compose(chosen)) == settings  # a program has the same defaults
+    for group, option in chosen.items():
+        section, schemas = getattr(settings, group), SCHEMAS[group]
+        base = next((name for name in schemas if option.startswith(f"{name}_")), next(iter(schemas)))
+        assert type(section) is schemas.get(option, schemas[base])
+        assert is_dataclass(section)
+        with pytest.raises(AttributeError):
+            section.name = "x"
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -21,7 +21,10 @@ from tests.jobs.optimizer_defect import defective, loads
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = {page.relative_to(ROOT).as_posix(): list(blocks(page, ROOT)) for page in PAGES}
 #: pages whose runs take more than a second or two
-_NAMES = "accuracy bugs checks configurations from-polygraphy precision python reduce sweeps tutorial workarounds"
+_NAMES = (
+    "accuracy bugs checks configurations from-polygraphy index precision python reduce sweeps triage troubleshooting "
+    "tutorial workarounds"
+)
 LONG = {"README.md", *(f"docs/{name}.md" for name in _NAMES.split())}
 _SHELL = ("sh", "bash", "console")
 

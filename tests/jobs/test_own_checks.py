@@ -125,6 +125,7 @@ def test_precision_asks_for_a_good_model_where_none_is_known(home: Path) -> None
     assert following(run)[-2:] == ["--original", "good.onnx"]
 
 
+@pytest.mark.slow
 def test_precision_ends_with_5_where_the_check_passes_the_original(home: Path) -> None:
     original = network(quantized=False)
     original.producer_name = "original"
@@ -159,6 +160,7 @@ def test_a_check_that_cannot_import_is_one_sentence(home: Path, strategy: str) -
     assert told.count("no_such_module") == 1 and f"(run by {sys.executable})" in told, told
 
 
+@pytest.mark.slow
 def test_a_triage_shows_what_the_check_printed_and_whose_bug_it_is(home: Path) -> None:
     text = (
         "import sys, onnx\n"

@@ -124,6 +124,7 @@ def test_repro(run: Run) -> None:
     assert held["COMMAND"][3].endswith(f"{CHECK}.py")
 
 
+@pytest.mark.slow
 def test_bundle(run: Run, tmp_path: Path) -> None:
     """Plain names below one folder, whatever the check is called and wherever it lies."""
     with zipfile.ZipFile(run.folder / "bundle.zip") as archive:

@@ -129,6 +129,7 @@ def test_sequences_and_optionals(tmp_path: Path, target: BackendSettings) -> Non
         assert "t[0]" in text
 
 
+@pytest.mark.slow
 def test_session_settings(tmp_path: Path) -> None:
     bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
     backend = OnnxRuntimeBackend(

@@ -107,6 +107,7 @@ def test_each_case_is_told_right(tmp_path: Path) -> None:
     assert not wrong, handed.table([(case, said.code) for case, said in rows]) + "".join(said.text for _, said in wrong)
 
 
+@pytest.mark.slow
 def test_an_output_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     """Neither on a full disk, nor with a reader that has gone, nor where there is none."""
     lacking = "-S", cases()["command, values without numpy"]

@@ -185,6 +185,7 @@ def test_jobs_are_composed_as_by_hydras_own_launcher(tmp_path: Path, launcher: s
     assert [row["folder"] for row in table(folder)] == ["job-0", "job-1"]
 
 
+@pytest.mark.slow
 def test_a_job_is_a_plain_run_of_what_the_sweep_began_with(tmp_path: Path) -> None:
     """The user's file as it was, times that were read once, and callbacks of the user's in the job's own process."""
     chain(tmp_path / "a.onnx", "a")

@@ -193,6 +193,7 @@ def test_no_run_is_written_over_a_result_that_it_is_about(tmp_path: Path) -> Non
     assert "signature" in json.loads((kept / "result.json").read_text()) and not (kept / "REPORT.md").exists()
 
 
+@pytest.mark.slow
 def test_budgets_and_plans_hold(tmp_path: Path, kept: Path) -> None:
     run = recheck(tmp_path / "run", f"strategy.results=[{kept}]", "budget.checks=0")
     assert run.code == 3 and "budget" in run.result["rechecked"][0]["said"], run.output

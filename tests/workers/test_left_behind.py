@@ -46,6 +46,7 @@ def test_daemons_of_a_check_that_ended_well(run: Runner, count: int) -> None:
     assert len(pids) == count and all(gone(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_one_that_becomes_another_program_again_and_again(tmp_path: Path) -> None:
     """In the middle of an exec a process shows no environment; one look in thirty used to fall into that moment."""
     again = tmp_path / "again.sh"

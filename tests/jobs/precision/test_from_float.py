@@ -67,6 +67,7 @@ def error(model: Path, parent: Path) -> float:
     return max(found)
 
 
+@pytest.mark.slow
 def test_a_float_model_is_quantized_and_the_tool_is_told_what_stays(tmp_path: Path) -> None:
     parent = network(tmp_path, 200)
     run = asked(tmp_path, parent, "int8", "strategy.budget=3KB", "strategy.milliseconds=true", "inputs.samples=4")
@@ -130,6 +131,7 @@ def test_what_lets_the_whole_model_pass_is_tried(tmp_path: Path) -> None:
     assert not [*run.folder.glob("with_*")]
 
 
+@pytest.mark.slow
 def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
     run = asked(tmp_path, network(tmp_path, 200), "int8", "inputs.samples=4", "strategy.held_out=0", rtol=0.05)
     told = run.result["precision"]
@@ -151,6 +153,7 @@ def test_what_is_raised_with_another_node_is_counted_apart(tmp_path: Path) -> No
     assert "; /layer.2/MatMul: its weight w2 reaches " in run.screen[0]
 
 
+@pytest.mark.slow
 def test_what_only_the_margin_keeps_high_is_asked_about_without_it(tmp_path: Path) -> None:
     """The tolerance is between what one layer makes and what two make, the margin below what one makes."""
     (tmp_path / "each").mkdir()
@@ -182,6 +185,7 @@ def test_nodes_without_a_name_get_one_that_the_tool_knows(tmp_path: Path) -> Non
     assert {node.name for node in run.model("float.onnx").graph.node} >= {"m0", "t0", "smaller"}
 
 
+@pytest.mark.slow
 def test_fp8(tmp_path: Path) -> None:
     run = asked(tmp_path, network(tmp_path, 1e5), "fp8", "inputs.samples=4", rtol=0.5)
     assert run.result["culprits"] == ["/layer.2/MatMul"], run.output
@@ -208,6 +212,7 @@ def nbits(model: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_raised_node_gets_weights_of_eight_bits(tmp_path: Path) -> None:
     pytest.importorskip("onnx_ir")
     parent = network(tmp_path, 24)
@@ -228,6 +233,7 @@ def test_a_raised_node_gets_weights_of_eight_bits(tmp_path: Path) -> None:
     assert nbits(run.folder / "excluded.onnx") == nbits(run.folder / "mixed.onnx")
 
 
+@pytest.mark.slow
 def test_all_weights_in_eight_bits_are_no_reason_not_to_quantize(tmp_path: Path) -> None:
     pytest.importorskip("onnx_ir")
     more = ("strategy.high=int8", "strategy.quantize.block_size=16", "strategy.held_out=0")
@@ -236,6 +242,7 @@ def test_all_weights_in_eight_bits_are_no_reason_not_to_quantize(tmp_path: Path)
     assert "mixed.onnx" in run.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 4])
 def test_the_accuracy_level_of_products_is_searched(tmp_path: Path, level: int) -> None:
     """Activations of one node have an outlier, which int8 does not hold beside the rest; levels are given, or not."""
@@ -282,6 +289,7 @@ def test_what_cannot_be_quantized_is_said(tmp_path: Path, options: list[str], sa
     assert run.code == 2 and said in run.output, run.output
 
 
+@pytest.mark.slow
 def test_a_relu_that_the_tool_takes_out_is_not_lost(tmp_path: Path) -> None:
     """What is before it gets the name of what the Relu gave: raised readers of it still need the Relu."""
     model = onnx.load(network(tmp_path, 64))

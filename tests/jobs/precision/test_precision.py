@@ -60,6 +60,7 @@ def search(folder: Path, model: onnx.ModelProto, *options: str, strategy: str = 
     return winnow(f"strategy={strategy}", *given, *options, folder=folder / "run")
 
 
+@pytest.mark.slow
 def test_an_overflow_is_named_and_the_model_handed_over(tmp_path: Path) -> None:
     run = search(tmp_path, network(3, 7))
     assert run.code == 0, run.output
@@ -217,6 +218,7 @@ def test_a_metric_of_the_users_against_that_in_high_precision(tmp_path: Path) ->
     assert "checker.baseline=" in other.output
 
 
+@pytest.mark.slow
 def test_a_branch_is_searched_too_and_its_ranges_are_known(tmp_path: Path) -> None:
     text = """
     <ir_version: 9, opset_import: ["": 18]>
@@ -316,6 +318,7 @@ def test_a_disk_that_is_full_when_the_model_is_handed_over(tmp_path: Path) -> No
     assert result["checks"]["search"] == 2 and (folder / "replay.yaml").exists()
 
 
+@pytest.mark.slow
 def test_the_recipe_of_the_converter_makes_a_model_that_passes(tmp_path: Path) -> None:
     """A value between two raised nodes that float16 does not hold stays in float32 there as well."""
     nodes = [

@@ -180,6 +180,7 @@ def test_a_loop_whose_body_holds_the_culprit(tmp_path: Path) -> None:
     audited(run)
 
 
+@pytest.mark.slow
 def test_a_failure_that_needs_its_loop(tmp_path: Path) -> None:
     given = saved(nested.model_of(nested.LOOP), tmp_path, **nested.LOOP_FEEDS)
     check = nested_check(tmp_path, "{('step', 'Cast'), ('step', 'Mul')} <= kinds")

@@ -103,6 +103,7 @@ def _experiment(judged: object, judging: Judging) -> Experiment:
     return Experiment(Outcome.FAIL if fails else Outcome.PASS, measure if judging.measures else None)
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_joint_cause_heal_together_and_each_fails_by_itself() -> None:
     seen = 0
     for found in solved(MEASURES):

@@ -51,6 +51,7 @@ def run(folder: Path, made: Installed, *options: str) -> Run:
     )
 
 
+@pytest.mark.slow
 def test_a_wrong_operator_is_found_under_leases(tmp_path: Path) -> None:
     made = install(tmp_path, "rtx")
     made.plant("wrong:Softplus")

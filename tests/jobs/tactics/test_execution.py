@@ -75,6 +75,7 @@ def test_a_bad_tactic_is_isolated(recorded: Recorded, tmp_path: Path) -> None:
     assert {one["layer"]: one["tactic"] for one in chosen}["add2"] == "0x7a1f00c0ffee1"
 
 
+@pytest.mark.slow
 @pytest.mark.variants
 @pytest.mark.parametrize("fault", ["pin_ignored", "cache_miss"])
 def test_pins_that_do_not_hold_answer_nothing(recorded: Recorded, tmp_path: Path, fault: str) -> None:

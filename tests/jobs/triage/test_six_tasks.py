@@ -25,11 +25,12 @@ def asked(name: str, factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.parametrize(
     ("name", "first", "title", "advice"),
     [
-        (
+        pytest.param(
             "transformer",
             "found: whose bug: the model itself, in /bert/encoder/layer.5/output/dense/MatMul (1 of 550 nodes)",
             "# NaN in the output where every operator rounds as on a GPU: `/bert/encoder/layer.5/output/dense/MatMul`",
             "- Work around it: in float32: ",
+            marks=pytest.mark.slow,
         ),
         (
             "folded",
@@ -37,11 +38,12 @@ def asked(name: str, factory: pytest.TempPathFactory) -> Run:
             "# the conversion changed `conv2`",
             "- Fix the conversion of `conv2`: ",
         ),
-        (
+        pytest.param(
             "loop",
             "found: whose bug: the model itself, in loop, inside it loop.body/log (1 of 4 nodes)",
             "# NaN in the output with ONNX Runtime ",
             "- The reference computes the NaN or Inf too, so change the model or its inputs",
+            marks=pytest.mark.slow,
         ),
         (
             "transposed",
@@ -69,6 +71,7 @@ def test_the_answer_is_true_and_short(
     assert str(run.folder.parent) not in report
 
 
+@pytest.mark.slow
 def test_a_triage_of_the_example_takes_twelve_lines(tmp_path_factory: pytest.TempPathFactory) -> None:
     run = asked("transformer", tmp_path_factory)
     lines = run.output.rstrip().splitlines()
@@ -83,6 +86,7 @@ def test_a_triage_of_the_example_takes_twelve_lines(tmp_path_factory: pytest.Tem
     assert "--nodes_to_exclude" in report and "--layerPrecisions=" in report
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_of_a_runtime_about_a_converted_model(tmp_path_factory: pytest.TempPathFactory) -> None:
     run = asked("transposed", tmp_path_factory)
     asks = {one["name"]: one for one in run.result["triage"]["steps"]}
@@ -134,6 +138,7 @@ sys.exit(bool((got.argmax(1) == data["label"]).mean() < 0.9))
 """
 
 
+@pytest.mark.slow
 def test_layers_that_must_stay_are_the_answer_where_no_part_can_be_judged(tmp_path: Path) -> None:
     """The check fits the whole model and an input of its own that Winnow does not have; it judges mixed models."""
     words = TASKS["quantized"](tmp_path).words[:2]

@@ -26,6 +26,7 @@ def switched(tmp_path: Path, model: Path, fails: str, *more: str) -> Run:
     return winnow(*words, folder=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_two_optimizers_that_are_needed_together(tmp_path: Path, model: Path) -> None:
     if loads(model):
         pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
@@ -40,6 +41,7 @@ def test_two_optimizers_that_are_needed_together(tmp_path: Path, model: Path) ->
     assert healed.code == 4, healed.output  # it passes
 
 
+@pytest.mark.slow
 def test_where_several_fail_independently_of_each_other_the_smallest_set_to_turn_off(
     tmp_path: Path, model: Path
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_check_of_the_users_has_no_wrong_values_and_names_stay_text(tmp_path: 
     assert "<img" not in (run.folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_inner_tensors_are_shown_where_looking_at_them_hides_nothing(tmp_path: Path) -> None:
     """Kept as wholes: the failure needs both nodes, so a tensor lies between them."""
     path = tmp_path / "net.onnx"
