@@ -38,8 +38,8 @@ _LEAST_CUT = 0.01
 class Change:
     """What happened to a weight.
 
-    ``kind``: transposed, permuted, gates, scaled, shifted, negated, swapped, rounded, cut off, zero. ``axis``: along which axis,
-    or None. ``said``: in words, behind "it is".
+    ``kind``: transposed, permuted, gates, scaled, shifted, negated, swapped, rounded, cut off, zero. ``axis``: along
+    which axis, or None. ``said``: in words, behind "it is".
     """
 
     kind: str
