@@ -93,12 +93,12 @@ def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
     told: dict[str, list[Reading]] = {}
     model = copy_of(graph.model)
     for proto, position in zip(graph.protos, graph.positions, strict=True):
-        operands = list(_operands(proto, kinds))
-        _tell(proto, operands, held, told)
+        for name, some in readings(proto, kinds, held).items():
+            told.setdefault(name, []).extend(some)
         if _carries_scales(proto):
             made = model.graph.node[position]
             made.op_type, made.domain = proto.op_type.removeprefix(_PREFIX).replace(_GEMM, "Gemm"), ""
-            made.input[:] = [name for name, *_ in operands if name != proto.output[0]]
+            made.input[:] = [name for name, *_ in operands(proto, kinds) if name != proto.output[0]]
     _moved(graph, told)
     known = {name: _told(many) for name, many in told.items()}
     for proto in model.graph.node:
@@ -112,7 +112,7 @@ def _carries_scales(proto: NodeProto) -> bool:
     return proto.domain in _DOMAINS and (proto.op_type.startswith(_PREFIX) or proto.op_type == _GEMM)
 
 
-def _operands(proto: NodeProto, kinds: Mapping[str, int]) -> Iterator[_Operand]:
+def operands(proto: NodeProto, kinds: Mapping[str, int]) -> Iterator[_Operand]:
     """Yield the operands of a node that carries scales, and what it gives, with the names of scale and zero point.
 
     These stand right behind an operand, and have its type; where they stand behind none, they are of what it gives.
@@ -134,19 +134,20 @@ def _operands(proto: NodeProto, kinds: Mapping[str, int]) -> Iterator[_Operand]:
             at += 1
 
 
-def _tell(
-    proto: NodeProto,
-    operands: Sequence[_Operand],
-    held: Callable[[str], Array | None],
-    told: dict[str, list[Reading]],
-) -> None:
-    """Note what a node says of its tensors. A bias, of 32 bits, has the scales of the two factors before it."""
+def readings(
+    proto: NodeProto, kinds: Mapping[str, int], held: Callable[[str], Array | None]
+) -> dict[str, list[Reading]]:
+    """Return what a node says of its tensors. A bias, of 32 bits, has the scales of the two factors before it.
+
+    ``kinds``, ``held``: the types of initializers, and what they hold.
+    """
+    told: dict[str, list[Reading]] = {}
     turned = any(one.name == "transB" and one.i for one in proto.attribute)
     axis = next((one.i for one in proto.attribute if one.name == "axis"), 1) if proto.op_type in _PAIR else -1
     axis = 0 if turned or proto.op_type == "QLinearConv" else axis
     block = next((one.i for one in proto.attribute if one.name == "block_size"), 0)
     factors: list[Reading] = []
-    for name, *beside in operands:
+    for name, *beside in operands(proto, kinds):
         scale, zero = (held(one) if one else None for one in beside)
         if scale is not None and (zero is not None or not beside[1]):
             factors.append(Reading(scale, np.zeros(1) if zero is None else zero, axis, block))
@@ -154,6 +155,7 @@ def _tell(
         elif len(factors) > 1 and proto.op_type in ("QLinearConv", _GEMM):
             product = factors[0].scale.reshape(-1) * factors[1].scale.reshape(-1)
             told.setdefault(name, []).append(Reading(product, np.zeros(1)))
+    return told
 
 
 def _moved(graph: Graph, told: dict[str, list[Reading]]) -> None:
@@ -193,9 +195,8 @@ def stands_for(
         return None
     if proto.op_type == _BLOCKS:
         return _of_blocks(proto, integers, held)
-    told: dict[str, list[Reading]] = {}
-    _tell(proto, list(_operands(proto, kinds)), held, told)
-    return meant(integers, told[name][0]) if name in told else None
+    told = readings(proto, kinds, held).get(name)
+    return meant(integers, told[0]) if told else None
 
 
 def meant(integers: Array, reading: Reading) -> tuple[Array, float]:
