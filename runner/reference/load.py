@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -441,7 +442,7 @@ def _recorded(
 
         return Run(level.graph, level.recorded.values, weight, again, owners)
 
-    run = as_it_ran(recorded, folder / "bodies")
+    run = partial(as_it_ran, recorded, folder / "bodies")
     found = taken(settings, recording_backend(settings), graph, model, pool, attempts, run=run)
     shutil.rmtree(folder / "bodies", ignore_errors=True)
     shutil.rmtree(attempts, ignore_errors=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,11 +92,11 @@ def taken(
     folder: Path,
     *,
     given_too: bool = False,
-    run: Run | None = None,
+    run: Callable[[], Run] | None = None,
 ) -> Taken:
     """Ask the reference, ``backend``, whether it runs a model on inputs that are made up; try others where it does not.
 
-    ``run``: what it has made of each tensor; None: that is not known.
+    ``run``: returns what it has made of each tensor; None: that is not known.
 
     It is not asked where nothing is made up (but with ``given_too``), about another model (reference.model), or where
     the target has profiles. Only an error at inference counts, and a NaN or Inf: a crash is a verdict, and a model that
@@ -114,7 +114,7 @@ def taken(
     if not (guessed or free or given_too):
         return Taken(given)
     reference = _Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
-    known = NeededValues(run, free, masks) if run else None
+    known = NeededValues(run(), free, masks) if run else None
     first = ""
     for number, attempt in enumerate(attempts(given, graph)):
         if number and (time.monotonic() > reference.ends or not guessed):
