@@ -107,7 +107,9 @@ class WeightedGraph:
         name = proto.input[slot] if 0 <= slot < len(proto.input) else ""
         if not name or (operator(node) not in _QUANTIZED and node.op_type != "DequantizeLinear"):
             return self.numbers(name) if name else None
-        if name in self.graph.producers or not is_integer(self._kinds.get(name, 0)):
+        if name in self.graph.producers or not (
+            node.op_type == "DequantizeLinear" or is_integer(self._kinds.get(name, 0))
+        ):
             return self.numbers(name)
         if node.op_type in ("MatMulInteger", "ConvInteger"):
             found = self._rescaled(node, name)

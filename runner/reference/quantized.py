@@ -25,6 +25,8 @@ Array = np.ndarray[Any, Any]
 _DOMAINS = ("", "com.microsoft")
 _PREFIX, _GEMM, _DYNAMIC, _BLOCKS = "QLinear", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits"
 _PAIR = _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+_OF_FLOATS = 2.0**-3
+"""The largest step of floats of 8 bits, as a part of the number."""
 _Operand = tuple[str, str, str]
 """An operand, and the initializers that are its scale and zero point, "" where there are none."""
 
@@ -196,7 +198,10 @@ def stands_for(
     if proto.op_type == _BLOCKS:
         return _of_blocks(proto, integers, held)
     told = readings(proto, kinds, held).get(name)
-    return meant(integers, told[0]) if told else None
+    if not told:
+        return None
+    floats, step = meant(integers, told[0])
+    return floats, step if is_integer(kinds[name]) else float(np.max(np.abs(floats), initial=0.0)) * _OF_FLOATS
 
 
 def meant(integers: Array, reading: Reading) -> tuple[Array, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -107,6 +108,25 @@ def dequantized(weight: np.ndarray, axis: int | None = None, factor: float = 1.0
     return nodes, {"q": q, "s": scale * np.float32(factor), "z": np.zeros_like(scale, np.int8), "b": B}
 
 
+def in_eight_bit_floats(weight: np.ndarray) -> Part:
+    nodes, held = dequantized(weight)
+    scale = np.float32(np.abs(weight).max() / 448)
+    more = {
+        "q": (weight / scale).astype(ml_dtypes.float8_e4m3fn),
+        "s": scale,
+        "z": np.zeros((), ml_dtypes.float8_e4m3fn),
+    }
+    return nodes, {**held, **more}
+
+
+def in_nibbles(weight: np.ndarray) -> Part:
+    """As int4, with a scale for each block of two rows."""
+    scale = np.abs(weight).reshape(3, 2, -1).max(1) / 7
+    q = np.rint(weight / np.repeat(scale, 2, 0)).astype(ml_dtypes.int4)
+    nodes = [node("DequantizeLinear", "q s", "w", axis=0, block_size=2), node("MatMul", "x w", "m")]
+    return [*nodes, node("Add", "m b", "y")], {"q": q, "s": scale.astype(np.float32), "b": B}
+
+
 def dynamic(weight: np.ndarray) -> Part:
     q, scale = integers(weight, 1)
     nodes = [
@@ -139,7 +159,12 @@ def all_integers(weight: np.ndarray) -> Part:
 
 
 ALONE: Part = ([node("MatMul", "x w", "y")], {"w": W})
-FORMS = ((dequantized, matmul(W)), (dynamic, matmul(W)), (in_blocks, matmul(W)), (all_integers, ALONE))
+FORMS = (
+    *((form, matmul(W)) for form in (dequantized, in_eight_bit_floats, in_nibbles)),
+    (dynamic, matmul(W)),
+    (in_blocks, matmul(W)),
+    (all_integers, ALONE),
+)
 SWAPPED = (gemm(V), (matmul(W)[0], {"w": W, "b": B, "v": V}))
 GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
 
