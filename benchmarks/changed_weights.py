@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from runner.reference.changed_weights import Change, change_of
+from runner.reference.changed_array import Change, change_of
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

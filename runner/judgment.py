@@ -68,12 +68,12 @@ def milder(now: float, before: float, scale: Scale = ERROR) -> bool:
     return scale.harm(now) < least_as_bad(scale.harm(before))
 
 
-def gives_expected(off: float, whole: float | None, scale: Scale = ERROR) -> bool:
+def gives_expected(off: float, whole: float | None) -> bool:
     """Whether a run gives the expected outputs, so that what is inside it is good.
 
     ``off``: how far it is from them, in tolerances; ``whole``: how far the failing model is, None: not measured.
     """
-    return off <= 1 and (whole is None or off < least_as_bad(scale.harm(whole)))
+    return off <= 1 and (whole is None or off < least_as_bad(ERROR.harm(whole)))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,15 @@ from typing import Any
 
 from runner.checkers import auto_tolerance, metrics
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
-from runner.checkers.compare_values import CONSTANT, blank, compare, said, statistics
+from runner.checkers.compare_values import (
+    CONSTANT,
+    NEITHER,
+    blank,
+    compare,
+    masked_outputs,
+    said,
+    statistics,
+)
 from runner.checkers.failure_text import LARGEST, as_number, finite
 from runner.checkers.task_metrics import Tasks, agreement
 from runner.checkers.tolerances import Rules
@@ -244,16 +252,21 @@ class Comparison:
     def _with_evidence(
         self, told: Verdict, case: CandidateRuns, names: list[str], expected: list[Mapping[str, TensorFile]]
     ) -> Verdict:
-        """Note which outputs show nothing. A pass that rests on nothing else is none, where the run would end by it."""
-        found = blank(names, expected, case.samples)
-        if not found:
-            return told
-        if not self._settled:
-            log.warning("%s", said(found))
-        told = replace(told, metrics={**told.metrics, CONSTANT: list(found)})
+        """Note which outputs show nothing. A pass that rests on nothing else is none, where the run would end by it.
+
+        And which are not finite in what they are compared with either.
+        """
+        lacking = [
+            {name for name in names if name in one and not one[name].finite} - masked_outputs(case.model, one)
+            for one in expected
+        ]
+        found = {CONSTANT: blank(names, expected, case.samples), NEITHER: sorted(set().union(*lacking))}
+        for remark in [] if self._settled else said(found):
+            log.warning("%s", remark)
+        told = replace(told, metrics={**told.metrics, **{key: list(some) for key, some in found.items() if some}})
         ends = not case.candidate.trial if self._lowest else not self._settled
-        if ends and told.outcome is Outcome.PASS and set(found) == set(names):
-            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"nothing but {said(found)}")
+        if ends and told.outcome is Outcome.PASS and {*found[CONSTANT]} == {*names}:
+            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"nothing but {said(found)[0]}")
         return told
 
     def _verdict(self, compared: list[Compared], found: dict[str, Any]) -> Verdict:

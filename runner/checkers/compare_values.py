@@ -170,6 +170,8 @@ def _decibels(signal: float, noise: float) -> float | None:
 
 CONSTANT = "constant"
 """The key of a verdict's metrics that lists such outputs."""
+NEITHER = "neither"
+"""The same for those whose right values hold a NaN or Inf, which is no mask."""
 
 
 def blank(
@@ -196,13 +198,24 @@ def _fed_otherwise(mine: Mapping[str, TensorFile], theirs: Mapping[str, TensorFi
     )
 
 
-def said(names: Sequence[str]) -> str:
-    """Say what is wrong with such outputs."""
-    verb = "shows" if len(names) == 1 else "show"
-    return (
-        f"{listed(names)}: all zero, or the same whatever goes in, so {verb} nothing. Give inputs that make a "
-        "difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
-    )
+def said(told: Mapping[str, Any]) -> list[str]:
+    """Say what is wrong with the outputs that the metrics of a verdict list."""
+    found = []
+    if names := told.get(CONSTANT):
+        found.append(
+            f"{listed(names)}: all zero, or the same whatever goes in, so {_verb(names, 'show')} nothing. Give inputs "
+            "that make a difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
+        )
+    if names := told.get(NEITHER):
+        found.append(
+            f"{listed(names)} {_verb(names, 'hold')} a NaN or Inf in the original, or the reference, too: there the "
+            "same passes. Give inputs of which it makes none (inputs=files inputs.path=..), or mend it"
+        )
+    return found
+
+
+def _verb(names: Sequence[str], verb: str) -> str:
+    return f"{verb}s" if len(names) == 1 else verb
 
 
 def _is_blank(held: Sequence[TensorFile], *, several: bool) -> bool:

@@ -241,14 +241,14 @@ class Reliability:
         fitting = [one for one in verdicts if self.question.answer(one) is answer]
         return Ruling(answer, (fitting or verdicts)[0])
 
-    def known(self, judge: Judge, trial: Trial, error: float = SEARCH_ERROR) -> Answer | None:
+    def known(self, judge: Judge, trial: Trial) -> Answer | None:
         """Return what the recorded verdicts on a trial amount to, if they suffice."""
         verdicts = judge.counted(trial)
         if not verdicts:
             return None
         if self.rates is None or verdicts[0].outcome is Outcome.UNRESOLVED:
             return self.answer(verdicts[0])
-        return self.decided(self.rates, self.counted(verdicts), min(error, self.max_wrong))
+        return self.decided(self.rates, self.counted(verdicts), min(SEARCH_ERROR, self.max_wrong))
 
     def answer(self, verdict: Verdict) -> Answer:
         """Return what one verdict of a reliable check says: a wanted outcome has to be good enough as well."""

@@ -57,12 +57,9 @@ def wilson(hits: int, n: int, z: float) -> tuple[float, float]:
     return max(0.0, center - half), min(1.0, center + half)
 
 
-def power(agreed: int, wrong: float = WRONG) -> float:
-    """Return the probability that one of so many second verdicts differs from a right first one.
-
-    ``wrong``: how often the check is, each time by itself.
-    """
-    return 1 - (1 - wrong) ** agreed
+def power(agreed: int) -> float:
+    """Return the probability that one of so many second verdicts differs from a right first one."""
+    return 1 - (1 - WRONG) ** agreed
 
 
 @dataclass(frozen=True)

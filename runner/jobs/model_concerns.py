@@ -22,6 +22,7 @@ from runner.judgment import ModelError
 from runner.model.files.parse_without_weights import ExternalFiles, chunks
 from runner.model.files.read_model import confirm_unchanged, parse_hashed
 from runner.model.graph import scopes
+from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.validate import check_names, check_text, sort_nodes
 from runner.model.passes.infer_shapes import called
 from runner.model.passes.lift_constants import constant_tensor
@@ -429,6 +430,7 @@ def _in_onnx(key: tuple[str, str], version: int) -> bool:
 
 
 _MOST_LARGEST = 10
+_NARROW = 8
 # files beyond this are walked through; the structure of a smaller one with its weights fits anywhere
 _WHOLE = 32 << 20
 
@@ -449,7 +451,8 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
     constants = constants_of(model, path)
     concerns = [one.to_json() for one in concerns_of(model, constants)]
     confirm_unchanged(path, before)
-    lone = sum(node.op_type == "Constant" for node in model.graph.node)
+    lone = sum(node.op_type == "Constant" for node in nodes_of(model))
+    top = sum(node.op_type != "Constant" for node in model.graph.node)
     inputs, outputs = ([_declared(one) for one in some] for some in (_fed(model), model.graph.output))
     return {
         "kind": "onnx",
@@ -457,16 +460,16 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
         "sha256": digest.hexdigest(),
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
         **header_of(model),
-        "nodes": len(model.graph.node) - lone,
+        "nodes": top,
         "constants": lone,
-        "nested": sum(1 for _ in scopes.all_nodes(model.graph.node)) - len(model.graph.node),
+        "nested": sum(1 for _ in nodes_of(model)) - lone - top,
         "operators": _counts(operator_name(node.domain, node.op_type) for node in nodes_of(model)),
         "functions": [operator_name(one.domain, one.name) for one in model.functions],
         "inputs": inputs,
         "outputs": outputs,
         "dynamic": {one["name"]: dims for one in inputs if (dims := _open(one["shape"]))},
-        "dtypes": _dtypes(model),
-        "weights": _weights(constants),
+        "dtypes": _dtypes(model, constants),
+        "weights": _weights(constants, _packed(model)),
         "concerns": concerns,
         "unknown": unknown_operators(model),
     }
@@ -481,6 +484,12 @@ def header_of(model: ModelProto) -> dict[str, Any]:
 def _counts(names: Iterable[str]) -> dict[str, int]:
     """Return how often each name is there, the most frequent first."""
     return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
+
+
+def _is_parameter(dtype: int) -> bool:
+    """Whether numbers of a type are weights: other integers are sizes and indices, and the sums of 32 bits few."""
+    narrow = dtypes.is_integer(dtype) and dtypes.BY_NUMBER[dtype].bits <= _NARROW
+    return dtype in dtypes.FLOATS or (narrow and dtype != TensorProto.BOOL)
 
 
 def _fed(model: ModelProto) -> list[ValueInfoProto]:
@@ -514,17 +523,27 @@ def _open(shape: Sequence[int | str] | None) -> list[str]:
     return ["any rank"] if shape is None else [one for one in shape if isinstance(one, str)]
 
 
-def _dtypes(model: ModelProto) -> dict[str, int]:
-    """Return how many tensors of each type the model declares: inputs, outputs, weights, and what else it names."""
-    found: dict[str, str] = {}
+def _dtypes(model: ModelProto, constants: Sequence[Constant]) -> dict[str, int]:
+    """Return how many tensors of each type the model has: weights, inputs, outputs, and what else it declares.
+
+    What two graphs call by one name are two tensors.
+    """
+    found = [dtype_name(one.dtype).lower() for one in constants]
     for graph in graphs_of(model):
-        for value in (*graph.value_info, *graph.output, *graph.input):
-            found[value.name] = _type(value.type)
-        found.update((tensor.name, dtype_name(tensor.data_type).lower()) for tensor in graph.initializer)
-    return _counts(found.values())
+        held = {*initializers_of(graph), *(node.output[0] for node in graph.node if node.op_type == "Constant")}
+        declared = {value.name: value for value in (*graph.value_info, *graph.output, *graph.input)}
+        own = scopes.definitions(graph) - held
+        found += [_type(value.type) for name, value in declared.items() if name in own]
+    return _counts(found)
 
 
-def _weights(constants: Sequence[Constant]) -> dict[str, Any]:
+def _packed(model: ModelProto) -> dict[str, int]:
+    """Return the weights that hold several numbers in a byte, and how many."""
+    given = ((node, {one.name: one.i for one in node.attribute}) for node in nodes_of(model))
+    return {node.input[1]: 8 // how.get("bits", 4) for node, how in given if node.op_type == "MatMulNBits"}
+
+
+def _weights(constants: Sequence[Constant], packed: Mapping[str, int]) -> dict[str, Any]:
     by_type: dict[str, list[Constant]] = {}
     for one in constants:
         by_type.setdefault(dtype_name(one.dtype).lower(), []).append(one)
@@ -532,7 +551,7 @@ def _weights(constants: Sequence[Constant]) -> dict[str, Any]:
     return {
         "count": len(constants),
         "bytes": sum(one.bytes for one in constants),
-        "parameters": sum(one.elements for one in constants if one.dtype in dtypes.FLOATS),
+        "parameters": sum(one.elements * packed.get(one.name, 1) for one in constants if _is_parameter(one.dtype)),
         "dtypes": {
             name: {"count": len(some), **{key: sum(getattr(one, key) for one in some) for key in ("elements", "bytes")}}
             for name, some in sorted(by_type.items())

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from runner import machine
-from runner.checkers.compare_values import CONSTANT, said
+from runner.checkers.compare_values import said
 from runner.engine.check_trials import Judge
 from runner.engine.repeated_checks import Reliability
 from runner.engine.sequential_testing import WRONG, wilson
@@ -183,9 +183,8 @@ def compared_outputs(judge: Judge) -> tuple[Mapping[str, Any], ...]:
 
 
 def shown_nothing(judge: Judge) -> tuple[str, ...]:
-    """Say which outputs the check compared in the pre-flight show nothing, and which of integers decides alone."""
+    """Say which outputs the pre-flight compared show nothing or are right as a NaN, and which integers decide alone."""
     verdict = judge.journal.get(judge.subject.space.whole, 0)
-    names = verdict.metrics.get(CONSTANT) if verdict else None
     rows = [row for row in rows_of(verdict) if row["output"]] if verdict else []
     bad = [str(row["tensor"]) for row in rows if row["bad"]]
     alone = [
@@ -194,7 +193,7 @@ def shown_nothing(judge: Judge) -> tuple[str, ...]:
         for name in bad
         if len(rows) > len(bad) == 1 and verdict and verdict.metrics.get("exact") is True
     ]
-    return (*((said(names),) if names else ()), *alone)
+    return (*(said(verdict.metrics) if verdict else ()), *alone)
 
 
 def drift_of_message(ending: SessionResult, judge: Judge) -> tuple[str, ...]:

@@ -9,18 +9,20 @@ and no more: one run on the reference, whatever the iteration, and one that ends
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from runner.judgment import WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.edits import copy_of, set_messages
-from runner.model.graph.graph_index import Graph
+from runner.model.graph.graph_index import Graph, Node
 from runner.model.graph.scopes import names_of
 from runner.model.nested.hoist import (
     COUNT,
@@ -331,6 +333,56 @@ def run_alone(
     feeds = [{name: value for name, value in sample.items() if name in wanted} for sample in level.recorded.values]
     fed = [{**a, **b} for a, b in zip(feeds, more or feeds, strict=True)]
     return tuple({**one, **ran} for one, ran in zip(fed, record(graph, folder).record(fed).values, strict=True))
+
+
+# Bodies in which something begins, laid open: to look at, and not to run.
+
+_DEEPEST = 8
+
+Begins = Callable[[Graph, Node, Mapping[str, TensorFile]], bool]
+"""Whether something begins in a node, which holds these values in a sample."""
+
+
+def opened(level: Level, begins: Begins, record: RecorderOf, folder: Path) -> tuple[Level, tuple[str, ...]]:
+    """Return a level with the nodes of the bodies in which something begins, down to the innermost, and their owners.
+
+    They take their owner's place where it runs them once, and stand before it otherwise, as its first iteration in
+    which it begins. A body that cannot be looked into stays closed. ``folder``: for values.
+    """
+    owners = list[str]()
+
+    def found(at: Level, node: Node) -> bool:
+        return node.name not in owners and any(begins(at.graph, node, one) for one in at.recorded.values)
+
+    def inside() -> Level | None:
+        for body in bodies(level.graph, [node.index for node in level.graph.nodes if found(level, node)]):
+            once = in_place(level, body)
+            if body.kind is Kind.IF and not once:
+                continue
+            here = folder / f"{len(owners)}_{body.owner}"
+            with suppress(HoistError, CutError, WinnowError, ValueError):
+                for iteration in range(iterations(level, body, record, here / "count")):
+                    below = descend(level, body, record, here / str(iteration), iteration)
+                    if any(found(below.level, below.level.graph.nodes[index]) for index in below.hoisted.inside):
+                        owners.append(level.graph.nodes[body.owner].name)
+                        return below.level if once else _beside(below)
+        return None
+
+    while len(owners) < _DEEPEST and (deeper := inside()):
+        level = deeper
+    return level, tuple(owners)
+
+
+def _beside(below: HoistedBody) -> Level:
+    """Return the level below with the owner back in it; what the body is given is what the owner reads."""
+    level, needs = below.level, [need for need in below.hoisted.needs if need.role != "result"]
+    model, at = copy_of(level.graph.model), level.graph.positions[below.body.owner]
+    given = [helper.make_node("Identity", [need.source], [need.name]) for need in needs]
+    nodes = [*model.graph.node[:at], *given, below.above.graph.protos[below.body.owner], *model.graph.node[at:]]
+    set_messages(model.graph.node, nodes)
+    fed = {need.name for need in below.hoisted.needs}
+    set_messages(model.graph.input, [value for value in model.graph.input if value.name not in fed])
+    return replace(level, graph=Graph.of(model))
 
 
 # Loops that the reference cannot run to their end: what kind of values they would give.

@@ -2,12 +2,12 @@
 
 A weight's partner is what does the same in the original: the matrix of a product, its bias, the filters of a
 convolution, the gates of an LSTM. Where the weight stands among a node's inputs says little: a MatMul and the Add after
-it may be one Gemm, or a Gemm these two, and a normalization may be folded into the convolution before it.
+it may be one Gemm, or a Gemm these two, and a normalization may be folded into the convolution before it. Integers are
+compared in the floats that they stand for.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,16 +15,17 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
-import ml_dtypes
 import numpy as np
 from onnx import NodeProto
 from onnx.helper import get_attribute_value
 
 from runner.model.graph.graph_index import Graph, Node
+from runner.model.values.dtypes import is_integer
+from runner.reference.changed_array import LOW, Array, alike, change_of, near_of
 from runner.reference.fingerprints import Weights
+from runner.reference.quantized import Reading, meant, stands_for
 from runner.reference.tensor_pairs import operator
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _Turn: TypeAlias = Callable[[Array], Array]
 
 MOST_OTHERS, MOST_ELEMENTS = 64, 1 << 24
@@ -35,15 +36,30 @@ _PASSING = frozenset({"Identity", "Cast", "Dropout", "Reshape", "Squeeze", "Unsq
 _PRODUCTS = frozenset({"MatMul", "Gemm", "com.microsoft:FusedMatMul", "com.microsoft:FusedGemm"})
 _CONVOLUTIONS = frozenset({"Conv", "com.microsoft:FusedConv"})
 _NORMALIZED = "BatchNormalization"
+_QUANTIZED: Mapping[str, tuple[str, int, int]] = {
+    "QLinearMatMul": ("matrix", 3, -1),
+    "MatMulInteger": ("matrix", 1, -1),
+    "com.microsoft:QGemm": ("matrix", 3, 6),
+    "com.microsoft:MatMulNBits": ("matrix", 1, 5),
+    "com.microsoft:DynamicQuantizeMatMul": ("matrix", 1, 4),
+    "QLinearConv": ("filters", 3, 8),
+    "ConvInteger": ("filters", 1, -1),
+}
+"""Operators that read a weight as integers -> what it does, its input, and that of a bias (-1: none)."""
+_LINEAR = _PRODUCTS | _CONVOLUTIONS | _QUANTIZED.keys()
 _COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"})
 
 
 class _Held(NamedTuple):
-    """An initializer and its numbers; ``turned_by``: the Transpose that stands between it and its reader, or ""."""
+    """An initializer and its numbers; ``turned_by``: the Transpose that stands between it and its reader, or "".
+
+    ``step``: of integers, which are here as the floats that they stand for; 0: it is of floats.
+    """
 
     name: str
     stored: Array
-    turned_by: str
+    turned_by: str = ""
+    step: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,15 +90,64 @@ class WeightedGraph:
         """
         node = self.producer(name)
         if node is not None:
+            if node.op_type == "DequantizeLinear":
+                return self.read(node, 0)
             if node.domain or node.op_type not in ("Identity", "Cast", "Transpose"):
                 return None
             held = self.numbers(node.inputs[0])
             if held is None or node.op_type != "Transpose":
                 return held
             return None if held.turned_by or held.stored.ndim != 2 else held._replace(turned_by=node.name)
+        array = self._stored(name)
+        return _Held(name, array) if array is not None and array.dtype.kind not in "OSUb" else None
+
+    def read(self, node: Node, slot: int) -> _Held | None:
+        """Return what a weight holds, as a node reads it: the floats that its integers stand for."""
+        proto = self.proto(node)
+        name = proto.input[slot] if 0 <= slot < len(proto.input) else ""
+        if not name or (operator(node) not in _QUANTIZED and node.op_type != "DequantizeLinear"):
+            return self.numbers(name) if name else None
+        if name in self.graph.producers or not (
+            node.op_type == "DequantizeLinear" or is_integer(self._kinds.get(name, 0))
+        ):
+            return self.numbers(name)
+        if node.op_type in ("MatMulInteger", "ConvInteger"):
+            found = self._rescaled(node, name)
+        else:
+            found = stands_for(proto, name, self._kinds, self._stored)
+        return found and _Held(name, found[0], "", found[1])
+
+    @cached_property
+    def _kinds(self) -> Mapping[str, int]:
+        """The types of the initializers."""
+        return {name: getattr(one, "data_type", 0) for name, one in self.graph.initializers.items()}
+
+    def _stored(self, name: str) -> Array | None:
         dims = getattr(self.graph.initializers.get(name), "dims", None)
-        array = self.weights.array(name) if dims is not None and math.prod(dims) <= MOST_ELEMENTS else None
-        return _Held(name, array, "") if array is not None and array.dtype.kind not in "OSUb" else None
+        return self.weights.array(name) if dims is not None and math.prod(dims) <= MOST_ELEMENTS else None
+
+    def _rescaled(self, node: Node, name: str) -> tuple[Array, float] | None:
+        """Return what the weight of an integer product stands for, whose scale is multiplied by after it."""
+        integers, proto = self._stored(name), self.proto(node)
+        zero = self._stored(proto.input[3]) if len(proto.input) > 3 and proto.input[3] else np.zeros(1)
+        scales = self._scale_behind(node)
+        if integers is None or zero is None or scales is None:
+            return None
+        axis = 0 if node.op_type == "ConvInteger" else -1
+        return meant(integers, Reading(scales.stored.reshape(-1), zero.reshape(-1), axis))
+
+    def _scale_behind(self, node: Node) -> _Held | None:
+        """Return the weight's scale: a float of the integer product is multiplied by it, and by that of the data."""
+        for _ in range(2):  # the Cast, and the Mul by the product of both scales
+            readers = self.graph.readers.get(node.outputs[0], ())
+            if len(readers) != 1:
+                return None
+            before, node = node, self.graph.nodes[readers[0]]
+        scales = [name for name in node.inputs if node.op_type == "Mul" and name not in before.outputs]
+        made = self.producer(scales[0]) if len(scales) == 1 else None
+        held = [self.numbers(name) for name in (made.inputs if made and made.op_type == "Mul" else scales)]
+        known = [one for one in held if one]
+        return known[0] if len(known) == 1 else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +157,7 @@ class Operand:
     ``node``: whose. ``name``, ``stored``: as the model holds it. ``used``: float64, in the layout of a matrix behind
     the data, of a convolution's filters, or as it is stored. ``turns``: what makes ``used`` of ``stored``, one after
     another, each its own inverse. ``factor``: what the node multiplies it by. ``reading``: what the node's attributes,
-    or another node, make of it.
+    or another node, make of it. ``step``: of integers, which are here as the floats that they stand for.
     """
 
     node: Node
@@ -102,6 +167,7 @@ class Operand:
     turns: tuple[_Turn, ...] = ()
     factor: float = 1.0
     reading: str = ""
+    step: float = 0.0
 
     def laid(self, one: Array) -> Array:
         """Return an array of the layout that is used in the one that is stored."""
@@ -127,7 +193,7 @@ def changed_weights(
         last, origin = pair
         folded = last.op_type != _NORMALIZED
         good = operands(theirs, origin, folded=folded)
-        own = operands(mine, last, folded=False)
+        own = operands(mine, last, folded=False) if last == node else _scaled_by(mine, last)
         for role, one in own.items():
             if one.node == node and role in good:
                 said += _told(one, good[role], theirs)
@@ -152,7 +218,7 @@ def _same_tensor(
         if origin := theirs.named.get(origins.get(last.name, "")):
             return last, origin
         readers = mine.graph.readers.get(last.outputs[0], ()) if last.outputs else ()
-        if len(readers) != 1 or operator(node) not in _PRODUCTS | _CONVOLUTIONS:
+        if len(readers) != 1 or operator(node) not in _LINEAR:
             return None
         last = mine.graph.nodes[readers[0]]
         if last.op_type not in {*_PASSING, "Add"} and _scale(mine, last) is None:
@@ -177,33 +243,51 @@ def operands(side: WeightedGraph, node: Node, *, folded: bool) -> dict[str, Oper
     if operator(node) == "Add" and "bias" in found:
         (data,) = [name for name in side.proto(node).input if side.numbers(name) is None] or [""]
         before, scale = _before(side, data)
-        if before and operator(before) in _PRODUCTS | _CONVOLUTIONS | {"ConvTranspose"}:
+        if before and operator(before) in _LINEAR | {"ConvTranspose"}:
             more = dict(_own(side, before))
             if "bias" in more:  # what both add is neither weight
                 del found["bias"], more["bias"]
-            found |= {
-                role: replace(one, used=one.used * scale, factor=one.factor * scale) for role, one in more.items()
-            }
+            found |= _times(more, scale)
     return found
+
+
+def _scaled_by(side: WeightedGraph, last: Node) -> dict[str, Operand]:
+    """Return the weights behind a node that scales, casts or reshapes, as that has them; else those of the node."""
+    before, scale = _before(side, last.outputs[0])
+    return _times(operands(side, before or last, folded=False), scale)
+
+
+def _times(found: Mapping[str, Operand], scale: float) -> dict[str, Operand]:
+    return {role: replace(one, used=one.used * scale, factor=one.factor * scale) for role, one in found.items()}
 
 
 def _before(side: WeightedGraph, name: str) -> tuple[Node | None, float]:
     """Return the node that makes a tensor, and what later ones scale that by; those that cast or reshape are none."""
     node, scale = side.producer(name), 1.0
     for _ in range(_MOST_STEPS):
-        if node is None or not node.inputs:
+        if node is None or not node.inputs or operator(node) in _LINEAR:
             break
         factor = 1.0 if node.op_type in _PASSING else _scale(side, node)
         if factor is None:
             break
         scale *= factor
         data = [each for each in side.proto(node).input if side.numbers(each) is None]
-        node = side.producer(data[0]) if data else None
+        node = next((one for each in data if (one := side.producer(each)) and one.op_type == "Cast"), None) or (
+            side.producer(data[0]) if data else None
+        )
     return node, scale
 
 
 def _scale(side: WeightedGraph, node: Node) -> float | None:
-    """Return the one number that a node multiplies its data by; None: it does something else."""
+    """Return the one number that a node multiplies its data by; None: it does something else.
+
+    What makes floats of an integer product multiplies by nothing: the weight is seen as the floats it stands for.
+    """
+    casts = [one for name in node.inputs if (one := side.producer(name)) and one.op_type == "Cast"]
+    if operator(node) == "Mul" and any(
+        (made := side.producer(one.inputs[0])) and made.op_type in ("MatMulInteger", "ConvInteger") for one in casts
+    ):
+        return 1.0
     held = [side.numbers(name) for name in side.proto(node).input] if operator(node) in ("Mul", "Div") else []
     constants = [(slot, float(one.stored.reshape(()))) for slot, one in enumerate(held) if one and one.stored.size == 1]
     if len(held) != 2 or len(constants) != 1 or held.count(None) != 1:
@@ -219,8 +303,7 @@ def _own(side: WeightedGraph, node: Node) -> Iterator[tuple[str, Operand]]:
     proto, kind = side.proto(node), operator(node)
 
     def one(slot: int, turn: _Turn | None = None, factor: float = 1.0, *said: str) -> Operand | None:
-        name = proto.input[slot] if slot < len(proto.input) else ""
-        held = side.numbers(name) if name else None
+        held = side.read(node, slot)
         if held is None:
             return None
         through = f"behind {held.turned_by}" if held.turned_by else ""
@@ -229,12 +312,18 @@ def _own(side: WeightedGraph, node: Node) -> Iterator[tuple[str, Operand]]:
         for each in turns:
             used = each(used)
         reading = ", ".join(word for word in (*said, through) if word)
-        return Operand(node, held.name, held.stored, used * factor, turns, factor, reading)
+        return Operand(node, held.name, held.stored, used * factor, turns, factor, reading, held.step)
 
-    if proto.op_type.startswith(("QLinear", "QGemm")):
-        return  # integers, of which the scale that stands beside them says what they mean
     found: dict[str, Operand | None] = {}
-    if kind in _PRODUCTS:
+    if kind in _QUANTIZED:
+        role, slot, bias = _QUANTIZED[kind]
+        turned, alpha = bool(_attribute(proto, "transB", 0)), float(_attribute(proto, "alpha", 1.0))
+        words = ("transB=1" if turned else "", f"alpha={alpha:g}" if alpha != 1 else "")
+        turn = _last_two if turned or proto.op_type == "MatMulNBits" else None
+        found = {role: one(slot, turn, alpha, *words), "bias": one(bias)}
+    elif proto.op_type.startswith("QLinear"):
+        return
+    elif kind in _PRODUCTS:
         alpha, beta = (float(_attribute(proto, name, 1.0)) for name in ("alpha", "beta"))
         for role, slot, flag in (("left matrix", 0, "transA"), ("matrix", 1, "transB")):
             turned = bool(_attribute(proto, flag, 0))
@@ -299,19 +388,20 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
     raw, held = _shaped(good.stored.astype(np.float64), mine.stored), mine.stored.astype(np.float64)
     shape = list(mine.stored.shape)
     every = theirs.graph.initializers.items()
-    alike = (name for name, one in every if name != good.name and sorted(getattr(one, "dims", ())) == sorted(shape))
-    others = {name: mine.laid(one.stored) for name in islice(alike, MOST_OTHERS) if (one := theirs.numbers(name))}
-    if mine.stored.dtype in _LOW.values():  # the type is what was asked for: only what else was done is told
+    like_it = (name for name, one in every if name != good.name and sorted(getattr(one, "dims", ())) == sorted(shape))
+    others = {name: mine.laid(one.stored) for name in islice(like_it, MOST_OTHERS) if (one := theirs.numbers(name))}
+    if mine.stored.dtype in LOW.values():  # the type is what was asked for: only what else was done is told
         wanted, raw, *some = (
             one.astype(mine.stored.dtype).astype(np.float64) for one in (wanted, raw, *others.values())
         )
         others = dict(zip(others, some, strict=True))
-    as_there = raw.shape == held.shape and _alike(held, raw)
-    if mine.reading != good.reading and as_there and not (wanted.shape == held.shape and _alike(held, wanted)):
+    near = near_of(held, mine.step)
+    as_there = raw.shape == held.shape and alike(held, raw, near)
+    if mine.reading != good.reading and as_there and not (wanted.shape == held.shape and alike(held, wanted, near)):
         ways = [f"with {one.reading}" if "=" in one.reading else one.reading or "as it is" for one in (mine, good)]
         how = ways[0] if ways[1] == "as it is" else f"{ways[0]}, not {ways[1]}"
         return [f"{mine.name} is stored like {good.name} of the original, but {mine.node.name} reads it {how}"]
-    told = change_of(held, wanted, others)
+    told = change_of(held, wanted, others, mine.step)
     more = f", {good.reading}" if good.reading.startswith("scaled by") else ""
     return [f"{mine.name} is {told.said}, compared with {good.name} of the original{more}"] if told else []
 
@@ -323,184 +413,3 @@ def _shaped(one: Array, like: Array) -> Array:
 
 def _long_axes(one: Array) -> list[int]:
     return [size for size in one.shape if size != 1]
-
-
-# What makes one array of another.
-#
-# A weight that a conversion got wrong is most often the right numbers in a wrong place, sign, size or type. Each kind
-# is one question about the two arrays; the first that explains all elements is the answer, from the most to the least
-# specific. Nothing here runs, reads or writes anything.
-
-_NEAR = 1e-5
-"""Part of the largest value by which equal numbers may differ: float32 that was computed in another order."""
-_LOW: Mapping[str, Any] = {
-    "bfloat16": ml_dtypes.bfloat16,
-    "float16": np.float16,
-    "float8_e4m3": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-}
-_MOST_AXES, _GATES, _DIRECTIONS = 6, (4, 3), 2
-_LEVELS = (256, 16)
-"""Of an integer type of 8 bits, and of 4."""
-_LEAST_CUT = 0.01
-"""Part of the elements that stand at an end where values were cut off."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """What happened to a weight.
-
-    ``kind``: transposed, permuted, gates, scaled, negated, swapped, rounded, cut off, zero. ``axis``: along which axis,
-    or None. ``said``: in words, behind "it is".
-    """
-
-    kind: str
-    said: str
-    axis: int | None = None
-
-
-def change_of(mine: Array, good: Array, others: Mapping[str, Array] | None = None) -> Change | None:
-    """Return what makes ``mine`` of ``good``; None: nothing does, or the two are alike.
-
-    ``mine``, ``good``: of any shape, dtype float or integer. ``others``: further weights of the original by name, of
-    which ``mine`` may be one.
-    """
-    mine, good = (np.asarray(one).astype(np.float64) for one in (mine, good))
-    if not mine.size or not np.isfinite(good).all() or (mine.shape == good.shape and _alike(mine, good)):
-        return None
-    for ask in (_zero, _transposed):
-        if found := ask(mine, good):
-            return found
-    for name, other in (others or {}).items():
-        if other.shape == mine.shape and other.size > 1 and _alike(mine, other.astype(np.float64)):
-            return Change("swapped", f"the values of {name}")
-    if mine.shape != good.shape:
-        return None
-    asked: tuple[Callable[[Array, Array], Change | None], ...] = (_scaled, _permuted, _rounded, _cut_off, _scaled_along)
-    return next((found for ask in asked if (found := ask(mine, good))), None)
-
-
-def _alike(mine: Array, good: Array, near: float = _NEAR) -> bool:
-    largest = np.max(np.abs(good), initial=0.0)
-    return bool(np.isfinite(mine).all() and np.max(np.abs(mine - good), initial=0.0) <= near * largest)
-
-
-def _zero(mine: Array, good: Array) -> Change | None:
-    return Change("zero", "zero throughout") if not mine.any() and good.any() else None
-
-
-def _transposed(mine: Array, good: Array) -> Change | None:
-    """Whether the axes stand in another order, or the values were read in the order of one."""
-    if 2 <= good.ndim <= _MOST_AXES and mine.ndim == good.ndim:
-        for order in itertools.permutations(range(good.ndim)):
-            turned = good.transpose(order)
-            if list(order) != sorted(order) and turned.shape == mine.shape and _alike(mine, turned):
-                named = "transposed" if good.ndim == 2 else f"transposed, its axes in the order {list(order)}"
-                return Change("transposed", named)
-            laid = turned.ravel()
-            if list(order) != sorted(order) and laid.size == mine.size and _alike(mine.ravel(), laid):
-                return Change("transposed", "transposed in memory: the values in the order of another layout")
-    return None
-
-
-def _scaled(mine: Array, good: Array) -> Change | None:
-    factor = _factor(mine, good)
-    if factor is None:
-        return None
-    if abs(factor + 1) <= _NEAR:
-        return Change("negated", "negated")
-    return Change("scaled", f"scaled by {factor:.4g}")
-
-
-def _factor(mine: Array, good: Array) -> float | None:
-    """Return the number that makes one of the other; None: none does."""
-    square = float((good * good).sum())
-    factor = float((mine * good).sum()) / square if square else 0.0
-    return factor if factor and _alike(mine, factor * good) else None
-
-
-def _scaled_along(mine: Array, good: Array) -> Change | None:
-    """Whether each slice along an axis has a factor of its own; some may be 1."""
-    for axis in range(good.ndim if good.ndim > 1 else 0):
-        rows, right = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good))
-        if rows.shape[1] < 2 or rows.shape[0] < 2:
-            continue
-        factors = [_factor(*pair) if pair[1].any() else 1.0 for pair in zip(rows, right, strict=True)]
-        wrong = [one for one in factors if one is not None and abs(one - 1) > _NEAR]
-        if None not in factors and wrong:
-            if all(abs(one + 1) <= _NEAR for one in wrong):
-                return Change("negated", f"negated in {len(wrong)} places along axis {axis}", axis)
-            many = f"by {min(wrong):.4g} to {max(wrong):.4g}" if len(wrong) > 1 else f"by {wrong[0]:.4g} in one place"
-            return Change("scaled", f"scaled {many} along axis {axis}", axis)
-    return None
-
-
-def _permuted(mine: Array, good: Array) -> Change | None:
-    for axis in range(good.ndim):
-        rows, right = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good))
-        order = _order(rows, right)
-        if order is None or len(order) < 2:
-            continue
-        for gates in _GATES if axis == 1 and good.shape[0] <= _DIRECTIONS else ():
-            if moved := _of_blocks(order, gates):
-                return Change("gates", f"in another order of its {gates} gates, {moved}, along axis {axis}", axis)
-        if order == [*range(len(order))][::-1]:
-            return Change("permuted", f"reversed along axis {axis}", axis)
-        return Change("permuted", f"permuted along axis {axis}", axis)
-    return None
-
-
-def _order(rows: Array, right: Array) -> list[int] | None:
-    """Return which good row each is; None: they are not the same rows."""
-    largest, free, found = np.max(np.abs(right), initial=0.0), np.ones(len(right), bool), []
-    for row in rows:
-        off = np.max(np.abs(right - row), axis=1)
-        off[~free] = np.inf
-        at = int(np.argmin(off))
-        if not off[at] <= _NEAR * largest:
-            return None
-        free[at] = False
-        found.append(at)
-    return found
-
-
-def _of_blocks(order: list[int], gates: int) -> list[int] | None:
-    """Return the order of so many blocks of equal length, each whole; None: the rows moved otherwise."""
-    length, rest = divmod(len(order), gates)
-    if rest or length < 2:
-        return None
-    starts = order[::length]
-    if any(
-        order[at] != starts[at // length] + at % length or order[at - at % length] % length for at in range(len(order))
-    ):
-        return None
-    return [one // length for one in starts]
-
-
-def _rounded(mine: Array, good: Array) -> Change | None:
-    """Whether the values are the good ones in a type of fewer bits, or in the steps of an integer type."""
-    for name, dtype in _LOW.items():
-        with np.errstate(all="ignore"):
-            rounded = good.astype(np.float32).astype(dtype).astype(np.float64)
-        if np.isfinite(rounded).all() and np.array_equal(mine.astype(np.float32), rounded.astype(np.float32)):
-            return Change("rounded", f"rounded to {name}")
-    values = np.unique(mine)
-    steps = np.diff(values)
-    step = float(steps.min()) if steps.size else 0.0
-    for levels in _LEVELS[::-1]:
-        if 2 <= values.size <= levels < mine.size and step > 0:
-            whole = mine / step
-            if np.abs(whole - np.rint(whole)).max() <= 1e-3 and np.abs(mine - good).max() <= 0.51 * step:
-                return Change("rounded", f"rounded to int{8 if levels == 256 else 4} in steps of {step:.3g}")
-    return None
-
-
-def _cut_off(mine: Array, good: Array) -> Change | None:
-    low, high = float(mine.min()), float(mine.max())
-    at_ends = (good > high * (1 + _NEAR) if high > 0 else good > high + _NEAR) | (good < low - _NEAR * abs(low))
-    if not at_ends.any() or at_ends.mean() < min(_LEAST_CUT, 1 / mine.size):
-        return None
-    if _alike(mine, np.clip(good, low, high)):
-        largest = float(np.max(np.abs(good)))
-        return Change("cut off", f"cut off at {low:.4g} and {high:.4g}, where its values reach {largest:.4g}")
-    return None

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 from onnx import ModelProto, ValueInfoProto
 
 from runner.judgment import UsageError
@@ -25,7 +24,7 @@ from runner.model.values.recorded import TensorFile
 from runner.reference.align import Matching
 from runner.reference.fingerprints import Weights, agree, print_of, prints_of
 from runner.reference.good_values import good_value
-from runner.reference.quantized import Reading, as_floats
+from runner.reference.quantized import as_floats, readings
 from runner.reference.recording import PACK, Recorded
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
 
@@ -93,22 +92,16 @@ def restored(
 ) -> bool:
     """Whether ``name`` is what a QuantizeLinear makes of a good value, which its scale and zero point give back.
 
-    False where that cannot be said: another operator, no good value before it, blocks of elements.
+    False where that cannot be said: another operator, no good value before it.
     """
-    index = graph.producers.get(name)
-    if index is None or graph.nodes[index].op_type != "QuantizeLinear":
+    proto = graph.protos[graph.producers[name]]
+    told = readings(proto, {}, weights.array).get(name) if proto.op_type == "QuantizeLinear" else None
+    if not told:
         return False
-    proto = graph.protos[index]
-    scale = weights.array(proto.input[1])
-    zero = weights.array(proto.input[2]) if len(proto.input) > 2 and proto.input[2] else np.zeros(1)
-    axis = next((attribute.i for attribute in proto.attribute if attribute.name == "axis"), 1)
-    if scale is None or zero is None or any(attribute.name == "block_size" for attribute in proto.attribute):
-        return False
-    reading = Reading(scale, zero, axis)
     for before, after in zip(good, made, strict=True):
         if proto.input[0] not in before or name not in after:
             return False
-        back = reading.floats(recorded.read(after[name]))
+        back = told[0].floats(recorded.read(after[name]))
         if not agree(print_of([back]), print_of([recorded.read(before[proto.input[0]])])):
             return False
     return True

@@ -7,6 +7,7 @@ import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +26,14 @@ from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
-from runner.reference.body_values import Level, loop_types
+from runner.reference.body_values import Level, loop_types, opened
 from runner.reference.models import ingest, needs_values, recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
 from runner.samples.ask_reference import Taken, taken, write_refusal
 from runner.samples.declared_inputs import Declared, declared, declared_outputs, refuse_unknown, tensor
 from runner.samples.files import INPUTS, OUTPUTS, read, sources
 from runner.samples.made_up_inputs import accepted, larger, samples
-from runner.samples.needed_values import Run
+from runner.samples.needed_values import Run, begins
 from runner.schema.backend import FilesBackend, OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import CommandChecker
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
@@ -424,17 +425,26 @@ def _recorded(
         return recorded, Taken(settings.inputs)
     graph, pool, attempts = running.graph, running.pool, folder / "attempts"
 
-    def again(inputs: RandomInputs) -> Sequence[Mapping[str, TensorFile]]:
+    def again(inputs: RandomInputs) -> Run:
         drawn = samples(inputs, graph, pool, attempts / "drawn")
         shutil.rmtree(attempts / "values", ignore_errors=True)
-        return replace(running, folder=attempts / "values").record(drawn).values
+        return as_it_ran(replace(running, folder=attempts / "values").record(drawn), attempts / "values" / "bodies")
 
-    def weight(name: str) -> Any:
-        held = graph.initializers.get(name)
-        return running.store.array(held) if isinstance(held, onnx.TensorProto) else None
+    def inside(body: Graph, place: Path) -> Recorder:
+        return recorder(settings, recording_backend(settings), body, running.store, pool, place)
 
-    run = Run(recorded.values, weight, again)
+    def as_it_ran(known: Recorded, place: Path) -> Run:
+        level, owners = opened(Level(graph, running.store, known, {}), begins, inside, place)
+
+        def weight(name: str) -> Any:
+            held = level.graph.initializers.get(name)
+            return running.store.array(held) if isinstance(held, onnx.TensorProto) else None
+
+        return Run(level.graph, level.recorded.values, weight, again, owners)
+
+    run = partial(as_it_ran, recorded, folder / "bodies")
     found = taken(settings, recording_backend(settings), graph, model, pool, attempts, run=run)
+    shutil.rmtree(folder / "bodies", ignore_errors=True)
     shutil.rmtree(attempts, ignore_errors=True)
     if found.inputs != settings.inputs:
         shutil.rmtree(running.folder, ignore_errors=True)

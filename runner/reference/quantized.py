@@ -2,7 +2,8 @@
 
 Such an operator carries the scale and the zero point of every tensor beside it, and so do those that give and read the
 tensor elsewhere. That tells what the integers mean, whatever they are called: what the original holds there, quantized
-so, is a good value, and for what the two models have in common the operator is the original's.
+so, is a good value, and for what the two models have in common the operator is the original's. Weights that other
+operators read as integers (DequantizeLinear, MatMulInteger, MatMulNBits) stand for floats in the same way.
 """
 
 from __future__ import annotations
@@ -16,25 +17,31 @@ from onnx import NodeProto, TensorProto
 
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
-from runner.model.values.dtypes import FLOATS, is_integer
+from runner.model.values.dtypes import FLOATS, is_integer, unpack
 from runner.model.values.tensor_bytes import clipped
 
 Array = np.ndarray[Any, Any]
 
 _DOMAINS = ("", "com.microsoft")
-_PREFIX, _GEMM = "QLinear", "QGemm"
+_PREFIX, _GEMM, _DYNAMIC, _BLOCKS = "QLinear", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits"
 _PAIR = _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
+_OF_FLOATS = 2.0**-3
+"""The largest step of floats of 8 bits, as a part of the number."""
 _Operand = tuple[str, str, str]
 """An operand, and the initializers that are its scale and zero point, "" where there are none."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What integers mean: ``(integer - zero) * scale``; ``axis``: along it where these are several."""
+    """What integers mean: ``(integer - zero) * scale``; ``axis``: along it where these are several.
+
+    ``block``: so many integers along it have one; 0: these are one for each place.
+    """
 
     scale: Array
     zero: Array
     axis: int = 0
+    block: int = 0
 
     def floats(self, integers: Array) -> Array:
         """Return what they stand for."""
@@ -57,6 +64,9 @@ class Reading:
 
     def _beside(self, array: Array) -> Iterator[Array]:
         for one in (self.scale, self.zero):
+            if self.block and one.ndim == array.ndim:
+                yield np.repeat(one, self.block, self.axis).take(range(array.shape[self.axis]), self.axis)
+                continue
             shape = [1] * array.ndim
             if one.size > 1:
                 shape[self.axis] = one.size
@@ -85,12 +95,12 @@ def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
     told: dict[str, list[Reading]] = {}
     model = copy_of(graph.model)
     for proto, position in zip(graph.protos, graph.positions, strict=True):
-        operands = list(_operands(proto, kinds))
-        _tell(proto, operands, held, told)
+        for name, some in readings(proto, kinds, held).items():
+            told.setdefault(name, []).extend(some)
         if _carries_scales(proto):
             made = model.graph.node[position]
             made.op_type, made.domain = proto.op_type.removeprefix(_PREFIX).replace(_GEMM, "Gemm"), ""
-            made.input[:] = [name for name, *_ in operands if name != proto.output[0]]
+            made.input[:] = [name for name, *_ in operands(proto, kinds) if name != proto.output[0]]
     _moved(graph, told)
     known = {name: _told(many) for name, many in told.items()}
     for proto in model.graph.node:
@@ -104,16 +114,16 @@ def _carries_scales(proto: NodeProto) -> bool:
     return proto.domain in _DOMAINS and (proto.op_type.startswith(_PREFIX) or proto.op_type == _GEMM)
 
 
-def _operands(proto: NodeProto, kinds: Mapping[str, int]) -> Iterator[_Operand]:
+def operands(proto: NodeProto, kinds: Mapping[str, int]) -> Iterator[_Operand]:
     """Yield the operands of a node that carries scales, and what it gives, with the names of scale and zero point.
 
     These stand right behind an operand, and have its type; where they stand behind none, they are of what it gives.
     ``kinds``: the types of initializers.
     """
     names, at = [*proto.input, "", ""], 0
-    if proto.op_type == _QUANTIZE:
-        yield proto.output[0], names[1], names[2]
-    while (_carries_scales(proto) or proto.op_type == _DEQUANTIZE) and at < len(proto.input):
+    if proto.op_type in _PAIR:
+        yield proto.output[0] if proto.op_type == _QUANTIZE else names[0], names[1], names[2]
+    while (_carries_scales(proto) or proto.op_type == _DYNAMIC) and at < len(proto.input):
         name, scale, zero = names[at : at + 3]
         if kinds.get(name) in FLOATS and is_integer(kinds.get(scale, 0)):
             yield proto.output[0], name, scale
@@ -126,25 +136,28 @@ def _operands(proto: NodeProto, kinds: Mapping[str, int]) -> Iterator[_Operand]:
             at += 1
 
 
-def _tell(
-    proto: NodeProto,
-    operands: Sequence[_Operand],
-    held: Callable[[str], Array | None],
-    told: dict[str, list[Reading]],
-) -> None:
-    """Note what a node says of its tensors. A bias, of 32 bits, has the scales of the two factors before it."""
+def readings(
+    proto: NodeProto, kinds: Mapping[str, int], held: Callable[[str], Array | None]
+) -> dict[str, list[Reading]]:
+    """Return what a node says of its tensors. A bias, of 32 bits, has the scales of the two factors before it.
+
+    ``kinds``, ``held``: the types of initializers, and what they hold.
+    """
+    told: dict[str, list[Reading]] = {}
     turned = any(one.name == "transB" and one.i for one in proto.attribute)
     axis = next((one.i for one in proto.attribute if one.name == "axis"), 1) if proto.op_type in _PAIR else -1
     axis = 0 if turned or proto.op_type == "QLinearConv" else axis
+    block = next((one.i for one in proto.attribute if one.name == "block_size"), 0)
     factors: list[Reading] = []
-    for name, *beside in operands:
+    for name, *beside in operands(proto, kinds):
         scale, zero = (held(one) if one else None for one in beside)
-        if scale is not None and zero is not None:
-            factors.append(Reading(scale, zero, axis))
+        if scale is not None and (zero is not None or not beside[1]):
+            factors.append(Reading(scale, np.zeros(1) if zero is None else zero, axis, block))
             told.setdefault(name, []).append(factors[-1])
         elif len(factors) > 1 and proto.op_type in ("QLinearConv", _GEMM):
             product = factors[0].scale.reshape(-1) * factors[1].scale.reshape(-1)
             told.setdefault(name, []).append(Reading(product, np.zeros(1)))
+    return told
 
 
 def _moved(graph: Graph, told: dict[str, list[Reading]]) -> None:
@@ -167,3 +180,49 @@ def _told(many: Sequence[Reading]) -> tuple[Reading, ...]:
     found = tuple(one for at, one in enumerate(many) if not any(map(one.same, many[:at])))
     most = tuple(one for one in found if 2 * sum(map(one.same, many)) > len(many))
     return most or found
+
+
+# Weights that are integers in the file.
+
+
+def stands_for(
+    proto: NodeProto, name: str, kinds: Mapping[str, int], held: Callable[[str], Array | None]
+) -> tuple[Array, float] | None:
+    """Return the floats that a weight stands for as a node reads it, and its largest step; None: that is not known.
+
+    ``kinds``, ``held``: the types of initializers, and what they hold. Of MatMulNBits: a row for each output.
+    """
+    integers = held(name)
+    if integers is None:
+        return None
+    if proto.op_type == _BLOCKS:
+        return _of_blocks(proto, integers, held)
+    told = readings(proto, kinds, held).get(name)
+    if not told:
+        return None
+    floats, step = meant(integers, told[0])
+    return floats, step if is_integer(kinds[name]) else float(np.max(np.abs(floats), initial=0.0)) * _OF_FLOATS
+
+
+def meant(integers: Array, reading: Reading) -> tuple[Array, float]:
+    """Return the floats that integers stand for, and the largest step between two of them."""
+    return reading.floats(integers), float(np.max(np.abs(reading.scale), initial=0.0))
+
+
+def _of_blocks(proto: NodeProto, packed: Array, held: Callable[[str], Array | None]) -> tuple[Array, float] | None:
+    how = {one.name: one.i for one in proto.attribute}
+    bits, block, rows = how.get("bits", 4), how.get("block_size", 0), how.get("N", 0)
+    names = [*proto.input, "", "", ""]
+    scale, zero = (held(one) if one else None for one in names[2:4])
+    if 8 % bits or not block or scale is None or names[4] or (names[3] and zero is None):
+        return None
+
+    def unpacked(array: Array) -> Array:
+        found: Array = unpack(array.tobytes(), bits, array.size * 8 // bits, signed=False)
+        return found.reshape(rows, -1)
+
+    scale = scale.reshape(rows, -1)
+    if zero is None:
+        zero = np.full(scale.shape, 1 << bits - 1)
+    zero = unpacked(zero)[:, : scale.shape[1]] if zero.dtype == np.uint8 else zero.reshape(rows, -1)
+    return meant(unpacked(packed)[:, : how.get("K")], Reading(scale, zero, 1, block))

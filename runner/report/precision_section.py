@@ -200,7 +200,7 @@ def _worth(told: Precision) -> list[Block | None]:
         [f"The answer was not tried on other samples: {samples.why_not_held_out}."] if samples.why_not_held_out else []
     )
     if told.without_margin is not None:
-        few = some(told.without_margin, _MOST_NAMES) or "no node"
+        few = some(told.without_margin, _MOST_NAMES)
         said.append(
             f"On the samples of the search fewer hold the whole tolerance: {few} ({code('strategy.margin=1')})."
         )

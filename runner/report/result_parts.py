@@ -252,7 +252,7 @@ class WeightsOfType:
 
 @dataclass(frozen=True)
 class Weights:
-    """What a model's weights are; ``parameters``: elements of those that are floats."""
+    """What a model's weights are; ``parameters``: the numbers in floats and in integers of 8 bits and less."""
 
     count: int = 0
     bytes: int = 0

@@ -169,7 +169,11 @@ def _why(summary: Summary) -> str:
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
         left = _left(answer.good_outputs) or outputs
         return f"{first}; {left} with right outputs, {inputs.removeprefix('still ')} with right inputs"
-    these = "this node" if len(summary.culprits) == 1 else "these nodes"
+    these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
+    if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
+        ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
+        outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
+        return f"without {these} the model {outputs}; with {them}, and right inputs, it {inputs}"
     return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
 
 

@@ -6,18 +6,18 @@ Where it refuses, other sizes are tried; where it refuses all of them, or makes 
 an input that makes no sense.
 
 A NaN comes from what was made up where an operator does not take a value that depends on it (`needed_values`), and
-the reference makes finite outputs once those inputs, and no others, hold other values. Where nothing is known of the
-operator (it refuses to run, or stands in a nested graph) other values of all inputs are tried. A NaN of weights, of
-rounding or of cancellation stays a finding. Where other values heal the node and the outputs are not finite all the
-same, the run goes on with these. Where none are found, and the node's elements come and go with the inputs, nobody can
-tell whose it is.
+the reference makes finite outputs once those inputs, and no others, hold other values; so does a node that it refuses
+to run, and the run then goes on with these. Where nothing is known of the operator (it stands in a graph that nobody
+could look into) other values of all inputs are tried. A NaN of weights, of rounding or of cancellation stays a
+finding. Where other values heal the node and the outputs are not finite all the same, the run goes on with these. Where
+none are found, and the node's elements come and go with the inputs, nobody can tell whose it is.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,11 +92,11 @@ def taken(
     folder: Path,
     *,
     given_too: bool = False,
-    run: Run | None = None,
+    run: Callable[[], Run] | None = None,
 ) -> Taken:
     """Ask the reference, ``backend``, whether it runs a model on inputs that are made up; try others where it does not.
 
-    ``run``: what it has made of each tensor; None: that is not known.
+    ``run``: returns what it has made of each tensor; None: that is not known.
 
     It is not asked where nothing is made up (but with ``given_too``), about another model (reference.model), or where
     the target has profiles. Only an error at inference counts, and a NaN or Inf: a crash is a verdict, and a model that
@@ -109,10 +109,12 @@ def taken(
         guessed, free = made_up(given, graph), _free(given, graph)
     except NotApplicable:
         return Taken(given)
-    masks = [name for name, span in accepted(given, graph).ranges.items() if span == [1, 2]]
+    usual = accepted(given, graph).ranges.items()
+    masks = [name for name, span in usual if span == [1, 2]]
     if not (guessed or free or given_too):
         return Taken(given)
     reference = _Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
+    known = NeededValues(run(), free, masks) if run else None
     first = ""
     for number, attempt in enumerate(attempts(given, graph)):
         if number and (time.monotonic() > reference.ends or not guessed):
@@ -123,17 +125,24 @@ def taken(
         except UsageError:  # too large for this machine
             continue
         if reply.value is not None:
-            accepts = Taken(inputs, sizes=attempt.sizes) if number else Taken(given)
+            spans = dict(one for one in attempt.ranges.items() if one not in usual)
+            accepts = (
+                Taken(inputs, sizes=attempt.sizes, healed=_runs_with(_in_words(spans), first))
+                if number
+                else Taken(given)
+            )
             if _is_finite(reply):
                 return accepts
-            known = NeededValues(graph, run.values, run.weight, free, masks) if run and not number else None
-            if run and known and known.suspects:
-                return reference.needed(accepts, run, known)
-            offered = reference.others(inputs, free) if known is None or known.untold else None
+            if known and known.suspects and not number:
+                return reference.needed(accepts, known)
+            offered = reference.others(inputs, free) if known is None or number or known.untold else None
             return replace(accepts, refused=_NOT_FINITE, not_finite=True, offered=offered) if offered else accepts
         if reply.failure is None or reply.failure.stage != "infer":
             return Taken(given, unclear=reply.why)
         first = first or one_line(reply.failure.message)
+        needed = reference.needed(Taken(given), known, first) if known and not number else Taken(given)
+        if needed.inputs != given:
+            return needed
     offered = reference.others(given, free)
     return Taken(given, first if guessed or given_too or offered else "", offered=offered)
 
@@ -184,32 +193,42 @@ class _Reference:
                 return other
         return None
 
-    def needed(self, found: Taken, run: Run, now: NeededValues) -> Taken:
-        """Return what is taken where a NaN or Inf comes of made-up values: others, of which it does not."""
+    def needed(self, found: Taken, now: NeededValues, refusal: str = "") -> Taken:
+        """Return what is taken where a NaN or Inf comes of made-up values: others, of which it does not.
+
+        ``refusal``: what the reference said where it does not run.
+        """
         inputs, said = found.inputs, list[str]()
         while suspects := now.suspects:
-            names, tried, same = now.inputs_of(suspects), list[tuple[RandomInputs, str]](), ""
+            names, tried, same = now.inputs_of(suspects), list[tuple[RandomInputs, str]](), None
             for spans in now.others(names, suspects):
                 other = replace(inputs, ranges={**inputs.ranges, **spans})
                 tried.append((other, _in_words(spans)))
                 reply = self.run(other, keep=True)
                 if self.differs(reply):
+                    if refusal:
+                        return replace(found, inputs=other, healed=_runs_with(tried[-1][1], refusal))
                     return replace(found, refused=_NOT_FINITE, not_finite=True, offered=other)
-                same = same or (_is_finite(reply) and _in_words(spans)) or ""
+                same = same or (tried[-1] if _is_finite(reply) else None)
                 if time.monotonic() > self.ends:
                     break
+            if same and refusal:
+                return replace(found, inputs=same[0], healed=_runs_with(same[1], refusal))
             if same:
-                doubt = f"the inputs are made up: with {same} the outputs are finite, and the same whatever goes in"
-                doubtful = tuple(self.graph.nodes[one.node].name for one in suspects)
-                return replace(found, inputs=inputs, healed="; ".join(said), doubt=doubt, doubtful=doubtful)
-            makers = listed(dict.fromkeys(self.graph.nodes[one.node].name for one in suspects), 2)
-            then, comes_and_goes = None, False
+                doubt = f"the inputs are made up: with {same[1]} the outputs are finite, and the same whatever goes in"
+                return replace(found, inputs=inputs, healed="; ".join(said), doubt=doubt, doubtful=now.makers)
+            then, comes_and_goes, before = None, False, [*map(now.finite, suspects)]
             for other, words in tried:
-                again = NeededValues(self.graph, run.again(other), run.weight, now.free, now.masks)
+                again = replace(now, run=now.run.again(other))
                 if again.values and all(map(again.is_cured, suspects)):
-                    then, inputs, now = words, other, again
+                    then = words
+                    said.append(
+                        f"the inputs are made up: with {then}, {listed(now.makers, 2)} makes no NaN or Inf; something "
+                        "else does"
+                    )
+                    inputs, now = other, again
                     break
-                pairs = [(now.finite(one), again.finite(one)) for one in suspects]
+                pairs = zip(before, map(again.finite, suspects), strict=True)
                 comes_and_goes |= any(
                     a is not None and b is not None and a.shape == b.shape and bool((b & ~a).any()) for a, b in pairs
                 )
@@ -218,9 +237,8 @@ class _Reference:
             if then is None:
                 others = "; ".join(one for _, one in tried)
                 doubt = f"the inputs are made up, and no values that work were found (tried: {others})"
-                doubtful = tuple(self.graph.nodes[one.node].name for one in suspects) if comes_and_goes else ()
+                doubtful = now.makers if comes_and_goes else ()
                 return replace(found, inputs=inputs, healed="; ".join(said), doubt=doubt, doubtful=doubtful)
-            said.append(f"the inputs are made up: with {then}, {makers} makes no NaN or Inf; something else does")
         return replace(found, inputs=inputs, healed="; ".join(said))
 
 
@@ -242,6 +260,11 @@ def _in_words(spans: Spans) -> str:
 
 
 _SAME = 1e-6
+
+
+def _runs_with(words: str, refusal: str) -> str:
+    """Say with which values of made-up inputs the reference runs, where it refused the first ones."""
+    return f"the inputs are made up: with {words} the reference runs. Before, it said: {refusal}" if words else ""
 
 
 def _free(given: RandomInputs, graph: Graph) -> list[str]:

@@ -1,9 +1,10 @@
 """Which values of made-up inputs the operators take that have none for some numbers: roots, logarithms, divisions.
 
 A NaN that comes of what was made up is no bug. It does where a node makes it of finite numbers, one of its operands is
-out of what its operator takes, by more than rounding, and that operand depends on inputs that were made up. What
-overflows is another matter, and so is a zero that rounding may have made. Other values are found in two ways: some
-ranges are tried, and from the operand the graph is gone back through, up to the inputs.
+out of what its operator takes, by more than rounding, and that operand depends on inputs that were made up. So it does
+where the reference refuses to run the node, as integers are not divided by zero. What overflows is another matter, and
+so is a zero that rounding may have made. Other values are found in two ways: some ranges are tried, and from the
+operand the graph is gone back through, up to the inputs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, TensorProto
 
+from runner.model.graph import scopes
 from runner.model.graph.graph_index import Graph, Node
 from runner.model.values import recorded
 from runner.model.values.dtypes import is_integer
@@ -64,19 +66,30 @@ _FIRST = 3
 class Run:
     """What the reference made of each tensor. ``values``: of each sample; ``weight``: the array of an initializer.
 
-    ``again``: runs it on other inputs and returns their values.
+    ``graph``: the model; the bodies in which a NaN or Inf begins stand beside or in place of their ``owners``.
+    ``again``: runs it on other inputs.
     """
 
+    graph: Graph
     values: Sequence[Mapping[str, TensorFile]]
     weight: Callable[[str], Array | None]
-    again: Callable[[RandomInputs], Sequence[Mapping[str, TensorFile]]]
+    again: Callable[[RandomInputs], Run]
+    owners: tuple[str, ...] = ()
+
+
+def begins(graph: Graph, node: Node, held: Mapping[str, TensorFile]) -> bool:
+    """Whether a node makes a NaN or Inf of finite numbers, or does not run on what is known."""
+    makes = any(name in held and not held[name].finite for name in node.outputs)
+    if held.keys().isdisjoint(node.outputs):
+        makes = all(name in held or name in graph.initializers or name in graph.carried for name in node.inputs)
+    return makes and all(held[name].finite for name in node.inputs if name in held)
 
 
 @dataclass(frozen=True)
 class Suspect:
     """A node that makes a NaN or Inf of finite numbers, and the operand that is out of what it takes, in a sample."""
 
-    node: int
+    node: Node
     operand: str
     takes: Span
     sample: int
@@ -86,11 +99,19 @@ class Suspect:
 class NeededValues:
     """One run of a model. ``free``: the inputs whose values are made up; ``masks``: those of which 1 counts."""
 
-    graph: Graph
-    values: Sequence[Mapping[str, TensorFile]]
-    weight: Callable[[str], Array | None]
+    run: Run
     free: Collection[str]
     masks: Collection[str] = ()
+
+    @property
+    def graph(self) -> Graph:
+        """The model."""
+        return self.run.graph
+
+    @property
+    def values(self) -> Sequence[Mapping[str, TensorFile]]:
+        """What its tensors hold, in each sample."""
+        return self.run.values
 
     @cached_property
     def suspects(self) -> list[Suspect]:
@@ -98,25 +119,39 @@ class NeededValues:
         return [one for at in range(len(self.values)) for node in self.graph.nodes for one in self._of(node.index, at)]
 
     @cached_property
+    def makers(self) -> tuple[str, ...]:
+        """The names of these nodes, and of those that they stand in."""
+        return tuple(dict.fromkeys([*(one.node.name for one in self.suspects), *self.run.owners]))
+
+    @cached_property
     def untold(self) -> bool:
         """Whether a node makes a NaN or Inf of finite numbers and no operand says why: graphs in it, or no elements."""
         return any(
-            self._begins(node, held)
-            and (node.nests or any(0 in held[name].shape for name in node.inputs if name in held))
+            begins(self.graph, node, held)
+            and (self._is_closed(node) or any(0 in held[name].shape for name in node.inputs if name in held))
             for held in self.values
             for node in self.graph.nodes
             if not self._reached.isdisjoint(node.inputs)
         )
 
+    def _is_closed(self, node: Node) -> bool:
+        """Whether nobody saw what the nodes inside a node make."""
+        nests = node.nests or scopes.call_key(self.graph.protos[node.index]) in self.graph.functions
+        return nests and node.name not in self.run.owners
+
     def is_cured(self, suspect: Suspect) -> bool:
-        """Whether a node is no suspect in this run, and makes finite numbers."""
-        return all(
-            one[name].finite for one in self.values for name in self.graph.nodes[suspect.node].outputs if name in one
-        )
+        """Whether a node makes finite numbers in this run; one in a body that is closed does where its owner does."""
+
+        def cured(name: str, held: Mapping[str, TensorFile]) -> bool:
+            if name in self.graph.producers:
+                return name in held and held[name].finite
+            return not any(self._is_closed(node) and begins(self.graph, node, held) for node in self.graph.nodes)
+
+        return all(cured(name, held) for held in self.values for name in suspect.node.outputs)
 
     def finite(self, suspect: Suspect) -> Array | None:
         """Return which elements of what a node makes are finite; None: that is not known."""
-        name = self.graph.nodes[suspect.node].outputs[0]
+        name = suspect.node.outputs[0]
         held = self.values[suspect.sample].get(name) if suspect.sample < len(self.values) else None
         return np.isfinite(recorded.read(held).astype(np.float64)) if held and held.structure is None else None
 
@@ -161,24 +196,18 @@ class NeededValues:
                 found.update(node.outputs)
         return found
 
-    @staticmethod
-    def _begins(node: Node, held: Mapping[str, TensorFile]) -> bool:
-        """Whether a node makes a NaN or Inf of finite numbers."""
-        makes = any(name in held and not held[name].finite for name in node.outputs)
-        return makes and all(held[name].finite for name in node.inputs if name in held)
-
     def _of(self, index: int, at: int) -> Iterator[Suspect]:
         node, proto, held = self.graph.nodes[index], self.graph.protos[index], self.values[at]
-        if node.domain or not self._begins(node, held):
+        if node.domain or not begins(self.graph, node, held):
             return
         for place, name in enumerate(proto.input):
             takes = self._takes(proto, place)
             if takes and name in self._reached and name in held and self._is_outside(name, held, *takes):
-                yield Suspect(index, name, takes[0], at)
+                yield Suspect(node, name, takes[0], at)
 
     def _takes(self, node: NodeProto, place: int) -> tuple[Span, bool] | None:
         takes = _TAKES.get((node.op_type, place))
-        power = self.weight(node.input[1]) if takes and node.op_type == "Pow" else None
+        power = self.run.weight(node.input[1]) if takes and node.op_type == "Pow" else None
         if power is not None and (power % 1 == 0).all():
             return (_ANY, False) if (power < 0).any() else None
         return takes
@@ -217,7 +246,7 @@ class NeededValues:
     def _array(self, name: str, held: Mapping[str, TensorFile]) -> Array | None:
         file = held.get(name)
         plain = file is not None and file.structure is None
-        found = self.weight(name) if file is None else recorded.read(file) if plain else None
+        found = self.run.weight(name) if file is None else recorded.read(file) if plain else None
         if file is None and found is not None and found.size > _MOST:
             return None
         return found.astype(np.float64) if found is not None and found.dtype.kind in "fiub" and found.size else None

@@ -48,6 +48,16 @@ def test_everything_passes_in_low_precision_on_zeros_is_no_evidence(tmp_path: Pa
     assert not (run.folder / "mixed.onnx").exists()
 
 
+def test_a_nan_that_the_original_has_too_is_said(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Log", ["x"], ["y"], name="log"), helper.make_node("Tanh", ["x"], ["z"], name="tanh")]
+    given = saved(model_of(nodes, ["x"], ["y", "z"]), tmp_path, x=RIGHT)
+    original = f"reference.model={tmp_path / 'model.onnx'}"
+    run = winnow("strategy=precision", *given, original, "strategy.held_out=0", folder=tmp_path / "run")
+    assert run.code == 4, run.output
+    said = "y holds a NaN or Inf in the original, or the reference, too: there the same passes. Give inputs of which"
+    assert sum(warning.startswith(said) for warning in run.result["warnings"]) == 1, run.output
+
+
 def test_tolerances_and_metrics_are_typed_on_the_command_line(tmp_path: Path) -> None:
     half = onnx.TensorProto.FLOAT16
     nodes = [

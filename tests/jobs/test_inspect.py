@@ -141,6 +141,32 @@ def test_what_a_branch_reads_is_read(tmp_path: Path) -> None:
     assert (found["nodes"], found["nested"]) == (1, 4)
 
 
+def test_all_lines_count_the_same(tmp_path: Path) -> None:
+    """Weights of one name in two branches are two, Constants count wherever they are, and 4-bit weights by number."""
+
+    def branch(factor: int) -> onnx.GraphProto:
+        lone = helper.make_node("Constant", [], ["lone"], value_floats=[1.0] * 300)
+        nodes = [lone, *(helper.make_node(*one) for one in (("Add", ["x", "w"], ["a"]), ("Add", ["a", "lone"], ["r"])))]
+        return helper.make_graph(nodes, "b", [], [value("r")], [numpy_helper.from_array(NORMAL * factor, "w")])
+
+    product = {"K": 32, "N": 4, "bits": 4, "block_size": 32, "domain": "com.microsoft"}
+    nodes = [
+        helper.make_node("Constant", [], ["lone"], value_float=1.0),
+        helper.make_node("If", ["c"], ["i"], then_branch=branch(1), else_branch=branch(2)),
+        helper.make_node("Mul", ["i", "lone"], ["y"]),
+        helper.make_node("MatMulNBits", ["z", "packed", "scales"], ["p"], **product),
+    ]
+    packed = {"packed": np.zeros((4, 1, 16), np.uint8), "scales": np.ones((4, 1), np.float32)}
+    path = saved(tmp_path, nodes, {"c": np.array(True), **packed})
+    found = describe_model({"model": str(path)})
+    assert (found["nodes"], found["constants"], found["nested"]) == (3, 3, 4)
+    assert sum(found["operators"].values()) == 3 + 3 + 4
+    kinds = {name: one["count"] for name, one in found["weights"]["dtypes"].items()}
+    assert found["weights"]["count"] == 8 and kinds == {"float": 6, "uint8": 1, "bool": 1}
+    assert found["weights"]["parameters"] == 4 * 300 + 1 + 4 + 4 * 32
+    assert found["dtypes"] == {"float": 6 + 4, "uint8": 1, "bool": 1}  # and x, y, and what the branches give
+
+
 def test_an_epsilon_that_float16_does_not_have(tmp_path: Path) -> None:
     node = helper.make_node("LayerNormalization", ["x", "s"], ["n"], name="norm", epsilon=1e-12)
     kept = helper.make_node("LayerNormalization", ["n", "s"], ["y"], name="kept", epsilon=1e-5)

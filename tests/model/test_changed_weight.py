@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.changed_weights import score
-from runner.reference.changed_weights import change_of
+from runner.reference.changed_array import change_of
 
 DRAW = np.random.default_rng(5)
 GOOD = DRAW.standard_normal((8, 6)).astype(np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -93,7 +94,77 @@ def through_transpose(weight: np.ndarray) -> Part:
     return [node("Transpose", "tw", "turned"), node("MatMul", "x turned", "y")], {"tw": weight}
 
 
+def integers(weight: np.ndarray, axis: int | None = None, top: int = 127) -> tuple[np.ndarray, np.ndarray]:
+    """A weight as int8, and its scale, one for each place along an axis."""
+    others = None if axis is None else tuple(at for at in range(weight.ndim) if at != axis % weight.ndim)
+    scale = np.abs(weight).max(others, keepdims=axis is not None) / top
+    return np.rint(weight / scale).astype(np.int8), scale.reshape(-1 if axis is not None else ()).astype(np.float32)
+
+
+def dequantized(weight: np.ndarray, axis: int | None = None, factor: float = 1.0) -> Part:
+    q, scale = integers(weight, axis)
+    more = {"axis": axis} if axis is not None else {}
+    nodes = [node("DequantizeLinear", "q s z", "w", **more), node("MatMul", "x w", "m"), node("Add", "m b", "y")]
+    return nodes, {"q": q, "s": scale * np.float32(factor), "z": np.zeros_like(scale, np.int8), "b": B}
+
+
+def in_eight_bit_floats(weight: np.ndarray) -> Part:
+    nodes, held = dequantized(weight)
+    scale = np.float32(np.abs(weight).max() / 448)
+    more = {
+        "q": (weight / scale).astype(ml_dtypes.float8_e4m3fn),
+        "s": scale,
+        "z": np.zeros((), ml_dtypes.float8_e4m3fn),
+    }
+    return nodes, {**held, **more}
+
+
+def in_nibbles(weight: np.ndarray) -> Part:
+    """As int4, with a scale for each block of two rows."""
+    scale = np.abs(weight).reshape(3, 2, -1).max(1) / 7
+    q = np.rint(weight / np.repeat(scale, 2, 0)).astype(ml_dtypes.int4)
+    nodes = [node("DequantizeLinear", "q s", "w", axis=0, block_size=2), node("MatMul", "x w", "m")]
+    return [*nodes, node("Add", "m b", "y")], {"q": q, "s": scale.astype(np.float32), "b": B}
+
+
+def dynamic(weight: np.ndarray) -> Part:
+    q, scale = integers(weight, 1)
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["xq", "xs", "xz"], name="quantize"),
+        node("MatMulInteger", "xq q xz", "i"),
+        *(
+            node("Cast", "i", "f", to=1),
+            node("Mul", "xs s", "both"),
+            node("Mul", "f both", "m"),
+            node("Add", "m b", "y"),
+        ),
+    ]
+    return nodes, {"q": q, "s": scale, "b": B}
+
+
+def in_blocks(weight: np.ndarray) -> Part:
+    """As MatMulNBits has it: four bits, a row for each output, padded to blocks of 16."""
+    rows = np.pad(weight.T, ((0, 0), (0, 10)))
+    q, scale = integers(rows, 0, 7)
+    low, high = (q + 8).astype(np.uint8)[:, ::2], (q + 8).astype(np.uint8)[:, 1::2]
+    more = {"K": 6, "N": 6, "bits": 4, "block_size": 16}
+    made = helper.make_node("MatMulNBits", ["x", "q", "s"], ["m"], name="m/MatMulNBits", domain="com.microsoft", **more)
+    return [made, node("Add", "m b", "y")], {"q": (low | high << 4).reshape(6, 1, 8), "s": scale, "b": B}
+
+
+def all_integers(weight: np.ndarray) -> Part:
+    q, scale = integers(weight)
+    held = {"q": q, "s": scale, "z": np.int8(0), "one": np.float32(1)}
+    return [node("QLinearMatMul", "x one z q s z one z", "y")], held
+
+
 ALONE: Part = ([node("MatMul", "x w", "y")], {"w": W})
+FORMS = (
+    *((form, matmul(W)) for form in (dequantized, in_eight_bit_floats, in_nibbles)),
+    (dynamic, matmul(W)),
+    (in_blocks, matmul(W)),
+    (all_integers, ALONE),
+)
 SWAPPED = (gemm(V), (matmul(W)[0], {"w": W, "b": B, "v": V}))
 GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
 
@@ -155,6 +226,18 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (lstm(GATES), lstm(R),
          ("lr is in another order of its 4 gates, [0, 2, 1, 3], along axis 1, compared with lr of the original",)),
         (lstm(-R, bias=False), lstm(R), ("lr is negated, compared with lr of the original",)),
+        # integers, in what they stand for
+        *((form(W), whole, ()) for form, whole in FORMS),
+        *((form(W.T), whole, ("q is transposed, compared with w of the original",)) for form, whole in FORMS),
+        *((form(-W), whole, ("q is negated, compared with w of the original",)) for form, whole in FORMS),
+        *((form(V), ([*whole[0]], {**whole[1], "v": V}), ("q is the values of v, compared with w of the original",))
+          for form, whole in FORMS),
+        (dequantized(W, 1), matmul(W), ()),
+        (dequantized(W + 0.5), matmul(W),
+         ("q is shifted by 0.5, as by another zero point, compared with w of the original",)),
+        (dequantized(W, 0, 3), gemm(W.T, transB=1), ("q is scaled by 3, compared with gw of the original",)),
+        (dequantized(np.clip(W, -1, 1)), matmul(W),
+         ("q is cut off at -1 and 1, where its values reach 1.92, compared with w of the original",)),
     ],
 )  # fmt: skip
 def test_a_weight_is_compared_with_its_partner_as_both_are_read(

@@ -415,10 +415,53 @@ SPREAD = [
     *(node("Sqrt", "u", "s"), node("Div", "d s", "y")),
 ]
 BIG = [node("Add", "x big", "a"), node("Sub", "a big", "b"), node("Sub", "b x", "c"), node("Sqrt", "c", "y")]
-ROOTS = [helper.make_graph([node("Sqrt", "x", made)], made, [], [value(made, None)]) for made in ("one", "other")]
-BRANCHES = [node("If", "yes", "y", then_branch=ROOTS[0], else_branch=ROOTS[1])]
+
+
+def branches(nodes: list[onnx.NodeProto], made: str) -> list[onnx.NodeProto]:
+    then = helper.make_graph(nodes, "then", [], [value(made, None)])
+    other = helper.make_graph([node("Neg", "x", "other")], "other", [], [value("other", None)])
+    return [node("If", "yes", "y", then_branch=then, else_branch=other)]
+
+
+NESTED = ("a later iteration", "inside a function", "rounding inside a branch")
+BRANCHES = branches([node("Sub", "x three", "d"), node("Sqrt", "d", "root")], "root")
+ROUNDED = branches([*BIG[:3], node("Sqrt", "c", "root")], "root")
+STEP = helper.make_graph(
+    [
+        node("Identity", "go", "goes"),
+        node("Sub", "s three", "less"),
+        node("Log", "s", "log"),
+        node("Mul", "log zero", "none"),
+        node("Add", "less none", "next"),
+    ],
+    "step",
+    [value("i", [], T.INT64), value("go", [], T.BOOL), value("s", [2, 8])],
+    [value("goes", [], T.BOOL), value("next", [2, 8])],
+    [numpy_helper.from_array(F(0), "zero")],
+)
+CALLED = model([helper.make_node("Root", ["x"], ["y"], domain="own")], [X], Y)
+CALLED.opset_import.append(helper.make_opsetid("own", 1))
+THREE = node("Constant", "", "three", value_float=3.0)
+CALLED.functions.append(
+    helper.make_function(
+        "own",
+        "Root",
+        ["x"],
+        ["y"],
+        [THREE, node("Sub", "x three", "d"), node("Sqrt", "d", "y")],
+        CALLED.opset_import[:1],
+    )
+)
 ENDS: dict[str, tuple[onnx.ModelProto, str]] = {
-    "inside a branch": (model(BRANCHES, [X], Y, yes=np.array(True)), ""),
+    "inside a branch": (model(BRANCHES, [X], Y, yes=np.array(True), three=F(3)), ""),
+    "a later iteration": (
+        model(
+            [node("Add", "x three", "up"), node("Loop", "n yes up", "y", body=STEP)], [X], Y, n=3, yes=True, three=F(3)
+        ),
+        "",
+    ),
+    "inside a function": (CALLED, ""),
+    "rounding inside a branch": (model(ROUNDED, [X], Y, yes=np.array(True), big=F(1000)), "node_y"),
     "a shift": (shifted("Log", shift=F(3)), ""),
     "a shift by hundreds": (shifted("Sqrt", shift=F(437)), ""),
     "a scale": (shifted("Asin", scale=F(100)), ""),
@@ -434,8 +477,10 @@ ENDS: dict[str, tuple[onnx.ModelProto, str]] = {
 }
 
 
-@pytest.mark.parametrize("word", ["reduce", "triage"])
-@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [(name, word) for name in ENDS for word in ("reduce", "triage") if name not in NESTED or word == "reduce"],
+)
 def test_whose_a_nan_of_made_up_inputs_is(name: str, word: str, tmp_path: Path) -> None:
     """A reduction and a triage say the same."""
     one, culprit = ENDS[name]
@@ -448,6 +493,16 @@ def test_whose_a_nan_of_made_up_inputs_is(name: str, word: str, tmp_path: Path) 
         return
     assert run.result["culprits"] == [culprit]
     assert run.result["whose"] == ("not known" if name == "an integer" else "model"), run.output
+
+
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_integers_that_are_drawn_again_are_said(op: str, tmp_path: Path) -> None:
+    ends = [value(name, [64], T.INT64) for name in "mny"]
+    one = model([node(op, "m n", "y")], ends[:2], ends[2:])
+    run = winnow("reduce", str(saved(one, tmp_path)), "inputs.ranges.m=[0,9]", folder=tmp_path / "run")
+    assert run.code == 4, run.output
+    said = [warning for warning in run.result["warnings"] if "made up" in warning]
+    assert len(said) == 1 and "with n in [1, 8) the reference runs" in said[0] and "by zero" in said[0], said
 
 
 def test_a_long_way_back_to_the_inputs_is_no_recursion(tmp_path: Path) -> None:

@@ -448,8 +448,16 @@ def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer
 
 def is_layer(node: NodeProto, types: Types, schemas: Schemas, pair: Pair, native: int) -> bool:
     """Whether a node, now in the ``native`` type of the pair, can run in both."""
-    found = {types.get(name) for name in (*node.input, *node.output)}
-    return not obstacle(node, types, schemas, pair) and found.isdisjoint({pair.low, pair.high} - {native})
+    return not obstacle(node, types, schemas, pair) and in_either(node, types, schemas, pair) <= {native}
+
+
+def in_either(node: NodeProto, types: Types, schemas: Schemas, pair: Pair) -> set[int]:
+    """Return in which of the two types a node has what its operator takes in both: the scales of a Resize are none."""
+    formals = schemas.of(node)
+    tensors = [(formals.of_input(place) if formals else None, name) for place, name in enumerate(node.input)]
+    tensors += [(formals.of_output(place) if formals else None, name) for place, name in enumerate(node.output)]
+    both = (name for formal, name in tensors if formal is None or {pair.low, pair.high} <= formal.floats)
+    return {types[name] for name in both if types.get(name) in pair}
 
 
 def obstacle(node: NodeProto, types: Types, schemas: Schemas, pair: Pair) -> str:
@@ -469,10 +477,10 @@ def obstacle(node: NodeProto, types: Types, schemas: Schemas, pair: Pair) -> str
     if takes_any(node, types, pair):
         return "it computes nothing"
     is_wide = node.op_type in TABLES | WIDE and not scopes.domain_of(node.domain)
-    floats = [(formal, dtype) for formal, dtype in bound if dtype in pair]
-    if is_wide or not any({pair.low, pair.high} <= formal.floats for formal, _ in floats):
+    floats = in_either(node, types, schemas, pair)
+    if is_wide or not floats:
         return f"its operator has no {BY_NUMBER[pair.low].numpy_name} kind"
-    return "it is in both types as it is" if len({dtype for _, dtype in floats}) > 1 else ""
+    return "it is in both types as it is" if len(floats) > 1 else ""
 
 
 def takes_any(node: NodeProto, types: Types, pair: Pair) -> bool:

@@ -80,12 +80,12 @@ class Margin:
         note = f"it takes {share:.2g} of the tolerance, where {self.aim:.2g} was aimed at" if beyond else ""
         return replace(done, trial=nearest.trial, note=note)
 
-    def described(self, verdict: Verdict) -> str:
-        """Say of the model in low precision why it is no answer."""
-        share = self.share(verdict)
-        if verdict.outcome is not Outcome.PASS or share is None:
-            return f"fails ({verdict.failure})"
-        return f"passes with {share:.2g} of the tolerance, and {self.aim:.2g} is aimed at (strategy.margin)"
+    def missed(self, verdict: Verdict) -> str:
+        """Say of a model that passes that it does so without the margin; "" where it keeps that."""
+        if self.kept(verdict):
+            return ""
+        took = f"it takes {self.share(verdict):.2g} of the tolerance, more than strategy.margin={self.aim:.2g} of it"
+        return f"{took} (a smaller tolerance finds the nodes that keep that)"
 
 
 @dataclass(frozen=True)
@@ -445,9 +445,9 @@ class PrecisionAnswer:
         """Search until an answer stands the tests; None: nothing has to be raised. Raises CannotJudge."""
         session, reliability = self.session, self.session.reliability
         assert session.nothing
-        if reliability.rates is None and reliability.answer(session.nothing) is Answer.YES:
+        if reliability.rates is None and session.nothing.outcome is Outcome.PASS:
             return None, NOTHING
-        log.info("%s %s", self.question.nothing, self.question.margin.described(session.nothing))
+        log.info("%s fails (%s)", self.question.nothing, session.nothing.failure)
         done = session.search()
         if session.inquiry.stopped and done.trial in (None, session.whole) and reliability.rates is None:
             done = self.question.margin.nearest(session.judge, done)
@@ -482,13 +482,16 @@ class PrecisionAnswer:
         except ContradictionError as surprise:
             session.begin_again(surprise)
             return None
-        passes, why = ruling.answer is Answer.YES, ruling.verdict.reason
+        # the margin is asked of raised nodes only: with none, the check itself is enough
+        passes = ruling.answer is Answer.YES or (done is None and ruling.verdict.outcome is Outcome.PASS)
+        why = ruling.verdict.reason
         standing = CurrentAnswer(session.judge, trial)
         added = len(self.loads.added) if self.loads else 0
         loads = f"{counted(added, 'node')} raised so that ONNX Runtime loads the model" if added else ""
         if done is None:
             if passes:
-                message = "; ".join(filter(None, (self._lowest, loads, f"the model is {MIXED}.onnx", said)))
+                missed = question.margin.missed(ruling.verdict)
+                message = "; ".join(filter(None, (self._lowest, missed, loads, f"the model is {MIXED}.onnx", said)))
                 return SessionResult(Status.nothing_to_find, message, standing=standing)
             session.recheck.withdraw(MIXED)
             raise CannotJudge(f"{question.nothing} passed once, but the final model does not: {why}")

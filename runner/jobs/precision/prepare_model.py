@@ -34,6 +34,7 @@ from runner.jobs.precision.layers import (
     TypedGraph,
     contrib_of,
     declared,
+    in_either,
     levels,
     node_label,
     nodes_in_order,
@@ -216,7 +217,8 @@ def float_nodes(
         if index is None and (takes_any(node, level.types, pair) or not is_float):
             return None
         why = "" if index is not None else obstacle(node, level.types, schemas, pair) or beside
-        high = pair.high in kinds or not kinds & {pair.low}
+        own = in_either(node, level.types, schemas, pair) or kinds
+        high = pair.high in own or pair.low not in own
         return FloatNode(level.prefix + node_label(node, place), level.number, node, index, high, why)
 
     low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))

@@ -23,7 +23,6 @@ from pathlib import Path
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 
 from runner.jobs.precision.layers import (
-    NARROW,
     QUANTIZING,
     Layer,
     is_low,
@@ -43,6 +42,7 @@ from runner.model.graph.validate import sort_nodes
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.align import QUANTIZED
+from runner.reference.quantized import operands
 
 # The file, before anything runs; integers that stand for floats: those between QLinear operators.
 
@@ -128,10 +128,10 @@ class Integers:
 def integers_of(model: ModelProto) -> dict[str, Integers]:
     """Return the tensors of integers that stand for floats and that no QuantizeLinear makes, by name.
 
-    All operators read such a tensor with its scale and zero point right behind it; those that only move elements
-    (MaxPool, Reshape) hand them on.
+    Those that only move elements (MaxPool, Reshape) hand on what is said of them.
     """
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    types = {name: tensor.data_type for name, tensor in constants.items()}
     known: dict[str, Integers] = {}
     by_quantizing = ("QuantizeLinear", "DynamicQuantizeLinear")
     nodes = [node for node in model.graph.node if node.op_type not in by_quantizing]
@@ -139,20 +139,15 @@ def integers_of(model: ModelProto) -> dict[str, Integers]:
         moved = known.get(node.output[0]) if node.output else None
         if moved is not None and node.input and not QUANTIZING.search(node.op_type):
             known.setdefault(node.input[0], replace(moved, name=node.input[0], shown=None))
-        for name, scale, zero in zip(node.input, node.input[1:], node.input[2:], strict=False):
-            if name and name not in constants and _is_scale(constants.get(scale), constants.get(zero)):
+        for name, scale, zero in operands(node, types):
+            if name in node.input and name not in constants and {scale, zero} <= constants.keys():
+                if tensor_bytes.elements(constants[scale].dims) != 1:
+                    continue
                 shown = node.output[0] if node.op_type == "DequantizeLinear" and is_quantization(node) else None
                 earlier = known.get(name)
                 known[name] = Integers(name, scale, zero, shown or (earlier.shown if earlier else None))
     made = {name for node in nodes for name in node.output}
     return {name: one for name, one in known.items() if name in made}
-
-
-def _is_scale(scale: TensorProto | None, zero: TensorProto | None) -> bool:
-    """Whether these are a scale and a zero point for all elements of a tensor."""
-    if scale is None or zero is None or tensor_bytes.elements(scale.dims) != 1:
-        return False
-    return scale.data_type in FLOATS and zero.data_type in NARROW
 
 
 # Regions: what lies between tensors that both models have.

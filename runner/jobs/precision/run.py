@@ -39,6 +39,8 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
+from runner.reference.recording import is_low
+from runner.report.short_answer import FLOATS
 from runner.report.summary import Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
@@ -99,8 +101,7 @@ def _asked(settings: Settings) -> Settings:
 def _rounding(settings: Settings) -> Settings:
     """Return the settings with the target's rounding decided: on, on ONNX Runtime's CPU."""
     target = settings.target
-    own = settings.checker.runs_own_code
-    rounds = chosen(settings.strategy, PrecisionSettings).low in (FloatType.float16, FloatType.bfloat16)
+    own, rounds = settings.checker.runs_own_code, chosen(settings.strategy, PrecisionSettings).low.value in FLOATS
     if own and rounds:
         log.warning(
             "your check runs the models, so Winnow cannot round there. ONNX Runtime's CPU provider computes low "
@@ -135,7 +136,7 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
     low = made.low if made and made.low == FloatType.accuracy_level_4 else low
     question = replace(
         PrecisionQuestion.of(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
-        emulation=_emulated(settings),
+        emulation=_emulated(settings) if low in FLOATS or is_low(loaded.graph, loaded.types) else "",
         stays_high=len(material.kept.high),
         stays_low=len(material.kept.low),
     )

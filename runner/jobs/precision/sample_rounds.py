@@ -207,7 +207,7 @@ class Rounds:
         names = found.mixing.session.judge.subject.names(looser)
         costs = (
             f"on the samples of the search the error is below {margin.aim:.2g} of the tolerance (strategy.margin); "
-            f"with {self._named(names) if names else 'no node'} alone it is below the whole tolerance"
+            f"with {self._named(names)} alone it is below the whole tolerance"
         )
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
@@ -289,8 +289,6 @@ class Rounds:
         margin, session = mixing.question.margin, mixing.session
         if not margin.measured or margin.aim >= 1 or session.reliability.rates or session.inquiry.stopped or not trial:
             return None
-        if session.nothing and session.nothing.outcome is Outcome.PASS:
-            return NOTHING
         if not any(self._beyond(margin, entry) for entry in session.judge.journal.entries()):
             return None  # the margin has ruled out nothing
         order = [unit for unit in self.suspects if unit in trial.elements]

@@ -50,7 +50,7 @@ from runner.report.page.tensor_values import (
 )
 from runner.report.repro.compose import rounds
 from runner.report.repro.write import REPRO_NAME
-from runner.report.short_answer import MOST_NAMES, short_answer, where
+from runner.report.short_answer import FLOATS, MOST_NAMES, short_answer, where
 from runner.report.summary import Summary
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -96,12 +96,13 @@ def labels_of(summary: Summary, settings: Settings) -> list[str]:
         or (summary.status == Status.could_not_judge and "the check is flaky" in summary.message)
     )
     versions = [version for name, version in summary.versions.items() if "tensorrt" in name]
+    low = summary.precision is None or not {summary.precision.low, summary.precision.high}.isdisjoint(FLOATS)
     judged = settings.checker.looks_at_values and any(summary.outcomes.values())
     found = {
         "interrupted": summary.status == Status.interrupted,
         "planned, not searched": summary.status == Status.planned,
         "simulated builder": settings.target.builds_engines and any(SIMULATED in version for version in versions),
-        "low precision emulated": rounds(settings.target) and not settings.checker.runs_own_code,
+        "low precision emulated": rounds(settings.target) and low and not settings.checker.runs_own_code,
         "flaky check": flaky,
         "from random inputs": judged and isinstance(settings.inputs, RandomInputs) and summary.nodes_before > 0,
         "budget reached": "budget" in (summary.minimality or "") and summary.status != Status.interrupted,

@@ -90,12 +90,17 @@ def test_what_passes_with_too_little_margin_is_no_answer(tmp_path: Path) -> None
     assert (found.ending.status, len(found.ending.trial or ())) == ("found", 2)
 
 
-def test_nothing_raised_suffices_only_with_the_margin(tmp_path: Path) -> None:
+def test_nothing_raised_suffices_where_it_passes_and_a_margin_that_it_misses_is_said(tmp_path: Path) -> None:
     margin = Margin(0.5, measured=True)
-    assert asked(tmp_path / "all", measuring(steps({0: 0.49})), Flaky.auto, margin).ending.status == "nothing_to_find"
+    found = asked(tmp_path / "all", measuring(steps({0: 0.49})), Flaky.auto, margin)
+    assert found.ending.status == "nothing_to_find" and "margin" not in found.ending.message
     margin = Margin(0.5, measured=True)
     found = asked(tmp_path / "few", measuring(steps({0: 0.51, 3: 0.5})), Flaky.auto, margin)
-    assert (found.ending.status, len(found.ending.trial or ())) == ("found", 3)
+    assert (found.ending.status, len(found.ending.trial or ())) == ("nothing_to_find", 0)
+    assert (
+        "everything passes in float16: no node has to be in float32; it takes 0.51 of the tol" in found.ending.message
+    )
+    assert "more than strategy.margin=0.5 of it (a smaller tolerance finds the nodes" in found.ending.message
 
 
 def test_where_the_margin_cannot_be_reached_half_of_what_is_left_is_aimed_at(

@@ -323,7 +323,7 @@ def test_both_ends_are_the_files_that_were_given(tmp_path: Path) -> None:
     model, samples = convolutions(tmp_path)
     operators(model, tmp_path / "low.onnx", samples)
     run = asked(tmp_path, tmp_path / "low.onnx", samples, f"reference.model={model}", "checker.rtol=4")
-    assert run.code == 4, run.output
+    assert run.code == 4 and "everything passes in quantized form: no node" in run.result["message"], run.output
     given, mixed = onnx.load(str(tmp_path / "low.onnx")), run.model("mixed.onnx")
     assert [*mixed.graph.node] == [*given.graph.node]
     (tmp_path / "all").mkdir()

@@ -12,9 +12,8 @@ from runner.judgment import Status
 from runner.report.page.run_page import commands_of, facts_of, labels_of, verdict_of
 from runner.report.result_parts import Cause, KnownFailure, Precision, Reproduced, Triage
 from runner.report.summary import Summary
-from runner.schema.backend import OnnxRuntimeBackend
-from runner.schema.checker import CommandChecker
-from runner.schema.inputs import RandomInputs
+from runner.schema.backend import OnnxRuntimeBackend, Rounding
+from runner.schema.checker import CommandChecker, CompareChecker
 from runner.schema.root import Settings
 from tests.report.page.page_parts import transformer
 
@@ -79,10 +78,14 @@ def test_how_a_run_ended_is_said_in_words(status: Status) -> None:
         ({"status": Status.could_not_judge, "message": "the check is flaky, and a model ..."}, "flaky check"),
         ({"status": Status.planned, "outcomes": {"fail": 2}}, "planned, not searched"),
         ({"status": Status.interrupted, "minimality": "budget reached"}, "interrupted"),
+        ({"precision": Precision("float32", "float16")}, "low precision emulated"),
+        ({"precision": Precision("float32", "quantized form")}, ""),
     ],
 )
 def test_what_limits_a_page_is_labelled(told: dict[str, Any], label: str) -> None:
-    settings = Settings(checker=CommandChecker(command=["x"]), target=OnnxRuntimeBackend(), inputs=RandomInputs())
+    rounding, command = Rounding.on if "precision" in told else Rounding.auto, CommandChecker(command=["x"])
+    checker = CompareChecker() if "precision" in told else command
+    settings = Settings(checker=checker, target=OnnxRuntimeBackend(rounding=rounding))
     assert labels_of(replace(FOUND, **told), settings) == ([label] if label else [])
 
 

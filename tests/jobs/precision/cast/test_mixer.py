@@ -13,6 +13,7 @@ from runner.backends.emulation.rounding import rounded
 from runner.jobs.precision.convert_weights import convert
 from runner.jobs.precision.layers import Pair, layers
 from runner.jobs.precision.mixer import Mixer
+from runner.jobs.precision.prepare_model import float_nodes
 from runner.model.graph import scopes
 from tests.jobs.precision.cast.mixers import converted, run
 
@@ -112,6 +113,21 @@ def test_nested_nodes_are_elements_with_paths() -> None:
     assert "loop.body/s1" in paths
     assert "scan.body/o" in paths
     assert "loop.body/co" not in paths
+
+
+def test_what_an_operator_takes_in_one_type_only_does_not_fix_the_others() -> None:
+    """The scales of a Resize, and the mean that a normalization also makes, are float32 whatever its data are."""
+    text = """<ir_version: 9, opset_import: ["" : 18]>
+    g (float16[1,1,2,2] x) => (float16[1,1,4,4] y, float16[1,1,2,2] z, float[1,1,2,1] mean)
+    <float[4] scales = {1,1,2,2}, float16[2] w = {1,1}> {
+      y = Resize<mode="nearest">(x, , scales)
+      z, mean = LayerNormalization(x, w)
+    }"""
+    made = mixer(parser.parse_model(text), FP16)
+    assert [layer.op_type for layer in made.layers] == ["Resize", "LayerNormalization"]
+    assert not any(one.high for one in float_nodes(made.model, {}, made.pair, (), {}))
+    for raised in (frozenset[int](), frozenset({0, 1})):
+        assert_sound(made.mixed(raised))
 
 
 def test_inputs_and_outputs_may_be_converted() -> None:

@@ -1,0 +1,215 @@
+"""What makes one array of another.
+
+A weight that a conversion got wrong is most often the right numbers in a wrong place, sign, size or type. Each kind
+is one question about the two arrays; the first that explains all elements is the answer, from the most to the least
+specific. Nothing here runs, reads or writes anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+_NEAR = 1e-5
+"""Part of the largest value by which equal numbers may differ: float32 that was computed in another order."""
+LOW: Mapping[str, Any] = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float16": np.float16,
+    "float8_e4m3": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+}
+_MOST_AXES, _GATES, _DIRECTIONS = 6, (4, 3), 2
+_STEPS = 0.75
+"""Steps by which rounding moves a number, and a bit more: half a one, or what is lost at the ends."""
+_LEVELS = (256, 16)
+"""Of an integer type of 8 bits, and of 4."""
+_LEAST_CUT = 0.01
+"""Part of the elements that stand at an end where values were cut off."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What happened to a weight.
+
+    ``kind``: transposed, permuted, gates, scaled, shifted, negated, swapped, rounded, cut off, zero. ``axis``: along
+    which axis, or None. ``said``: in words, behind "it is".
+    """
+
+    kind: str
+    said: str
+    axis: int | None = None
+
+
+def change_of(mine: Array, good: Array, others: Mapping[str, Array] | None = None, step: float = 0.0) -> Change | None:
+    """Return what makes ``mine`` of ``good``; None: nothing does, or the two are alike.
+
+    ``mine``, ``good``: of any shape, dtype float or integer. ``others``: further weights of the original by name, of
+    which ``mine`` may be one. ``step``: of integers that stand for ``mine``: so far all are rounded.
+    """
+    mine, good = (np.asarray(one).astype(np.float64) for one in (mine, good))
+    near = near_of(mine, step)
+    if not mine.size or not np.isfinite(good).all() or (mine.shape == good.shape and alike(mine, good, near)):
+        return None
+    for ask in (_zero, _transposed):
+        if found := ask(mine, good, near):
+            return found
+    for name, other in (others or {}).items():
+        if other.shape == mine.shape and other.size > 1 and alike(mine, other.astype(np.float64), near):
+            return Change("swapped", f"the values of {name}")
+    if mine.shape != good.shape:
+        return None
+    asked = [_scaled, _permuted, _rounded, _cut_off, _scaled_along]
+    if step:  # few values tell that they were cut off, where a coarse step hides what became of the others
+        asked = [_cut_off, _scaled, _shifted, _permuted, _scaled_along]
+    return next((found for ask in asked if (found := ask(mine, good, near))), None)
+
+
+def near_of(mine: Array, step: float) -> float:
+    """Return by which part of the largest value equal numbers may differ."""
+    largest = float(np.max(np.abs(mine), initial=0.0))
+    return max(_NEAR, _STEPS * step / largest if largest else 0.0)
+
+
+def alike(mine: Array, good: Array, near: float) -> bool:
+    """Whether numbers differ by no more than a part of the largest."""
+    largest = np.max(np.abs(good), initial=0.0)
+    return bool(np.isfinite(mine).all() and np.max(np.abs(mine - good), initial=0.0) <= near * largest)
+
+
+def _zero(mine: Array, good: Array, _: float) -> Change | None:
+    return Change("zero", "zero throughout") if not mine.any() and good.any() else None
+
+
+def _transposed(mine: Array, good: Array, near: float) -> Change | None:
+    """Whether the axes stand in another order, or the values were read in the order of one."""
+    if 2 <= good.ndim <= _MOST_AXES and mine.ndim == good.ndim:
+        for order in itertools.permutations(range(good.ndim)):
+            turned = good.transpose(order)
+            if list(order) != sorted(order) and turned.shape == mine.shape and alike(mine, turned, near):
+                named = "transposed" if good.ndim == 2 else f"transposed, its axes in the order {list(order)}"
+                return Change("transposed", named)
+            laid = turned.ravel()
+            if list(order) != sorted(order) and laid.size == mine.size and alike(mine.ravel(), laid, near):
+                return Change("transposed", "transposed in memory: the values in the order of another layout")
+    return None
+
+
+def _scaled(mine: Array, good: Array, near: float) -> Change | None:
+    factor = _factor(mine, good, near)
+    if factor is None:
+        return None
+    if abs(factor + 1) <= near:
+        return Change("negated", "negated")
+    return Change("scaled", f"scaled by {factor:.{_digits(near)}g}")
+
+
+def _shifted(mine: Array, good: Array, near: float) -> Change | None:
+    by = float((mine - good).mean())
+    return Change("shifted", f"shifted by {by:.2g}, as by another zero point") if alike(mine, good + by, near) else None
+
+
+def _digits(near: float) -> int:
+    """Return how many digits of a factor are known."""
+    return 4 if near == _NEAR else 2
+
+
+def _factor(mine: Array, good: Array, near: float) -> float | None:
+    """Return the number that makes one of the other; None: none does."""
+    square = float((good * good).sum())
+    factor = float((mine * good).sum()) / square if square else 0.0
+    return factor if factor and alike(mine, factor * good, near) else None
+
+
+def _scaled_along(mine: Array, good: Array, near: float) -> Change | None:
+    """Whether each slice along an axis has a factor of its own; some may be 1."""
+    for axis in range(good.ndim if good.ndim > 1 else 0):
+        rows, right = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good))
+        if rows.shape[1] < 2 or rows.shape[0] < 2:
+            continue
+        factors = [_factor(*pair, near) if pair[1].any() else 1.0 for pair in zip(rows, right, strict=True)]
+        wrong = [one for one in factors if one is not None and abs(one - 1) > near]
+        if None not in factors and wrong:
+            if all(abs(one + 1) <= near for one in wrong):
+                return Change("negated", f"negated in {len(wrong)} places along axis {axis}", axis)
+            low, high = (f"{one:.{_digits(near)}g}" for one in (min(wrong), max(wrong)))
+            many = f"by {low} to {high}" if len(wrong) > 1 else f"by {low} in one place"
+            return Change("scaled", f"scaled {many} along axis {axis}", axis)
+    return None
+
+
+def _permuted(mine: Array, good: Array, near: float) -> Change | None:
+    for axis in range(good.ndim):
+        rows, right = (np.moveaxis(one, axis, 0).reshape(good.shape[axis], -1) for one in (mine, good))
+        order = _order(rows, right, near)
+        if order is None or len(order) < 2:
+            continue
+        for gates in _GATES if axis == 1 and good.shape[0] <= _DIRECTIONS else ():
+            if moved := _of_blocks(order, gates):
+                return Change("gates", f"in another order of its {gates} gates, {moved}, along axis {axis}", axis)
+        if order == [*range(len(order))][::-1]:
+            return Change("permuted", f"reversed along axis {axis}", axis)
+        return Change("permuted", f"permuted along axis {axis}", axis)
+    return None
+
+
+def _order(rows: Array, right: Array, near: float) -> list[int] | None:
+    """Return which good row each is; None: they are not the same rows."""
+    largest, free, found = np.max(np.abs(right), initial=0.0), np.ones(len(right), bool), []
+    for row in rows:
+        off = np.max(np.abs(right - row), axis=1)
+        off[~free] = np.inf
+        at = int(np.argmin(off))
+        if not off[at] <= near * largest:
+            return None
+        free[at] = False
+        found.append(at)
+    return found
+
+
+def _of_blocks(order: list[int], gates: int) -> list[int] | None:
+    """Return the order of so many blocks of equal length, each whole; None: the rows moved otherwise."""
+    length, rest = divmod(len(order), gates)
+    if rest or length < 2:
+        return None
+    starts = order[::length]
+    if any(
+        order[at] != starts[at // length] + at % length or order[at - at % length] % length for at in range(len(order))
+    ):
+        return None
+    return [one // length for one in starts]
+
+
+def _rounded(mine: Array, good: Array, _: float) -> Change | None:
+    """Whether the values are the good ones in a type of fewer bits, or in the steps of an integer type."""
+    for name, dtype in LOW.items():
+        with np.errstate(all="ignore"):
+            rounded = good.astype(np.float32).astype(dtype).astype(np.float64)
+        if np.isfinite(rounded).all() and np.array_equal(mine.astype(np.float32), rounded.astype(np.float32)):
+            return Change("rounded", f"rounded to {name}")
+    values = np.unique(mine)
+    steps = np.diff(values)
+    step = float(steps.min()) if steps.size else 0.0
+    for levels in _LEVELS[::-1]:
+        if 2 <= values.size <= levels < mine.size and step > 0:
+            whole = mine / step
+            if np.abs(whole - np.rint(whole)).max() <= 1e-3 and np.abs(mine - good).max() <= 0.51 * step:
+                return Change("rounded", f"rounded to int{8 if levels == 256 else 4} in steps of {step:.3g}")
+    return None
+
+
+def _cut_off(mine: Array, good: Array, near: float) -> Change | None:
+    low, high = float(mine.min()), float(mine.max())
+    at_ends = (good > high * (1 + near) if high > 0 else good > high + near) | (good < low - near * abs(low))
+    if not at_ends.any() or at_ends.mean() < min(_LEAST_CUT, 1 / mine.size):
+        return None
+    if alike(mine, np.clip(good, low, high), near):
+        largest = float(np.max(np.abs(good)))
+        return Change("cut off", f"cut off at {low:.4g} and {high:.4g}, where its values reach {largest:.4g}")
+    return None
