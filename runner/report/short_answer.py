@@ -39,6 +39,8 @@ _CLAIMS: Mapping[str, str] = {
 }
 OWN_CODE = ("command", "python")
 """The checkers that run code of the user's."""
+ABOUT_KEPT = ("recheck", "bugs")
+"""The strategies that ask about kept results, and search nothing."""
 FLOATS = ("float16", "bfloat16")
 """The low types that are no quantization."""
 _TOLERANCES = ("auto", "compare")

@@ -93,6 +93,27 @@ def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Pa
         assert words in typed and bool(typed) is bool(words), typed
 
 
+def test_after_kept_results_that_could_not_be_judged_these_are_asked_about_again(tmp_path: Path) -> None:
+    """A replay of such a run names no model, which another strategy could be asked about."""
+    (tmp_path / "replay.yaml").touch()
+    (tmp_path / ".hydra").mkdir()
+    told = {"status": "could_not_judge", "strategy": "recheck"}
+    row = {"folder": "7", "expect": "still broken", "outcome": "not judged", "said": "its check names check.py"}
+    for more in ({"rechecked": [row]}, {"strategy": "bugs", "outcomes": {"unresolved": 1}}):
+        typed, what = next_command(summary_of({**told, **more}), tmp_path, ["winnow"])
+        assert typed == f"winnow resume {tmp_path}" and "once the reason above is mended" in what
+    fixed = {**told, "strategy": "bugs", "outcomes": {"pass": 1}}
+    assert next_command(summary_of(fixed), tmp_path, ["winnow"])[0] == ""
+
+
+@pytest.mark.parametrize("looked", [{"kind": "model", "why": "IR version 99"}, {"kind": "engine"}])
+def test_after_an_inspection_that_has_the_answer_no_other_question_follows(
+    tmp_path: Path, looked: dict[str, str]
+) -> None:
+    told = {"status": "found", "strategy": "inspect", "input_model": "net.onnx"}
+    assert next_command(summary_of({**told, "inspection": looked}), tmp_path, ["winnow"]) == ("", "")
+
+
 @pytest.mark.slow
 def test_by_a_command(tmp_path: Path) -> None:
     chain(tmp_path / "net.onnx", 6)
