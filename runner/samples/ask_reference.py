@@ -113,14 +113,15 @@ def taken(
     if not (guessed or free or given_too):
         return Taken(given)
     reference = _Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
-    first = ""
+    first = unclear = ""
     for number, attempt in enumerate(attempts(given, graph)):
         if number and (time.monotonic() > reference.ends or not guessed):
             break
         inputs = attempt.applied(given)
         try:
             reply = reference.run(inputs)
-        except UsageError:  # too large for this machine
+        except UsageError as error:  # too large for this machine, say
+            unclear = unclear or str(error)
             continue
         if reply.value is not None:
             accepts = Taken(inputs, sizes=attempt.sizes) if number else Taken(given)
@@ -135,7 +136,8 @@ def taken(
             return Taken(given, unclear=reply.why)
         first = first or one_line(reply.failure.message)
     offered = reference.others(given, free)
-    return Taken(given, first if guessed or given_too or offered else "", offered=offered)
+    refused = first if guessed or given_too or offered else ""
+    return Taken(given, refused, unclear=unclear, offered=offered)
 
 
 @dataclass(frozen=True)
