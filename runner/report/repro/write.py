@@ -103,7 +103,7 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any], 
     if isinstance(checker, PythonChecker):
         allowed = Threshold(checker).allowed
         given |= {"threshold": allowed is not None, "allowed": allowed, "drop": checker.max_drop is not None}
-        return given | {"files": _digests([cwd / Path(checker.file or "").expanduser()])}
+        return given | {"files": _digests([cwd / Path(checker.file or "").expanduser()]), "cwd": str(cwd)}
     rules = rules_of(checker)
     finite = checker if isinstance(checker, FiniteChecker) else FiniteChecker()
     looked = [name for name in ("nan", "inf") if getattr(finite, name).value == "fail"]
