@@ -14,7 +14,7 @@ from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, BUDGET_REACHED, NON_FINITE, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
 from runner.report.short_answer import ABOUT_KEPT, FLOATS, OWN_CODE, keeps_all, nothing_low
-from runner.report.summary import Summary
+from runner.report.summary import Summary, read_result
 from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
 from runner.text import counted
@@ -78,6 +78,9 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
     # with a signature it fails, and what was asked about that has no answer
     if status == Status.nothing_to_find and not result.signature:
         return _with_more_inputs(result, folder, program)
+    if known is _HELP and (whole := _reduction_of(result)):  # a part was asked about, and the whole is to be helped
+        results = f"strategy.results=[{shown_path(folder)},{shown_path(whole)}]"
+        return _again(program, whole, _HELP[0][0], results), f"{_HELP[1]} for the whole model"
     if known is not None:
         run = shown_path(folder)
         return _again(program, folder, *(word.format(run=run) for word in known[0])), known[1]
@@ -109,6 +112,14 @@ def _not_judged(result: Summary, folder: Path, program: Sequence[str]) -> tuple[
     if result.strategy in ABOUT_KEPT:  # its replay names no model
         return "", ""
     return None
+
+
+def _reduction_of(result: Summary) -> Path | None:
+    """Return the run of which the model under study is the part that fails; None: it is nobody's part."""
+    model = Path(result.input_model or "")
+    found = read_result(model.parent) if model.name == f"{REDUCED}.onnx" else None
+    there = found and found.input_model and found.model == model.name and (model.parent / REPLAY_NAME).is_file()
+    return model.parent if there else None
 
 
 def _again(program: Sequence[str], folder: Path, *changes: str) -> str:

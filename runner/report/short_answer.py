@@ -99,6 +99,12 @@ def where(summary: Summary, most: int = FIRST_NAMES, room: int = 96) -> str:
     return f"{answer} ({nodes})" if answer and nodes else answer or nodes
 
 
+def other_answers(answers: Sequence[Summary]) -> str:
+    """Return the answers after the first, and where they lie: ``exp (answers/2); a, b (answers/3)``."""
+    named = (listed(names_of(one.culprits), FIRST_NAMES) for one in answers[1:])
+    return "; ".join(f"{names} (answers/{number})" for number, names in enumerate(named, 2))
+
+
 def sized(summary: Summary) -> str:
     """Return of how many nodes the answer's are; and how many its model has, where others came along with these."""
     named, after = len(summary.culprits), summary.nodes_after or 0

@@ -50,6 +50,7 @@ class Row:
 
     ``asked``: verdicts that its run asked for, of which it has ``run`` checks for (``trust`` of them to trust the
     answer) and ``reused`` the others. ``reservation``: what has to be said with the culprits; "": nothing.
+    ``others``: the culprits of each further answer.
     """
 
     job: str
@@ -69,6 +70,7 @@ class Row:
     reused: int | None = None
     trust: int | None = None
     reservation: str = ""
+    others: tuple[tuple[str, ...], ...] = ()
 
     @property
     def ended_well(self) -> bool:
@@ -145,6 +147,7 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
         reused=checks.reused,
         trust=checks.trust,
         reservation=reservation(data.cause),
+        others=tuple(one.culprits for one in data.answers[1:]),
     )
 
 
@@ -183,6 +186,7 @@ def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
 def _named(row: Row, shown: Callable[[str], str], most: int) -> str:
     names, nested = (listed([*map(shown, some)], most) for some in (row.culprits, row.nested))
     culprits = with_inside(names, len(row.culprits), nested)
+    culprits = "; ".join([culprits, *(listed([*map(shown, some)], most) for some in row.others)])
     return f"{row.reservation}: {culprits}" if row.reservation and culprits else culprits
 
 

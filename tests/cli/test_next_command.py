@@ -36,8 +36,10 @@ def test_what_optimizations_break_is_asked_about_by_passes_and_then_what_helps(t
     second = following(first, tmp_path / "passes")
     assert (second.code, second.result["strategy"]) == (0, "passes"), second.output
     assert "not as recorded" not in second.output and max(map(len, second.output.splitlines())) < 900
+    assert "reduced.onnx passes" in second.output and "whole model" not in (second.folder / "REPORT.md").read_text()
     third = following(second, tmp_path / "workaround")
     assert (third.code, third.result["strategy"]) == (0, "workaround"), third.output
+    assert third.result["input_model"] == str(model) and "about this model" not in third.output
 
 
 @pytest.mark.slow
