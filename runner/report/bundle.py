@@ -35,7 +35,7 @@ from runner.report.document import Document, each_text
 from runner.report.failure_section import tensor_type
 from runner.report.markdown import REPORT_NAME, Shown, document_of, present, write_report
 from runner.report.page.data import Page, PageData
-from runner.report.repro.compose import ROUNDED, rounds
+from runner.report.repro.fill_templates import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, NotAlone, Repro, repro, write_repro
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary, write_result

@@ -31,8 +31,8 @@ from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
 from runner.report.page.data import Page, PageCommand, PageJob
-from runner.report.page.html import fitted, write_page
-from runner.report.page.run_page import PAGE_NAME, made_now, program_of, version
+from runner.report.page.html import write_page
+from runner.report.page.run_page import PAGE_NAME, fitted, made_now, program_of, version
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
