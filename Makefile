@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx gpu demo docs test test-all behaviour format lint types check bench faults fuzz clean
+.PHONY: rtx gpu demo docs test test-all behaviour pictures format lint types check bench faults fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/winnow examples/overflow.yaml
@@ -24,6 +24,10 @@ test-all: test
 # what a user sees of forty runs is written down anew, and what is different is printed: tests/behaviour
 behaviour: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.behaviour
+
+# what a terminal shows of a triage, as the guide links it (a test says when it is stale); needs tmux
+pictures: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.report.terminal_captures --triage --into docs/pictures --widths 80 120
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .

@@ -162,7 +162,7 @@ def _main() -> None:
     with hydra.initialize_config_dir(str(conf), version_base="1.3"):
         hydra.compose("config", ["checker=command", *_OVERRIDES])
     with tempfile.TemporaryDirectory() as folder:  # fonts are looked up for the first figure only
-        importlib.import_module("runner.report.precision_section").plot_curve(
+        importlib.import_module("runner.jobs.precision.report").plot_curve(
             [(0, 2.0), (1, 0.5)], Path(folder) / "curve.svg", ""
         )
     gc.freeze()

@@ -17,6 +17,7 @@ from runner.judgment import ANSWERED, ENDED_WELL, WinnowError
 from runner.report.markdown import REPORT_NAME
 from runner.report.progress import CheckEvent
 from runner.report.repro.write import REPRO_NAME
+from runner.report.short_answer import other_answers
 from runner.report.summary import Checks, Summary, result_json
 from runner.text import listed, one_line, with_inside
 
@@ -170,7 +171,8 @@ class Result:
     def __repr__(self) -> str:
         names, nested = ([*map(one_line, some)] for some in (self.culprits, self.summary.nested))
         culprits = with_inside(listed(names, _SHOWN), len(names), listed(nested, _SHOWN))
-        return f"<Result {self.summary.strategy}: {self.status}{f' {culprits}' if culprits else ''}; {self.folder}>"
+        named = "; ".join(filter(None, (culprits, other_answers(self.summary.answers))))
+        return f"<Result {self.summary.strategy}: {self.status}{f' {named}' if named else ''}; {self.folder}>"
 
     def _lines(self) -> list[str]:
         """Return what the last screen of a command says, without what to open and to type next."""

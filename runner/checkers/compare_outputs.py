@@ -9,16 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.checkers import auto_tolerance, metrics
+from runner.checkers.blank_or_not_finite import CONSTANT, NEITHER, blank, masked_outputs, said
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
-from runner.checkers.compare_values import (
-    CONSTANT,
-    NEITHER,
-    blank,
-    compare,
-    masked_outputs,
-    said,
-    statistics,
-)
+from runner.checkers.compare_values import compare, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
 from runner.checkers.task_metrics import Tasks, agreement
 from runner.checkers.tolerances import Rules

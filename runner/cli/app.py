@@ -150,8 +150,9 @@ def _answered(typed: Sequence[str], *, as_json: bool) -> int | None:
 def _inputs_file(words: Sequence[str]) -> int:
     """Print the file that says what the inputs of a model are like; return the exit code: 3, where one is refused.
 
-    With ``--check`` the reference (ONNX Runtime without optimizations) runs the model on it once, and other sizes are
-    tried where it refuses. Raises UsageError for other words.
+    The reference (ONNX Runtime without optimizations) is asked, as a triage asks it: it runs the model once, and other
+    sizes are tried where it refuses. A file that this wrote is only asked about with ``--check``. Raises UsageError for
+    other words.
     """
     # a run needs none of these here
     from runner.jobs.processes import processes  # noqa: PLC0415
@@ -162,8 +163,8 @@ def _inputs_file(words: Sequence[str]) -> int:
     files = [word for word in words if word != "--check"]
     if len(files) != 1 or files[0].startswith("-"):
         raise UsageError(f"inputs: give a model, or a file that this wrote: {program_name()} inputs net.onnx [--check]")
-    model, given = files[0], RandomInputs()
-    if arguments.is_yaml_file(model):
+    model, given, check = files[0], RandomInputs(), "--check" in words
+    if written := arguments.is_yaml_file(model):
         model, given = _inputs_in(Path(model).expanduser())
     path = Path(model).expanduser().absolute()
     try:
@@ -171,7 +172,7 @@ def _inputs_file(words: Sequence[str]) -> int:
     except (OSError, DecodeError, ModelError) as error:
         raise UsageError(f"inputs {model}: it cannot be read: {error}") from None
     refused = ""
-    if "--check" in words:
+    if check or not written:
         reference = OnnxRuntimeBackend(optimization=Optimization.none)
         settings = Settings(model=str(path), inputs=given, target=reference, reference=reference)
         with tempfile.TemporaryDirectory() as scratch, processes(settings, Path(scratch)) as running:
@@ -181,9 +182,9 @@ def _inputs_file(words: Sequence[str]) -> int:
     put(template(model, graph, given).rstrip())
     if refused:
         say(f"{program_name()}: the reference does not run the model on these inputs: {refused}", error=True)
-    elif "--check" in words:
+    elif check:
         say("the reference runs the model on these inputs", error=True)
-    return Status.could_not_judge.exit_code if refused else 0
+    return Status.could_not_judge.exit_code if check and refused else 0
 
 
 def _inputs_in(path: Path) -> tuple[str, RandomInputs]:

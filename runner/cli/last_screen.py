@@ -28,6 +28,7 @@ from runner.report.short_answer import (
     NAMED,
     is_part,
     names_of,
+    other_answers,
     short_answer,
     where,
     whose_bug,
@@ -223,6 +224,7 @@ def _rows(result: Summary, folder: Path, program: Sequence[str]) -> Iterator[Row
     for name, nodes in (("also", names_of(result.culprits)), ("inside", names_of(result.nested))):
         if result.status in NAMED and len(nodes) > FIRST_NAMES + 1:
             yield Row(name, listed(nodes[FIRST_NAMES:], MOST_NAMES - FIRST_NAMES), most=6)
+    yield from _rows_of("others", other_answers(result.answers))
     yield from _rows_of("fails", answer.fails, most=2)
     yield from _rows_of("why", answer.why)
     yield from _rows_of("sure", "; ".join(filter(None, (answer.sure, answer.checks))) if answer.sure else "")

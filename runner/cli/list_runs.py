@@ -152,13 +152,18 @@ def _run(one: Found) -> tuple[str, ...]:
 
 
 def _answer(result: Summary) -> str:
-    if names := result.culprits:
-        named = names[0] if len(names) == 1 else f"{len(names)} nodes: {names[0]}"
-        named = with_inside(named, len(names), listed(result.nested, 1))
+    if result.culprits:
+        named = "; ".join(map(_named, result.answers or (result,)))
         reserved = reservation(result.cause)
         return f"{reserved}: {named}" if reserved else named
     size = f"{result.nodes_after} of {result.nodes_before} nodes" if result.nodes_after is not None else ""
     return result.message[:_LONGEST_MESSAGE] or size
+
+
+def _named(one: Summary) -> str:
+    names = one.culprits
+    named = names[0] if len(names) == 1 else f"{len(names)} nodes: {names[0]}" if names else "?"
+    return with_inside(named, len(names), listed(one.nested, 1))
 
 
 def _cost(result: Summary) -> tuple[str, str]:

@@ -13,11 +13,12 @@ from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, BUDGET_REACHED, NON_FINITE, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
-from runner.report.short_answer import FLOATS, OWN_CODE, keeps_all, nothing_low
-from runner.report.summary import Summary
+from runner.report.short_answer import ABOUT_KEPT, FLOATS, OWN_CODE, keeps_all, nothing_low
+from runner.report.summary import Summary, read_result
 from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
 from runner.text import counted
+from strategies.search import Outcome
 
 _RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
 #: what `strategy=passes` turns off: where target and reference differ in more, it need not find anything
@@ -63,8 +64,8 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return resume_command(program, folder), "continues; finished checks are not repeated"
     if status == Status.planned:
         return resume_command(program, folder, "plan=false"), "runs what was planned; the checks made so far are reused"
-    if result.inspection and result.inspection.why and strategy != "inspect":
-        return "", ""  # no other question has another answer
+    if result.inspection and (result.inspection.why or result.inspection.kind == "engine"):
+        return "", ""  # no other question has another answer, and of an engine nothing else can be asked
     lacking = bool(result.lacks) and not result.culprits and status != Status.nothing_to_find
     if lacking and (folder / ".hydra").is_dir():
         command = resume_command(program, folder, *shlex.split(" ".join(result.lacks)))
@@ -77,6 +78,9 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
     # with a signature it fails, and what was asked about that has no answer
     if status == Status.nothing_to_find and not result.signature:
         return _with_more_inputs(result, folder, program)
+    if known is _HELP and (whole := _reduction_of(result)):  # a part was asked about, and the whole is to be helped
+        results = f"strategy.results=[{shown_path(folder)},{shown_path(whole)}]"
+        return _again(program, whole, _HELP[0][0], results), f"{_HELP[1]} for the whole model"
     if known is not None:
         run = shown_path(folder)
         return _again(program, folder, *(word.format(run=run) for word in known[0])), known[1]
@@ -86,13 +90,16 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
 def _not_judged(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str] | None:
     """Return what to type where the check could not judge; None: what is typed after any run without an answer."""
     own, resumed = result.checker in OWN_CODE, (folder / ".hydra").is_dir()
-    if result.message.startswith((BUDGET_REACHED, "no iterations")):
+    spent = result.message.startswith((BUDGET_REACHED, "no iterations"))
+    spent |= any(row.said == BUDGET_REACHED for row in result.rechecked)
+    if spent:
         more = resume_command(program, folder, "budget.checks=null", "budget.seconds=null")
         return more, "continues without a budget; finished checks are not repeated"
     if (folder / INPUTS).is_file():
         written = shlex.join([*program, result.strategy, shown_path(folder / INPUTS)])
         return written, "after you have written into that file what the model takes"
-    if result.unresolved and resumed:
+    unjudged = result.unresolved or result.rechecked or result.outcomes.get(Outcome.UNRESOLVED.value)
+    if unjudged and resumed:
         return resume_command(
             program, folder
         ), "once the reason above is mended: repeats only the checks that gave no answer"
@@ -102,7 +109,17 @@ def _not_judged(result: Summary, folder: Path, program: Sequence[str]) -> tuple[
         return _again(program, folder, "strategy=reduce"), "finds the smallest part that fails; then ask for its passes"
     if own and resumed:
         return resume_command(program, folder), "once the check is mended: starts over"
+    if result.strategy in ABOUT_KEPT:  # its replay names no model
+        return "", ""
     return None
+
+
+def _reduction_of(result: Summary) -> Path | None:
+    """Return the run of which the model under study is the part that fails; None: it is nobody's part."""
+    model = Path(result.input_model or "")
+    found = read_result(model.parent) if model.name == f"{REDUCED}.onnx" else None
+    there = found and found.input_model and found.model == model.name and (model.parent / REPLAY_NAME).is_file()
+    return model.parent if there else None
 
 
 def _again(program: Sequence[str], folder: Path, *changes: str) -> str:

@@ -23,7 +23,7 @@ from runner.model.files.parse_without_weights import ExternalFiles, chunks
 from runner.model.files.read_model import confirm_unchanged, parse_hashed
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
-from runner.model.graph.validate import check_names, check_text, sort_nodes
+from runner.model.graph.names_and_order import check_names, check_text, sort_nodes
 from runner.model.passes.infer_shapes import called
 from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import dtypes, tensor_bytes

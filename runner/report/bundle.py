@@ -35,7 +35,7 @@ from runner.report.document import Document, each_text
 from runner.report.failure_section import tensor_type
 from runner.report.markdown import REPORT_NAME, Shown, document_of, present, write_report
 from runner.report.page.data import Page, PageData
-from runner.report.repro.compose import ROUNDED, rounds
+from runner.report.repro.fill_templates import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, NotAlone, Repro, repro, write_repro
 from runner.report.result_parts import Precision
 from runner.report.summary import Summary, write_result
@@ -122,17 +122,25 @@ class Contents:
         return "\n".join(filter(None, [f"{_REPORT}\n", how, lacks, models, check]))
 
 
-def contents(folder: Path, named: Sequence[str], checker: CheckerSettings, cwd: Path, most: int = MOST_MB) -> Contents:
+def contents(
+    folder: Path,
+    named: Sequence[str],
+    checker: CheckerSettings,
+    cwd: Path,
+    most: int = MOST_MB,
+    given: Sequence[Path] = (),
+) -> Contents:
     """Return what goes in besides what is written for it: ``named`` files, data sets, the check's files.
 
-    ``named``: names in ``folder``, models with their weights; ``cwd``: where the user stands.
+    ``named``: names in ``folder``, models with their weights; ``cwd``: where the user stands; ``given``: see
+    `check_files`.
     """
     names = [name for model in named for name in (model, *sorted(path.name for path in folder.glob(f"{model}.data*")))]
     data = sorted(folder.glob("test_data_set_[0-9]*/*.pb"))
     found = {name: folder / name for name in names if Path(name).name == name}
     found |= {path.relative_to(folder).as_posix(): path for path in data}
     found = {name: path for name, path in found.items() if is_plain(path) and not path.is_symlink()}
-    copies = check_files.handed_on(checker, cwd)
+    copies = check_files.handed_on(checker, cwd, given)
     found |= {f"{check_files.FOLDER}/{name}": path for path, name in copies.items()}
     sizes = {name: path.stat().st_size for name, path in found.items()}
     left: dict[str, int] = {}
@@ -141,7 +149,19 @@ def contents(folder: Path, named: Sequence[str], checker: CheckerSettings, cwd: 
             break
         left[name] = sizes[name]
     files = {name: found[name] for name in sorted(found.keys() - left.keys())}
-    return Contents(files, left, check_files.left_behind(checker, cwd))
+    return Contents(files, left, check_files.left_behind(checker, cwd, given))
+
+
+def given_files(settings: Settings) -> list[Path]:
+    """Return the files that a run reads: its model, inputs, expected outputs, original."""
+    found: list[Path] = []
+
+    def noted(use: PathUse, value: str) -> str:
+        found.extend([Path(value)] if PathUse.READ in use and PathUse.PROGRAM not in use else [])
+        return value
+
+    map_paths(settings, noted)
+    return found
 
 
 def write_zip(folder: Path, held: Contents, texts: Mapping[str, str]) -> None:
@@ -174,7 +194,7 @@ def mixed_contents(settings: Settings, folder: Path, summary: Summary, cwd: Path
     """Return what goes in besides what is written for it: the pictures of the report, and files of the check."""
     told = summary.precision or Precision()
     files = [name for name in (told.layers, told.plot, told.curve_plot) if name]
-    return contents(folder, files, settings.checker, cwd)
+    return contents(folder, files, settings.checker, cwd, given=given_files(settings))
 
 
 def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: Contents) -> str:
@@ -182,8 +202,7 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
 
     The check is the copy in the archive. Values of ``checker.env`` stay with the user; an interpreter is the reader's.
     """
-    named = check_files.handed_on(settings.checker, cwd).items()
-    copies = {path: name for path, name in named if f"{check_files.FOLDER}/{name}" in held.files}
+    copies = _copies(settings, cwd, held)
     beside: list[str] = []
 
     def renamed(use: PathUse, value: str) -> str:
@@ -219,6 +238,12 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
         else "",
     ]
     return replay_text(filter(None, said), content, choices)
+
+
+def _copies(settings: Settings, cwd: Path, held: Contents) -> dict[Path, str]:
+    """Return the files of the check that are in the archive, with their names in its folder there."""
+    named = check_files.handed_on(settings.checker, cwd, given_files(settings)).items()
+    return {path: name for path, name in named if f"{check_files.FOLDER}/{name}" in held.files}
 
 
 def _words(checker: CommandChecker) -> list[str]:
@@ -418,14 +443,12 @@ def _handed_on(
 ) -> tuple[Shown, Contents]:
     """Return what the report shows of an answer, and what bundle.zip holds; say what it does not."""
     models = [summary.model or "", *([ROUNDED] if rounds(settings.target) else [])]
-    held = contents(folder, models, settings.checker, cwd)
+    held = contents(folder, models, settings.checker, cwd, given=given_files(settings))
     _say(settings, folder, held)
     files = present(folder, summary, script, held.told)
     if settings.checker.runs_own_code and script.source:
         # a reader has the copies of the check in the archive, and not what lies here
-        named = check_files.handed_on(settings.checker, cwd).items()
-        copies = {path: name for path, name in named if f"{check_files.FOLDER}/{name}" in held.files}
-        script = repro(folder, summary, settings, cwd, _beside(summary, answer, copies))
+        script = repro(folder, summary, settings, cwd, _beside(summary, answer, _copies(settings, cwd, held)))
     said = _near(_printed_by_check(settings, folder, summary), cwd)
     check = check_files.texts_of(settings.checker, cwd)
     return Shown(answer.model, (), script, said, check, BUNDLE_NAME, files, held.told), held

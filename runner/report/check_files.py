@@ -2,7 +2,8 @@
 
 What a check is told of may be anything: models are confidential and large, a token file is neither. So only programs go
 along, with what they import that lies beside them, and data that lies where the user stands; models never, nothing of
-the system or of an interpreter, and nothing that is hidden or has the name of a key or a secret, also by a link.
+the system or of an interpreter, and nothing that is hidden or has the name of a key or a secret, also by a link. Of the
+files that a run was given besides (``given``: its inputs, say) those are the check's that a program of it names.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def files_named(checker: CheckerSettings, cwd: Path) -> dict[str, Path]:
     return {}
 
 
-def handed_on(checker: CheckerSettings, cwd: Path) -> dict[Path, str]:
+def handed_on(checker: CheckerSettings, cwd: Path, given: Sequence[Path] = ()) -> dict[Path, str]:
     """Return which of them go along, and under what name, below `FOLDER`: a relative path of plain characters."""
     named = files_named(checker, cwd)
     data = Template.data(named)
@@ -62,7 +63,20 @@ def handed_on(checker: CheckerSettings, cwd: Path) -> dict[Path, str]:
         for module in _imported(path, cwd):
             if module not in found and len(found) < _MOST_MODULES:
                 found[module] = _place(module, cwd, found)
+    for path in _named_inside(checker, cwd, given):
+        place = _below(path, cwd)
+        if path not in found and place and _fit(path, cwd, data=True) and str(place) == _place(path, cwd, found):
+            found[path] = str(place)  # under another name the script would not find it
     return found
+
+
+def _named_inside(checker: CheckerSettings, cwd: Path, given: Sequence[Path]) -> list[Path]:
+    """Return the files of these that a program of the check names in its text."""
+    named = files_named(checker, cwd)
+    data = Template.data(named)
+    texts = [read_plain(path, _MOST_TEXT) for word, path in named.items() if word not in data]
+    names = {path: re.compile(rb"(?<![\w.-])" + re.escape(path.name.encode()) + rb"(?![\w.-])") for path in given}
+    return [path for path, name in names.items() if is_plain(path) and any(map(name.search, texts))]
 
 
 def _place(path: Path, cwd: Path, taken: Mapping[Path, str]) -> str:
@@ -94,14 +108,15 @@ def _imported(script: Path, cwd: Path) -> Iterator[Path]:
             yield file
 
 
-def left_behind(checker: CheckerSettings, cwd: Path) -> list[str]:
+def left_behind(checker: CheckerSettings, cwd: Path, given: Sequence[Path] = ()) -> list[str]:
     """Return what a check names besides, as it names it: whoever runs the check elsewhere has to be given it."""
-    taken = handed_on(checker, cwd)
+    taken = handed_on(checker, cwd, given)
     named = files_named(checker, cwd).items()
     left = [word.removeprefix(_option(word)) for word, path in named if path not in taken and not _foreign(path, cwd)]
     of_functions = [(name, path) for path, name in taken.items() if isinstance(checker, PythonChecker)]
+    inside = [str(_below(path, cwd) or path.name) for path in _named_inside(checker, cwd, given) if path not in taken]
     return [
-        *left,
+        *dict.fromkeys([*left, *inside]),
         *(f"{data} (the function's data, for {FOLDER}/{name})" for name, path in of_functions for data in _data(path)),
     ]
 

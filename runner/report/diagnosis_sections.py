@@ -149,8 +149,8 @@ def _number(value: Any) -> str:
 
 _OF_A_SESSION = frozenset({"disabled_optimizers", "session_options", "config_entries"})
 OFF_ALONE: Mapping[str, str] = {
-    "fail": "the whole model still fails; another one is enough for the failure",
-    "different": "the whole model fails in another way",
+    "fail": "the model still fails; another one is enough for the failure",
+    "different": "the model fails in another way",
     "unresolved": "not known",
     "pass": "not sure",  # a flaky check has passed too few times
 }
@@ -161,7 +161,7 @@ def passes_section(passes: NeededPasses | None, minimality: str | None) -> list[
     if not passes:
         return []
     needed = ", ".join(map(code, passes.needed))
-    heals = [f"With {', '.join(map(code, one))} off and all others on the whole model passes" for one in passes.heals]
+    heals = [f"With {', '.join(map(code, one))} off and all others on the model passes" for one in passes.heals]
     healed = {one[0] for one in passes.heals if len(one) == 1}
     others = [
         f"With only {code(name)} off: {OFF_ALONE.get(outcome, outcome)}"

@@ -51,7 +51,7 @@ from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
-from runner.report.short_answer import FLOATS, keeps_all, mixed_model, short_answer, sized, stays_high
+from runner.report.short_answer import ABOUT_KEPT, FLOATS, keeps_all, mixed_model, short_answer, sized, stays_high
 from runner.report.summary import Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
@@ -283,7 +283,7 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
     checks, failure = summary.checks, summary.failure
     whole = summary.triage.reproduced.failure if summary.triage else ""  # of the file: its smallest part's may differ
     told = ": ".join(filter(None, (failure.stage, failure.kind, failure.raised, failure.detail)))
-    of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
+    of_kept = summary.strategy in ABOUT_KEPT
     claim = summary.minimality if summary.status != Status.interrupted else ""  # no budget was reached
     rows = [
         ("strategy", summary.strategy),

@@ -39,6 +39,8 @@ _CLAIMS: Mapping[str, str] = {
 }
 OWN_CODE = ("command", "python")
 """The checkers that run code of the user's."""
+ABOUT_KEPT = ("recheck", "bugs")
+"""The strategies that ask about kept results, and search nothing."""
 FLOATS = ("float16", "bfloat16")
 """The low types that are no quantization."""
 _TOLERANCES = ("auto", "compare")
@@ -95,6 +97,12 @@ def where(summary: Summary, most: int = FIRST_NAMES, room: int = 96) -> str:
     answer = listed(names, most + (len(names) == most + 1)) if named else ""  # "1 more" is no shorter
     answer = with_inside(answer, len(names), listed(nested, most + (len(nested) == most + 1)))
     return f"{answer} ({nodes})" if answer and nodes else answer or nodes
+
+
+def other_answers(answers: Sequence[Summary]) -> str:
+    """Return the answers after the first, and where they lie: ``exp (answers/2); a, b (answers/3)``."""
+    named = (listed(names_of(one.culprits), FIRST_NAMES) for one in answers[1:])
+    return "; ".join(f"{names} (answers/{number})" for number, names in enumerate(named, 2))
 
 
 def sized(summary: Summary) -> str:

@@ -115,14 +115,15 @@ def taken(
         return Taken(given)
     reference = _Reference(backend, graph, model, pool, folder, time.monotonic() + given.timeout)
     known = NeededValues(run(), free, masks) if run else None
-    first = ""
+    first = unclear = ""
     for number, attempt in enumerate(attempts(given, graph)):
         if number and (time.monotonic() > reference.ends or not guessed):
             break
         inputs = attempt.applied(given)
         try:
             reply = reference.run(inputs)
-        except UsageError:  # too large for this machine
+        except UsageError as error:  # too large for this machine, say
+            unclear = unclear or str(error)
             continue
         if reply.value is not None:
             spans = dict(one for one in attempt.ranges.items() if one not in usual)
@@ -144,7 +145,8 @@ def taken(
         if needed.inputs != given:
             return needed
     offered = reference.others(given, free)
-    return Taken(given, first if guessed or given_too or offered else "", offered=offered)
+    refused = first if guessed or given_too or offered else ""
+    return Taken(given, refused, unclear=unclear, offered=offered)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import write_text
 from runner.jobs.variants.passes import session_switches
-from runner.judgment import Status, UsageError
+from runner.judgment import BUDGET_REACHED, Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.report.diagnosis_sections import BUGS_NAME, bugs_page
 from runner.report.result_parts import Evidence, KnownBug, KnownFailure, Releases
@@ -300,7 +300,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             write_text(place / BUGS_NAME, bugs_page(*_seen_from(place, groups, apart)))
         bugs, warnings = _seen_from(folder, groups, apart)
         left = f"; {len(apart)} more could not be judged, or fail no more" if apart else ""
-        stopped = "; the budget was reached before all was asked" if rechecker.checks.spent else ""
+        stopped = f"; {BUDGET_REACHED} before all was asked" if rechecker.checks.spent else ""
         said = f"{counted(len(bugs), 'bug')} in {counted(len(failures), 'failure')}{left}{stopped}: see {BUGS_NAME}"
         status = Status.found if bugs else Status.could_not_judge
         return Summary(status, status.exit_code, settings.strategy.name, said, bugs=bugs, warnings=warnings)

@@ -31,7 +31,7 @@ from runner.engine.tally import Tally
 from runner.files import inside, is_plain, read_plain, sha256_of
 from runner.jobs.job import Job, load_whole
 from runner.journal.replay_yaml import REPLAY_NAME
-from runner.judgment import Status, UsageError, WinnowError
+from runner.judgment import BUDGET_REACHED, Status, UsageError, WinnowError
 from runner.model.files.parse_without_weights import parse
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
@@ -39,6 +39,7 @@ from runner.reference.load import Loaded, load
 from runner.report import summary as accounts
 from runner.report.bundle import SETTLING, write_bundle
 from runner.report.result_parts import KnownFailure, Rechecked
+from runner.report.short_answer import ABOUT_KEPT
 from runner.report.summary import Seconds, Summary, read_result
 from runner.schema.backend import BackendSettings, FilesBackend, InnerValues
 from runner.schema.checker import AutoChecker, CommandChecker
@@ -68,8 +69,6 @@ EXPECT = "expect"
 FIXED, STILL, OTHERWISE, NOT_JUDGED = "fixed", "still broken", "broken otherwise", "not judged"
 _EXPECTABLE = (STILL, FIXED, OTHERWISE)
 _SCRIPTS = (".py", ".sh")
-#: strategies about kept results, such as what a sweep leaves beside its jobs
-_ABOUT_OTHERS = ("recheck", "bugs")
 #: strategies whose failures need more than a model: engines, other precisions, other releases, many runs
 _OTHERS = ("precision", "tactic", "repeat", "versions")
 _KEY = "strategy.results"
@@ -190,7 +189,7 @@ def folders(named: Sequence[str]) -> list[Path]:
                 f"{_KEY}={name}: no kept result is there. Name the folder of a run, with its result.json and "
                 f"{REPLAY_NAME}, or a folder that holds such folders"
             )
-        found |= dict.fromkeys(one for one in here if (read_result(one) or Summary()).strategy not in _ABOUT_OTHERS)
+        found |= dict.fromkeys(one for one in here if (read_result(one) or Summary()).strategy not in ABOUT_KEPT)
     if not found:
         raise UsageError(f"{_KEY}={listed(named)}: these are no failures, but what was said of such")
     return list(found)
@@ -335,7 +334,7 @@ class Rechecker:
         seen once is still there.
         """
         if self.checks.spent:
-            return Outlook(NOT_JUDGED, "the budget was reached")
+            return Outlook(NOT_JUDGED, BUDGET_REACHED)
         try:
             found = replayed(kept.replay, (*self.overrides, *more))
             settings = kept.settings(found, self.settings)

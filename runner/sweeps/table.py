@@ -31,8 +31,8 @@ from runner.report.document import cut
 from runner.report.markup import code
 from runner.report.markup import text as escaped
 from runner.report.page.data import Page, PageCommand, PageJob
-from runner.report.page.html import fitted, write_page
-from runner.report.page.run_page import PAGE_NAME, made_now, program_of, version
+from runner.report.page.html import write_page
+from runner.report.page.run_page import PAGE_NAME, fitted, made_now, program_of, version
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
@@ -50,6 +50,7 @@ class Row:
 
     ``asked``: verdicts that its run asked for, of which it has ``run`` checks for (``trust`` of them to trust the
     answer) and ``reused`` the others. ``reservation``: what has to be said with the culprits; "": nothing.
+    ``others``: the culprits of each further answer.
     """
 
     job: str
@@ -69,6 +70,7 @@ class Row:
     reused: int | None = None
     trust: int | None = None
     reservation: str = ""
+    others: tuple[tuple[str, ...], ...] = ()
 
     @property
     def ended_well(self) -> bool:
@@ -145,6 +147,7 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
         reused=checks.reused,
         trust=checks.trust,
         reservation=reservation(data.cause),
+        others=tuple(one.culprits for one in data.answers[1:]),
     )
 
 
@@ -183,6 +186,7 @@ def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
 def _named(row: Row, shown: Callable[[str], str], most: int) -> str:
     names, nested = (listed([*map(shown, some)], most) for some in (row.culprits, row.nested))
     culprits = with_inside(names, len(row.culprits), nested)
+    culprits = "; ".join([culprits, *(listed([*map(shown, some)], most) for some in row.others)])
     return f"{row.reservation}: {culprits}" if row.reservation and culprits else culprits
 
 

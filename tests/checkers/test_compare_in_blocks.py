@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from runner.checkers.auto_tolerance import nudge
-from runner.checkers.compare_values import blank
+from runner.checkers.blank_or_not_finite import blank
 from runner.checkers.compare_values import compare as compare_values
 from runner.checkers.metrics import BLOCK, at_ranks, blocks, compare, median, quantile
 from runner.model.values import wire

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from onnx import OptionalProto, TensorProto, numpy_helper
 
-from runner.checkers.compare_values import compare, has_inf, non_finite
+from runner.checkers.blank_or_not_finite import non_finite
+from runner.checkers.compare_values import compare, has_inf
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Metric, Tolerance

@@ -10,7 +10,7 @@ import pytest
 
 from runner.cli.help import WIDTH, help_text, overview, topics
 from runner.judgment import UsageError
-from runner.schema.documentation import keys, options
+from runner.schema.documentation import GROUPS, keys, options
 from tests.harness import ROOT
 
 
@@ -87,6 +87,13 @@ def test_everything_that_can_be_asked_about_has_an_answer() -> None:
     known = topics()
     assert len(known) == len({*known}) > 200 and {key.name for key in keys()} <= {*known}
     assert all(help_text([word]).strip() for word in known if "." not in word)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_two_options_of_a_group_are_said_to_be_the_same(group: str) -> None:
+    rows = help_text([group]).split("\n\n")[1].split(f"\n  {group}=")
+    said = [" ".join(row.split()[1:]) for row in rows]
+    assert len(said) == len({*said}) > 1
 
 
 def test_a_wrong_word_is_one_line_as_a_user_asks_for_it() -> None:

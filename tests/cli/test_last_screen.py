@@ -368,6 +368,12 @@ def test_a_time_is_said_as_exactly_as_it_matters() -> None:
     assert said == ["4.3 s", "89 s", "1 min 30 s", "2 min 29 s", "3 min", "3 h 20 min"]
 
 
+def test_further_answers_are_named_with_where_they_lie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    others = [Summary(culprits=names) for names in (("a",), ("b", "c"), tuple("defgh"))]
+    say_ended(result(Status.found, "so", culprits=("a",), answers=tuple(others)), tmp_path, PROGRAM)
+    assert "  others   b, c (answers/2); d, e, f and 2 more (answers/3)\n" in capsys.readouterr().out
+
+
 def test_nothing_is_the_best_so_far_where_nothing_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for culprits, said in (((), False), (("a",), True)):
         told = result(Status.interrupted, "interrupted", minimality=Claim.BUDGET.value, culprits=culprits)

@@ -82,6 +82,12 @@ def test_the_newest_stand_first_and_sweeps_are_one_row(
     assert "2 nodes: /layer.0/MatMul" in told["day/first"] and " 17  2 min 5 s  " in told["day/first"]
 
 
+def test_all_answers_of_a_run_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path / "first", 1, replace(FOUND, answers=(FOUND, replace(FOUND, culprits=("c",)))))
+    list_runs([str(tmp_path)])
+    assert "2 nodes: /layer.0/MatMul; c  " in capsys.readouterr().out
+
+
 def test_what_is_not_shown_to_be_the_cause_is_not_listed_as_an_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

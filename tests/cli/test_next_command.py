@@ -36,8 +36,10 @@ def test_what_optimizations_break_is_asked_about_by_passes_and_then_what_helps(t
     second = following(first, tmp_path / "passes")
     assert (second.code, second.result["strategy"]) == (0, "passes"), second.output
     assert "not as recorded" not in second.output and max(map(len, second.output.splitlines())) < 900
+    assert "reduced.onnx passes" in second.output and "whole model" not in (second.folder / "REPORT.md").read_text()
     third = following(second, tmp_path / "workaround")
     assert (third.code, third.result["strategy"]) == (0, "workaround"), third.output
+    assert third.result["input_model"] == str(model) and "about this model" not in third.output
 
 
 @pytest.mark.slow
@@ -91,6 +93,27 @@ def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Pa
     for more, words in (({}, "strategy=reduce"), (flaky, "strategy=repeat"), ({"checker": "command"}, "")):
         typed, _ = next_command(summary_of({**told, **more}), tmp_path, ["winnow"])
         assert words in typed and bool(typed) is bool(words), typed
+
+
+def test_after_kept_results_that_could_not_be_judged_these_are_asked_about_again(tmp_path: Path) -> None:
+    """A replay of such a run names no model, which another strategy could be asked about."""
+    (tmp_path / "replay.yaml").touch()
+    (tmp_path / ".hydra").mkdir()
+    told = {"status": "could_not_judge", "strategy": "recheck"}
+    row = {"folder": "7", "expect": "still broken", "outcome": "not judged", "said": "its check names check.py"}
+    for more in ({"rechecked": [row]}, {"strategy": "bugs", "outcomes": {"unresolved": 1}}):
+        typed, what = next_command(summary_of({**told, **more}), tmp_path, ["winnow"])
+        assert typed == f"winnow resume {tmp_path}" and "once the reason above is mended" in what
+    fixed = {**told, "strategy": "bugs", "outcomes": {"pass": 1}}
+    assert next_command(summary_of(fixed), tmp_path, ["winnow"])[0] == ""
+
+
+@pytest.mark.parametrize("looked", [{"kind": "model", "why": "IR version 99"}, {"kind": "engine"}])
+def test_after_an_inspection_that_has_the_answer_no_other_question_follows(
+    tmp_path: Path, looked: dict[str, str]
+) -> None:
+    told = {"status": "found", "strategy": "inspect", "input_model": "net.onnx"}
+    assert next_command(summary_of({**told, "inspection": looked}), tmp_path, ["winnow"]) == ("", "")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from onnx import helper
 
 from runner.engine.verdict_cache import Journals
 from runner.jobs.reduce.refinements import Trimming
-from runner.jobs.reduce.shrunk_subject import Levels, Shrunk, Whole
+from runner.jobs.reduce.simplification_levels import Levels, Shrunk, Whole
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.repeat import Command
 from runner.model.files.candidate_store import Store

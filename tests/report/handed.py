@@ -23,7 +23,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from runner.backends.emulation.rounding import write as write_rounded
 from runner.model.files.onnx_text import text_of
-from runner.report.repro.compose import ROUNDED, rounds
+from runner.report.repro.fill_templates import ROUNDED, rounds
 from runner.report.repro.write import REPRO_NAME, Beside, write_repro
 from runner.report.result_parts import KnownFailure
 from runner.report.summary import Summary

@@ -28,6 +28,7 @@ FUNCTION = """
 import onnx
 
 def check(model, inputs, expected):
+    open("x.npz")
     return not any(node.op_type == "Log" for node in onnx.load(model).graph.node)
 """
 
@@ -56,18 +57,21 @@ def user(tmp_path: Path) -> Path:
         model(folder / f"{name}.onnx", middle, shape)
     check_script(folder / "tools", COMMAND, "my check.py")
     (folder / "golden.txt").write_text("golden")
-    (folder / "tools" / "my check.sh").write_text('#!/bin/sh\ngrep -q bad "$1" && exit 3\nexit 0\n')
+    np.savez(folder / "x.npz", x=np.array([0.5, 2], np.float32))
+    (folder / "tools" / "my check.sh").write_text('#!/bin/sh\ngrep -q bad "$1" && test -f x.npz && exit 3\nexit 0\n')
     (folder / "tools" / "my check.sh").chmod(0o755)
     (folder / "mine.py").write_text(FUNCTION)
     return folder
 
 
 BY_COMMAND = "checker.command=" + json.dumps([sys.executable, "tools/my check.py", "{model}", "golden.txt"])
+GIVEN = ("inputs=files", "inputs.path=x.npz")
+"""Files that the run is given, and that nothing of the check names but the text of its script."""
 BARE_COMPARISON = ("checker=compare", "checker.rtol=0", "checker.atol=0", "reference=onnx_reference")
 KINDS = {
     "command": ("log", "checker=command", BY_COMMAND),
-    "script": ("log", "checker=command", 'checker.command=["tools/my check.sh", "{model}"]'),
-    "python": ("log", "checker=python", "checker.file=mine.py"),
+    "script": ("log", *GIVEN, "checker=command", 'checker.command=["tools/my check.sh", "{model}"]'),
+    "python": ("log", *GIVEN, "checker=python", "checker.file=mine.py"),
     "auto": ("log",),
     "finite": ("log", "checker=finite"),
     "compare": ("erf", *BARE_COMPARISON),
@@ -282,6 +286,16 @@ def test_a_script_is_given_to_what_its_first_line_names(head: str, started: list
     checker = CommandChecker(command=words)
     given = moved({"command": words, "files": {}}, checker, tmp_path, handed_on(checker, tmp_path))
     assert given["command"] == [*started, "{model}"]
+
+
+def test_what_a_run_is_given_and_a_script_names_goes_along_where_the_script_finds_it(tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text("np.load('x.npz'), load('net.onnx'), 'my data.npz', 'xx.npz'")
+    given = [tmp_path / name for name in ("x.npz", "net.onnx", "my data.npz", "other.npz")]
+    for path in given:
+        path.touch()
+    checker = CommandChecker(command=["python", "check.py", "{model}"])
+    assert [*handed_on(checker, tmp_path, given).values()] == ["check.py", "x.npz"]
+    assert left_behind(checker, tmp_path, given) == ["net.onnx", "my data.npz"]
 
 
 def test_a_function_that_lies_elsewhere_has_a_plain_name(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.report.precision_section import plot_curve, plot_layers
+from runner.jobs.precision.report import plot_curve, plot_layers
 from runner.report.result_parts import KnownFailure, Precision
 from runner.report.summary import Summary
 from runner.report.typed_json import from_json

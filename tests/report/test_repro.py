@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 from runner.checkers import metrics
 from runner.checkers.task_metrics import TASKS
 from runner.checkers.tolerances import rules_of
-from runner.report.repro.compose import held, runner, template, values_of
+from runner.report.repro.fill_templates import held, runner, template, values_of
 from runner.report.repro.write import REPRO_NAME, write_repro
 from runner.report.repro.write import values_of as values_of_check
 from runner.report.result_parts import CheckReliability, Count, KnownFailure

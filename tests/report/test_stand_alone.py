@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.files.onnx_text import bare, text_of
 from runner.report.repro import write
-from runner.report.repro.compose import set_together
+from runner.report.repro.fill_templates import set_together
 from runner.report.repro.write import REPRO_NAME
 from runner.schema import checker as checkers
 from tests.harness import winnow

@@ -529,10 +529,15 @@ def test_the_command_that_writes_the_file(tmp_path: Path, capsys: pytest.Capture
 
     path = str(saved(HIDDEN, tmp_path))
     code, told, _ = asked(path)
-    assert code == 0 and "mask: [1, 1]" in told
+    assert code == 0 and "mask: [1, 2]  # int64 [b, t]" in told
     (tmp_path / "inputs.yaml").write_text(told)
-    code, told, said = asked(str(tmp_path / "inputs.yaml"), "--check")
+    assert asked(str(tmp_path / "inputs.yaml"), "--check")[0] == 0, "what is written is what the reference takes"
+    (tmp_path / "inputs.yaml").write_text(told.replace("mask: [1, 2]", "mask: [1, 1]", 1))
+    code, _, said = asked(str(tmp_path / "inputs.yaml"), "--check")
     assert code == 3 and "out of data bounds" in said
+    (tmp_path / "inputs.yaml").write_text(told.replace("mask: [1, 2]  # a", "mask: [1, 1]  # a"))
+    code, _, said = asked(str(tmp_path / "inputs.yaml"), "--check")
+    assert code == 3 and "inputs.ranges" in said, "a range that holds no number is not taken"
     code, told, said = asked(path, "--check")
     assert code == 0 and "mask: [1, 2]" in told and "runs the model on these" in said
     broken = tmp_path / "broken"
@@ -540,6 +545,8 @@ def test_the_command_that_writes_the_file(tmp_path: Path, capsys: pytest.Capture
     path = str(saved(model([node("Nothing", "x", "y")], [value("x", ["n"])], [value("y", None)]), broken))
     code, _, said = asked(path, "--check")
     assert code == 3 and "Nothing" in said
+    code, told, said = asked(path)
+    assert code == 0 and "x: [1]" in told and "Nothing" in said
     for words in ([], ["a", "b"], [str(tmp_path / "none.onnx")], ["--checks"]):
         assert asked(*words)[0] == 2
 

@@ -197,6 +197,7 @@ def test_no_run_is_written_over_a_result_that_it_is_about(tmp_path: Path) -> Non
 def test_budgets_and_plans_hold(tmp_path: Path, kept: Path) -> None:
     run = recheck(tmp_path / "run", f"strategy.results=[{kept}]", "budget.checks=0")
     assert run.code == 3 and "budget" in run.result["rechecked"][0]["said"], run.output
+    assert "resume run budget.checks=null budget.seconds=null" in run.screen[-2], run.output
     run = recheck(tmp_path / "plan", f"strategy.results=[{kept}]", "plan=true")
     assert run.code == 0 and run.result["checks"]["trust"] == 0 and run.result["status"] == "planned", run.output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -51,11 +52,19 @@ def test_asked_is_what_was_run_and_what_was_reused(tmp_path: Path) -> None:
     assert dict(zip(head.split(" | "), line.split(" | "), strict=True))["asked"] == "27"
 
 
-@pytest.mark.parametrize(("status", "said"), [("not proven", "not shown to be the cause: a, b"), ("proven", "a, b")])
-def test_an_answer_that_is_not_proven_says_so_in_its_row(tmp_path: Path, status: str, said: str) -> None:
+ALL = {"answers": [{"culprits": ["a", "b"]}, {"culprits": ["c", "d"]}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "said"),
+    [("not proven", {}, "not shown to be the cause: a, b"), ("proven", {}, "a, b"), ("proven", ALL, "a, b; c, d")],
+)
+def test_a_row_names_all_answers_and_says_which_is_not_proven(
+    tmp_path: Path, status: str, more: Mapping[str, object], said: str
+) -> None:
     (tmp_path / "0" / ".hydra").mkdir(parents=True)
     (tmp_path / "0" / ".hydra" / "hydra.yaml").write_text("hydra: {job: {num: 0}}\n")
-    told = {"exit_code": 0, "status": "found", "culprits": ["a", "b"], "cause": {"status": status}}
+    told = {"exit_code": 0, "status": "found", "culprits": ["a", "b"], "cause": {"status": status}, **more}
     (tmp_path / "0" / "result.json").write_text(json.dumps(told))
     (tmp_path / "0" / "ended.json").write_text('{"overrides": ["a=1"]}')
     (row,) = rows(tmp_path, [("a=1",)])

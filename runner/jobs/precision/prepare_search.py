@@ -18,10 +18,11 @@ from onnx import ModelProto, NodeProto, TypeProto
 
 from runner.checkers.auto_tolerance import coarse
 from runner.engine.subject import values_digest
+from runner.jobs.precision.layer_costs import costs_of
 from runner.jobs.precision.layers import Layer, levels, node_label, pairs_of
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
-from runner.jobs.precision.ranking import SENTINEL, Measurements, costs_of, measure, prior
+from runner.jobs.precision.ranking import SENTINEL, Measurements, measure, prior
 from runner.jobs.precision.regions import examine
 from runner.jobs.precision.setup import Ends, PrecisionModel, cast
 from runner.jobs.precision.validation_samples import Division, Samples, Values

@@ -37,8 +37,8 @@ from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, Node
+from runner.model.graph.names_and_order import sort_nodes
 from runner.model.graph.scopes import NameSupply
-from runner.model.graph.validate import sort_nodes
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.align import QUANTIZED

@@ -120,8 +120,7 @@ class Experiments:
     def fenced(self, answer: Trial, parts: Sequence[Trial]) -> Experiment:
         """Experiment (b) on some nodes, with fences around parts of them."""
         kept, label = self._only(answer)
-        told = self.model.fenced(kept, parts, f"{label}, no fusion across {counted(len(parts), 'fence')}")
-        return told or Experiment(Outcome.UNRESOLVED, reason=REACHED)
+        return self.model.fenced(kept, parts, f"{label}, no fusion across {counted(len(parts), 'fence')}")
 
     def alone(self, kept: Trial) -> bool:
         """Whether a part of the model fails by itself."""
@@ -158,7 +157,7 @@ class Experiments:
         if not self._asked(kept):
             return replace(self.model.whole, reason="it is the whole model")
         self.left -= 1
-        return self.model.with_only(kept, label) or Experiment(Outcome.UNRESOLVED, reason=REACHED)
+        return self.model.asked(self.model.spliced, kept, label)
 
 
 # Whether a check was fed the good values; of one that feeds values of its own the experiments say nothing.
@@ -357,20 +356,16 @@ class SessionModel:
         ruling = self.session.ruled(self.session.judge, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
         return ruling is not None and ruling.answer is Answer.YES
 
-    def with_only(self, kept: Trial, label: str) -> Experiment | None:
-        """Check it with good values in place of what all other nodes give; None: the budget is spent."""
-        return self.asked(self.spliced, kept, label)
-
-    def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment | None:
+    def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment:
         """Make an experiment with fences around some parts, which no fusion crosses; as `asked`."""
         judge = self.session.judge.stage("fenced", replace(self._splices, parts=tuple(parts)))
         return self.asked(judge, kept, label, Purpose.TRUST)
 
-    def asked(self, judge: Judge, trial: Trial, label: str, purpose: Purpose | None = None) -> Experiment | None:
-        """Make an experiment: what stays as it is, with good values for all else. None: the budget was spent first."""
+    def asked(self, judge: Judge, trial: Trial, label: str, purpose: Purpose | None = None) -> Experiment:
+        """Make an experiment: what stays as it is, with good values for all else; unresolved where the budget ends."""
         ruling = self.session.ruled(judge, trial, Phase.CAUSE, label, purpose)
         if ruling is None:
-            return None
+            return Experiment(Outcome.UNRESOLVED, reason=REACHED)
         experiment, studied = _experiment(ruling.verdict), self.session.judge.studied.signature
         if experiment.outcome is Outcome.DIFFERENT:  # what counts as the failure under study is not gone
             experiment = replace(experiment, gone=got_further(studied, ruling.verdict.signature))

@@ -25,7 +25,7 @@ from runner.engine.session import Session
 from runner.engine.session_question import Cause, CurrentAnswer, InWiderType
 from runner.engine.subject import Cutting
 from runner.jobs.job import Job
-from runner.jobs.reduce.cause_experiments import REACHED, USED_UP, Experiments, SessionModel
+from runner.jobs.reduce.cause_experiments import USED_UP, Experiments, SessionModel
 from runner.jobs.reduce.subgraph import SameNodes, Subgraph
 from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Experiment, Whose, WinnowError
 from runner.model.files.candidate_store import Store
@@ -511,7 +511,7 @@ class Overflow:
         """Make the experiments: (a) in the wider type, (b) as ever."""
         tested, base = cause.answers[cause.main], model.session.judge.subject
         assert isinstance(base, Subgraph)
-        judge, outputs = model.session.judge.stage(f"in {found.wider}", Wider(base, types)), None
+        judge = model.session.judge.stage(f"in {found.wider}", Wider(base, types))
         grown, every = [*types.grown(tested.answer.elements)], tuple(node.index for node in base.graph.nodes)
         tried = grown if every in grown else [*grown, every]
         most = len(tried) if self.most is None else max(self.most - 1, 1)
@@ -519,13 +519,13 @@ class Overflow:
             raised = Trial.of(index for index in places if types.is_low(index))
             label = f"the whole model, {counted(len(raised), 'node')} in {found.wider}"
             outputs = model.asked(judge, Trial.of(places), label)
-            if outputs is None or outputs.heals:
+            if outputs.heals:
                 break
         words = f"{found.type} overflow in {found.tensor}: {found.said}; "
         alone = replace(cause, whose=Whose.MODEL, wider=found)
-        if outputs is None or not (outputs.heals or outputs.outcome is Outcome.FAIL):
-            why = outputs.reason if outputs else REACHED
-            return replace(alone, reason=f"{words}the whole model could not be judged in {found.wider}: {why}")
+        if not (outputs.heals or outputs.outcome is Outcome.FAIL):
+            why = f"the whole model could not be judged in {found.wider}: {outputs.reason}"
+            return replace(alone, reason=f"{words}{why}")
         alone = replace(alone, wider=replace(found, raised=raised))
         ended = partial(_ended, alone, words)
         if not outputs.heals:

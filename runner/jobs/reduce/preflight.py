@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.checkers.blank_or_not_finite import said
 from runner.checkers.checker import Checker, inner
 from runner.checkers.command import CommandCheck
-from runner.checkers.compare_values import said
 from runner.checkers.exit_and_output import slip_of_exit
 from runner.checkers.runtime import RuntimeCheck
 from runner.engine.check_trials import Expected, Judge
@@ -35,8 +35,9 @@ from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import all_nodes
 from runner.model.passes.lift_constants import as_nodes
 from runner.model.passes.seed_draws import is_seeded
+from runner.reference.expected_outputs import unlike_expected
 from runner.reference.good_values import Taint, taint_of_all
-from runner.reference.load import Loaded, record_target, unlike_expected
+from runner.reference.load import Loaded, record_target
 from runner.schema.backend import FilesBackend, InnerValues
 from runner.schema.checker import Flaky, SameFailure
 from runner.text import listed

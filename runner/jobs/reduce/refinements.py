@@ -24,8 +24,8 @@ from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.subject import Subject, cut_candidate, cutting
 from runner.jobs.reduce.carried_constants import freezings
 from runner.jobs.reduce.nested_graphs import NestedStages
-from runner.jobs.reduce.shrunk_subject import SameAnswer, Shrunk, Simpler, Whole
 from runner.jobs.reduce.simpler_values import DefaultAttributes, PlainFloats, ShorterNames, SimplerValues, SmallerShapes
+from runner.jobs.reduce.simplification_levels import SameAnswer, Shrunk, Simpler, Whole
 from runner.jobs.reduce.subgraph import InPlace, Subgraph, same_in_all
 from runner.journal.journal import context_digest
 from runner.model.graph import scopes

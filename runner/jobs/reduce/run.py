@@ -176,8 +176,10 @@ def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:
     ``summary``: the first answer, and what all of them cost; ``first``: what the first alone did. A search that broke
     off ends as what broke it off does: some answers may not have been found.
     """
+    from runner.report.short_answer import other_answers
+
     found = (first, *rest.answers) if rest.answers else ()
-    counted = f"; {len(found)} answers in all, the others are in answers/" if found else ""
+    counted = f"; {len(found)} answers in all, the others: {other_answers(found)}" if found else ""
     message = f"{summary.message}{counted}; {rest.said}"
     if rest.broken is None:
         return replace(summary, answers=found, message=message)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto, defs, numpy_helper
 
-from runner.jobs.reduce.shrunk_subject import Feeds, Levels, Whole
+from runner.jobs.reduce.simplification_levels import Feeds, Levels, Whole
 from runner.model.graph import scopes
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import copy_of

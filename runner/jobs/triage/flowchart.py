@@ -322,10 +322,12 @@ def _versions(known: Known) -> tuple[bool, str]:
 def _workaround(known: Known) -> tuple[bool, str]:
     if known.result("reduce").status == Status.reference_wrong:
         return False, "the reference is wrong, not the target"
+    high = _mixed(known)
+    stays = f"step precision tells what helps: {stays_high(high)}" if high else ""
     if known.result("reduce").whose == Whose.CONVERSION and not known.raised:
-        return False, CONVERTED
+        return False, stays or CONVERTED
     if not known.remedies:
-        return False, "no earlier step found a place for a workaround"
+        return False, stays or "no earlier step found a place for a workaround"
     return True, f"does this help the whole model, and at what cost: {listed(known.remedies)}?"
 
 
@@ -350,7 +352,7 @@ BOXES: tuple[Box, ...] = (
     Box("passes_on_whole", "passes", "Which optimization does the whole model need?", _passes_on_whole),
     Box("versions", "versions", "Which releases fail?", _versions),
     Box(
-        *("workaround", "workaround", "What helps?", _workaround),
+        *("workaround", "workaround", "Does a workaround help?", _workaround),
         lambda known: known.said("workaround") if known.has_answer("workaround") else _told_help(known),
     ),
 )

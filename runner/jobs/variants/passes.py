@@ -156,7 +156,7 @@ class WholeModel(Generic[Choice]):
 
 log = logging.getLogger(__name__)
 
-ALL_OFF = "the whole model with all of them off"
+ALL_OFF = "the model with all of them off"
 HEALING_UNKNOWN = "it is not known what to turn off"
 
 
@@ -299,13 +299,13 @@ class _Search:
             else "Reduce the model (strategy=reduce), and ask this of the reduced one: the other failure may be gone"
         )
         return (
-            f"with all of {what} off the whole model fails in another way ({one_line(other)}) than with them on "
+            f"with all of {what} off the model fails in another way ({one_line(other)}) than with them on "
             f"({studied.name if studied else 'which is studied'}). That one may hide the other, so it is not known "
             f"whether any of them is needed. {advice}"
         )
 
     def _healing(self, session: Session, needed: Trial, alone: dict[str, str]) -> list[Trial]:
-        """Return the sets with which the whole model passes once they are off: each member alone, else the smallest.
+        """Return the sets with which the model passes once they are off: each member alone, else the smallest.
 
         As far as the budget goes. ``alone`` gets what comes of each member alone off.
         """
@@ -379,11 +379,11 @@ class PassesQuestion(Question):
 
 
 QUESTION = PassesQuestion(
-    whole="the whole model",
+    whole="the model",
     nothing=ALL_OFF,
     nothing_fails=(f"{ALL_OFF} does not pass", "the failure is not in what can be switched off."),
 )
-OFF = PassesQuestion(wanted=Outcome.PASS, whole=ALL_OFF, nothing="the whole model", name=MIXED)
+OFF = PassesQuestion(wanted=Outcome.PASS, whole=ALL_OFF, nothing="the model", name=MIXED)
 
 
 def _told(subject: Passes, ending: SessionResult, healing: Sequence[Sequence[str]]) -> str:
@@ -393,17 +393,18 @@ def _told(subject: Passes, ending: SessionResult, healing: Sequence[Sequence[str
     """
     assert ending.trial is not None
     needed = subject.names(ending.trial)
+    model = subject.model.name if subject.model else "the model"  # which may be a part of another one
     some, many = listed(needed), counted(len(subject.choices), "switch")
     if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
         said = f"the failure needs {some}; all others of {many} may be off"
     else:
         said = f"with {some} on, of {many}, and all others off it still fails; that each is needed was not shown"
     if len(healing) == len(needed) > 1:
-        return f"{said}; with any one of those needed off, and all others on, the whole model passes"
+        return f"{said}; with any one of those needed off, and all others on, {model} passes"
     if len(healing) > 1:
         some = listed([one for (one,) in healing])
-        return f"{said}; with any one of {some} off, and all others on, the whole model passes"
-    return f"{said}; " + (f"the whole model passes without {listed(healing[0])}" if healing else HEALING_UNKNOWN)
+        return f"{said}; with any one of {some} off, and all others on, {model} passes"
+    return f"{said}; " + (f"{model} passes without {listed(healing[0])}" if healing else HEALING_UNKNOWN)
 
 
 def _replaced(healing: Sequence[Sequence[str]], alone: Mapping[str, str]) -> str:

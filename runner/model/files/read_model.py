@@ -29,7 +29,13 @@ from runner.model.files.parse_without_weights import (
 )
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import is_sparse_constant
-from runner.model.graph.validate import check_names, check_tensors, check_text, drop_duplicate_initializers, sort_nodes
+from runner.model.graph.names_and_order import (
+    check_names,
+    check_tensors,
+    check_text,
+    drop_duplicate_initializers,
+    sort_nodes,
+)
 from runner.model.passes.lift_constants import lower_constants
 from runner.model.passes.seed_draws import seed_draws
 from runner.model.values import tensor_bytes

@@ -1,6 +1,4 @@
-"""A page as one file of HTML, within its size.
-
-A page as one file of HTML that needs no network: what can be read without scripts stands in it as text.
+"""A page as one file of HTML that needs no network: what can be read without scripts stands in it as text.
 
 The page's values travel in it as compressed JSON, of which its script draws graphs and charts, so that no name can end
 an element. Text in the HTML is escaped here and nowhere else. The page's own policy allows its one script and its one
@@ -14,11 +12,11 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Literal, get_args
 from urllib.parse import quote
 
 from runner.files import write_text
@@ -284,52 +282,3 @@ def _link(job: PageJob) -> str:
     """Return a job's number, as a link to its page if it has one: below this page's folder, whatever its name."""
     number = _text(job["number"])
     return f'<a href="./{quote(os.fsencode(job["page"]))}">{number}</a>' if job["page"] else number
-
-
-# A page within its size: what is dear and least missed goes first, and the page says what is missing.
-
-MOST_BYTES = 9_000_000
-"""Of what a page tells; its style and its scripts take less than a megabyte."""
-MOST_WARNINGS = 100
-_DRAWN: Any = {"reduced": None, "whole": None, "tensors": [], "layers": [], "trials": [], "curve": [], "alone": []}
-"""What only scripts read; all else is text in HTML."""
-
-
-def fitted(page: Page, most: int = MOST_BYTES) -> Page:
-    """Return a page that takes about so many bytes at most."""
-    warnings, more = page["warnings"][:MOST_WARNINGS], len(page["warnings"]) - MOST_WARNINGS
-    warnings += [f"{more} further warnings are not shown"] if more > 0 else []
-    page = {**page, "warnings": warnings}
-    for what, without in _STEPS:
-        if size_of(page) <= most:
-            return page
-        page = cast(Page, {**page, **without(page)})
-        page["warnings"] = [*page["warnings"], f"this page would be too large: {what}"]
-    return page
-
-
-def size_of(page: Page) -> int:
-    """Return the bytes of what a page tells: as HTML, and as JSON where a script draws it, which is packed later."""
-    drawn = {key: value for key, value in page.items() if key in _DRAWN}
-    text = json.dumps(drawn, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-    return len(text) + len(page_text({**page, **_DRAWN}).encode())
-
-
-def _trials_without(key: str, nothing: object) -> Callable[[Page], Mapping[str, Any]]:
-    return lambda page: {"trials": [{**one, key: nothing} for one in page["trials"]]}
-
-
-def _bare(page: Page) -> Mapping[str, Any]:
-    whole = page["whole"]
-    return {"whole": whole and {**whole, "attributes": {}, "types": [""] * len(whole["types"])}}
-
-
-_STEPS: tuple[tuple[str, Callable[[Page], Mapping[str, Any]]], ...] = (
-    ("what the checks printed is left out", _trials_without("log", "")),
-    ("attributes and types of the original are left out", _bare),
-    ("what each check kept is left out", _trials_without("kept", [])),
-    ("the graph of the original is left out", lambda _: {"whole": None}),
-    ("errors of layers and values are left out", lambda _: {"layers": [], "tensors": []}),
-    ("the checks and the reduced graph are left out", lambda _: {"trials": [], "reduced": None}),
-    ("tables and texts are left out; REPORT.md has them", lambda _: {"sections": [], "jobs": []}),
-)

@@ -1,17 +1,15 @@
-"""The page of a run: verdict and facts, the path of its search, commands that go on.
-
-The page of a run, of whatever kind: everything that its folder, its summary and its process know.
-"""
+"""The page of a run, of whatever kind: verdict, facts, the path of its search, commands that go on; within its size."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from onnx import ModelProto
 
@@ -37,7 +35,7 @@ from runner.report.page.data import (
     Row,
 )
 from runner.report.page.graph_columns import columns, types_of
-from runner.report.page.html import fitted, words
+from runner.report.page.html import page_text, words
 from runner.report.page.tensor_values import (
     Reduced,
     alone_of,
@@ -48,7 +46,7 @@ from runner.report.page.tensor_values import (
     tensors,
     types_of_rows,
 )
-from runner.report.repro.compose import rounds
+from runner.report.repro.fill_templates import rounds
 from runner.report.repro.write import REPRO_NAME
 from runner.report.short_answer import FLOATS, MOST_NAMES, short_answer, where
 from runner.report.summary import Summary
@@ -398,3 +396,52 @@ def _job(folder: Path, place: str, status: str, answer: str, trust: str | None) 
         "seconds": None,
         "page": page if inside(folder / page, folder) and (folder / page).is_file() else "",
     }
+
+
+# A page within its size: what is dear and least missed goes first, and the page says what is missing.
+
+MOST_BYTES = 9_000_000
+"""Of what a page tells; its style and its scripts take less than a megabyte."""
+MOST_WARNINGS = 100
+_DRAWN: Any = {"reduced": None, "whole": None, "tensors": [], "layers": [], "trials": [], "curve": [], "alone": []}
+"""What only scripts read; all else is text in HTML."""
+
+
+def fitted(page: Page, most: int = MOST_BYTES) -> Page:
+    """Return a page that takes about so many bytes at most."""
+    warnings, more = page["warnings"][:MOST_WARNINGS], len(page["warnings"]) - MOST_WARNINGS
+    warnings += [f"{more} further warnings are not shown"] if more > 0 else []
+    page = {**page, "warnings": warnings}
+    for what, without in _STEPS:
+        if size_of(page) <= most:
+            return page
+        page = cast(Page, {**page, **without(page)})
+        page["warnings"] = [*page["warnings"], f"this page would be too large: {what}"]
+    return page
+
+
+def size_of(page: Page) -> int:
+    """Return the bytes of what a page tells: as HTML, and as JSON where a script draws it, which is packed later."""
+    drawn = {key: value for key, value in page.items() if key in _DRAWN}
+    text = json.dumps(drawn, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    return len(text) + len(page_text({**page, **_DRAWN}).encode())
+
+
+def _trials_without(key: str, nothing: object) -> Callable[[Page], Mapping[str, Any]]:
+    return lambda page: {"trials": [{**one, key: nothing} for one in page["trials"]]}
+
+
+def _bare(page: Page) -> Mapping[str, Any]:
+    whole = page["whole"]
+    return {"whole": whole and {**whole, "attributes": {}, "types": [""] * len(whole["types"])}}
+
+
+_STEPS: tuple[tuple[str, Callable[[Page], Mapping[str, Any]]], ...] = (
+    ("what the checks printed is left out", _trials_without("log", "")),
+    ("attributes and types of the original are left out", _bare),
+    ("what each check kept is left out", _trials_without("kept", [])),
+    ("the graph of the original is left out", lambda _: {"whole": None}),
+    ("errors of layers and values are left out", lambda _: {"layers": [], "tensors": []}),
+    ("the checks and the reduced graph are left out", lambda _: {"trials": [], "reduced": None}),
+    ("tables and texts are left out; REPORT.md has them", lambda _: {"sections": [], "jobs": []}),
+)

@@ -1,8 +1,6 @@
-"""repro.py: written for a checker and a backend, standing alone where it can.
+"""repro.py: one file that shows the failure of the reduced model, and needs what its first lines say.
 
-repro.py: one file that shows the failure of the reduced model, and needs what its first lines say.
-
-It is made of templates (see `compose`): what this failure needs, and nothing else, so that a maintainer can read it.
+It is made of templates (see `fill_templates`): what this failure needs, no more, so that a maintainer can read it.
 What was found goes into it as literals of plain values, so no name of a node, a tensor or a file can become code.
 It holds the model where a reader takes this in (see `stand_alone`), else it reads the files of the bundle beside it.
 """
@@ -37,8 +35,8 @@ from runner.model.values.recipes import Kind, Recipe, recognize
 from runner.model.values.recorded import fits_npz
 from runner.report import check_files
 from runner.report.failure_section import relevant
-from runner.report.repro import compose as repro_compose
-from runner.report.repro.compose import RUNTIMES, compose, inline, rounds, template
+from runner.report.repro import fill_templates
+from runner.report.repro.fill_templates import RUNTIMES, compose, inline, rounds, template
 from runner.report.result_parts import CheckReliability, Count
 from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend, TensorRtBackend
@@ -103,7 +101,7 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any], 
     if isinstance(checker, PythonChecker):
         allowed = Threshold(checker).allowed
         given |= {"threshold": allowed is not None, "allowed": allowed, "drop": checker.max_drop is not None}
-        return given | {"files": _digests([cwd / Path(checker.file or "").expanduser()])}
+        return given | {"files": _digests([cwd / Path(checker.file or "").expanduser()]), "cwd": str(cwd)}
     rules = rules_of(checker)
     finite = checker if isinstance(checker, FiniteChecker) else FiniteChecker()
     looked = [name for name in ("nan", "inf") if getattr(finite, name).value == "fail"]
@@ -231,7 +229,7 @@ def _obstacles(
 
 def _is_plain(settings: BackendSettings) -> bool:
     if isinstance(settings, OnnxRuntimeBackend):
-        return not (settings.custom_ops or settings.provider_libraries or repro_compose.rounds(settings))
+        return not (settings.custom_ops or settings.provider_libraries or fill_templates.rounds(settings))
     return isinstance(settings, OnnxReferenceBackend)
 
 
@@ -449,7 +447,7 @@ def repro(
     recorded = judge == "compare" and "reference" not in ran
     engine = target if runs and isinstance(target, TensorRtBackend) else None
     given: dict[str, Any] = {
-        **(repro_compose.values_of(engine, cwd) if engine else {}),
+        **(fill_templates.values_of(engine, cwd) if engine else {}),
         **values,
         "stage": stage,
         "kind": kind,
@@ -477,7 +475,7 @@ def repro(
         "flaky": _flaky(summary),
         "beside": False,
     }
-    sources = [*(repro_compose.runner(*one, cwd) for one in ran.items()), template(judge)]
+    sources = [*(fill_templates.runner(*one, cwd) for one in ran.items()), template(judge)]
     sources += [template(name) for name in ([] if judge in _OWN_PROCESS else ["child_process"]) + ["program"]]
     if printed:
         try:

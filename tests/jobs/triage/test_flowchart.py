@@ -204,6 +204,17 @@ def test_low_precision() -> None:
     assert "; n must stay in float32" in verdict(known) and known.place == "the whole model"
 
 
+def test_where_a_precision_search_has_what_helps_no_workaround_is_said_to_be_missing() -> None:
+    """Of pairs that quantize there is no workaround to try; the screen has what to leave in float32 beside `helps`."""
+    precision = found("n", precision={"high": "float32", "low": "quantized", "selected": [{"node": "n"}]})
+    cut = found("n", nodes={"before": 9, "after": 1}, whose="conversion")
+    for reduce in (cut, NONE):
+        steps = {**FAILS, "layerwise": NONE, "reduce": reduce, "precision": precision}
+        known = told(replace(HERE, low="quantized", optimizes=False, alone=False, inputs="python"), steps)
+        (why,) = [one.why for one in decisions(known) if "workaround" in one.question]
+        assert why == "step precision tells what helps: in float32: n"
+
+
 def test_what_heals_the_reduced_model_but_not_the_whole_is_asked_again() -> None:
     steps = {**FAILS, "reduce": CUT, "passes": PASSES, "healed": judged(2, 2), "passes_on_whole": PASSES}
     known = told(replace(HERE, inputs="python"), {**steps, "layerwise": found(), "workaround": found()})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.harness import Run, winnow
+from tests.harness import ROOT, Run, winnow
 from tests.six_tasks import TASKS
 
 LINES, AT_THE_END, COLUMNS = 12, 8, 100
@@ -71,11 +72,25 @@ def test_the_answer_is_true_and_short(
     assert str(run.folder.parent) not in report
 
 
+def _plain(text: str) -> str:
+    """Return what is said, without numbers, and as it stands before it is wrapped."""
+    return re.sub(r"\d[\d.,]*", "N", re.sub(r"\n {9,}", " ", text))
+
+
+_SAID = re.compile(r"INFO +|  (?=(fails|why) )")
+"""How those lines of a terminal begin that a pipe or the log has as well, however long anything takes."""
+
+
 @pytest.mark.slow
 def test_a_triage_of_the_example_takes_twelve_lines(tmp_path_factory: pytest.TempPathFactory) -> None:
     run = asked("transformer", tmp_path_factory)
     lines = run.output.rstrip().splitlines()
     assert len(lines) <= LINES, run.output
+    said = _plain(run.log + run.output)
+    for picture in (ROOT / "docs" / "pictures").glob("triage-*.txt"):
+        shown = [line for line in _plain(picture.read_text()).splitlines() if _SAID.match(line)]
+        new = [line for line in shown if _SAID.sub("", line) not in said]
+        assert len(shown) > 20 and not new, f"make pictures writes {picture.name} anew: {new}"
     rows = {line[2:9].strip(): line for line in run.screen[1:]}
     assert [*rows] == ["fails", "why", "sure", "helps", "fixed", "open", "next"]
     assert "exact result 131,407, float16 ends at 65,504, 70 of 384 elements" in rows["why"]

@@ -255,7 +255,7 @@ def test_what_the_optimizers_break(tmp_path: Path, model: Path) -> None:
     assert run.result["passes"]["heals"] == [["CastElimination"], ["DivMulFusion"]]
     assert told["healed"]["answer"] == "0 of 2 checks failed" and "on the reduced model" in told["passes"]["why"]
     # which of them is offered first depends on how long a run takes
-    assert "without CastElimination" in (run.folder / "REPORT.md").read_text()
+    assert re.search("without (CastElimination|DivMulFusion)", (run.folder / "REPORT.md").read_text())
     assert any("disabled_optimizers=['CastElimination']" in one["code"] for one in run.result["workarounds"])
     assert run.result["workarounds"][0]["samples"] == {"passed": 20, "of": 20, "kind": "fresh"}
 

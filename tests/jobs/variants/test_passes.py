@@ -56,9 +56,9 @@ def test_what_is_needed_with_all_others_off_need_not_be_with_them_on(tmp_path: P
     passes, (_, other) = run.result["passes"], run.result["culprits"]
     assert run.code == 0 and other in {"--d", "--e"} and passes["heals"] == [["--b"]], run.output
     assert passes["alone_off"] == {"--b": "pass", other: "fail"}
-    said = f"the failure needs --b, {other}; all others of 7 switches may be off; the whole model passes without"
+    said = f"the failure needs --b, {other}; all others of 7 switches may be off; net.onnx passes without"
     assert f"{said} --b; without {other} alone it still fails: another one does its part" in run.result["message"]
-    assert f"With only `{other}` off: the whole model still fails" in (run.folder / "REPORT.md").read_text()
+    assert f"With only `{other}` off: the model still fails" in (run.folder / "REPORT.md").read_text()
 
 
 def test_under_a_budget_nothing_is_claimed_that_was_not_shown(tmp_path: Path, model: Path) -> None:
@@ -76,7 +76,7 @@ def test_under_a_budget_nothing_is_claimed_that_was_not_shown(tmp_path: Path, mo
 def test_that_a_check_is_flaky_is_told_with_the_answer(tmp_path: Path, model: Path) -> None:
     run = switched(tmp_path, model, "{'--b'} <= on", "checker.flaky=always", "strategy.switches=[--a,--b]")
     assert run.code == 0 and run.result["culprits"] == ["--b"], run.output
-    assert "the whole model passes without --b; the check is flaky: " in run.result["message"]
+    assert "net.onnx passes without --b; the check is flaky: " in run.result["message"]
 
 
 def test_what_fails_with_everything_off_needs_none_of_them(tmp_path: Path, model: Path) -> None:
@@ -93,9 +93,7 @@ def test_what_fails_otherwise_with_everything_off_says_what_is_known(tmp_path: P
     given = ("strategy=passes", f"model={model}")
     run = winnow(*given, SWITCHES, *by_command(check, "{switches}"), folder=tmp_path / "run")
     assert run.code == 3 and "Put those that the model cannot do without into checker.command" in run.output
-    said = (
-        "with all of 7 switches off the whole model fails in another way (check: exit 5) than with them on (check: exi"
-    )
+    said = "with all of 7 switches off the model fails in another way (check: exit 5) than with them on (check: exi"
     assert said in run.result["message"] and "it is not known whether any of them is needed" in run.result["message"]
     assert "once the check is mended" not in run.output  # it judges well
     # what it says is so

@@ -17,8 +17,8 @@ from runner.model.values.recorded import TensorFile
 from runner.report.document import section, table
 from runner.report.page.data import Page, PageData, PageGraph
 from runner.report.page.graph_columns import MOST_NESTED, MOST_TEXT, TOP, columns, types_of
-from runner.report.page.html import MOST_ROWS, fitted, page_text, size_of
-from runner.report.page.run_page import page_of, trials_of
+from runner.report.page.html import MOST_ROWS, page_text
+from runner.report.page.run_page import fitted, page_of, size_of, trials_of
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker

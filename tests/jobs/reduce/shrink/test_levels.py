@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.jobs.reduce.shrunk_subject import Levels
+from runner.jobs.reduce.simplification_levels import Levels
 from strategies.search import Answer, Claim
 
 YES, NO, UNKNOWN = Answer.YES, Answer.NO, Answer.UNKNOWN

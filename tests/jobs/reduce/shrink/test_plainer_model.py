@@ -13,8 +13,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.jobs.reduce.shrunk_subject import Feeds, Whole
 from runner.jobs.reduce.simpler_values import DefaultAttributes, PlainFloats, ShorterNames
+from runner.jobs.reduce.simplification_levels import Feeds, Whole
 from runner.model.values import recorded
 from runner.verdict import Sample
 from tests.harness import by_command, check_script, winnow

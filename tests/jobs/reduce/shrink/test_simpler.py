@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.jobs.reduce import simpler_values
-from runner.jobs.reduce.shrunk_subject import Shrunk, Whole
 from runner.jobs.reduce.simpler_values import ShorterNames, SimplerValues, SmallerShapes
+from runner.jobs.reduce.simplification_levels import Shrunk, Whole
 from runner.model.graph.cut import CutError
 from runner.model.values import recorded
 from runner.model.values.recipes import Kind, recognize
@@ -112,7 +112,7 @@ import sys
 from pathlib import Path
 from onnx import TensorProto, helper
 from runner.verdict import Sample
-from runner.jobs.reduce.shrunk_subject import Whole
+from runner.jobs.reduce.simplification_levels import Whole
 from runner.jobs.reduce.simpler_values import SmallerShapes
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError

@@ -1,6 +1,4 @@
-"""A script made of templates, literals, and the source that runs a backend.
-
-A script made of templates: of their functions and classes those that ``main`` needs, and what these import.
+"""A script made of templates: of their functions and classes those that ``main`` needs, and what these import.
 
 A template is Python source; a line that ends in ``#? name`` stays if that value is given, after ``#? !name`` if not.
 Values are names in upper case.

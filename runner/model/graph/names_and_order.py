@@ -1,4 +1,4 @@
-"""Validation of a model that was read: names are defined once and before use, tensors have the data they declare."""
+"""Validation of a model that was read: names are defined once, tensors have the data they declare, nodes are sorted."""
 
 from __future__ import annotations
 
