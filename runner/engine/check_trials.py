@@ -86,7 +86,7 @@ class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
 
     ``journals``: opens those of stages; None: a run without. ``also``: other words of the failure under study, as
-    experiments showed.
+    experiments showed. ``mild``: whether a failure is too mild to be that one; None: no failure is.
     """
 
     subject: Subject
@@ -100,6 +100,7 @@ class Judge:
     estimate: Callable[[Trial, Verdict], Ask | Done | int] | None = None
     journals: Journals | None = None
     also: frozenset[Signature] = frozenset()
+    mild: Callable[[Verdict], bool] | None = None
 
     def __post_init__(self) -> None:
         self.room = Room(self.folder.parent, (self.journal.path.parent,))
@@ -312,7 +313,10 @@ class Judge:
             return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"{REFUSED}: {verdict.reason}")
         if not studied.signature:
             return verdict
-        return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught, self.also)
+        verdict = relative(verdict, studied.signature, studied.rule, studied.names, studied.caught, self.also)
+        if self.mild and verdict.outcome is Outcome.FAIL and self.mild(verdict):
+            return replace(verdict, outcome=Outcome.DIFFERENT, signature=None, reason=f"a milder one: {verdict.reason}")
+        return verdict
 
     def make(self, trial: Trial, phase: str, label: str) -> tuple[int, Candidate | Invalid]:
         """Return the next iteration's number, and its candidate with a new folder."""

@@ -342,12 +342,13 @@ class Session:
         purpose: Purpose = Purpose.SEARCH,
         most: float = math.inf,
         step: Callable[[Space], Step] | None = None,
+        judge: Judge | None = None,
     ) -> SearchRun:
-        """Return a search for an answer, or among some elements only; see `SearchRun`."""
+        """Return a search for an answer, or among some elements only; see `SearchRun`. ``judge``: None: the run's."""
         where = self.space if order is None else replace(self.space, order=order)
         first = (step or self.step)(where)
         return SearchRun(
-            self.judge, self.reliability, lambda known: Search(where, first, known), self.means, purpose, most
+            judge or self.judge, self.reliability, lambda known: Search(where, first, known), self.means, purpose, most
         )
 
     def _measure(self, surprise: ContradictionError) -> None:

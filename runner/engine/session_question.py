@@ -70,15 +70,15 @@ class AnswerExperiments:
     @property
     def doubt(self) -> str:
         """Why it is not shown to be the cause."""
+        if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT and not self.heals:
+            met = self.good_outputs.reason.removeprefix("another failure, ")
+            return f"with good values at their outputs the model fails in another way: {met}"
         if self.good_around:
             return (
                 "with good values at their outputs the model still fails: later nodes do much of the harm by themselves"
             )
         if self.heals:
             return "with good values at their inputs the model passes, or nearly so: earlier nodes matter"
-        if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT:
-            met = self.good_outputs.reason.removeprefix("another failure, ")
-            return f"with good values at their outputs the model fails in another way: {met}"
         return "with good values at their outputs the model still fails"
 
 

@@ -125,7 +125,7 @@ class Pipeline(Session):
         Raises ContradictionError where that shows the check to be flaky.
         """
         main = self.whole if done.trial is None else done.trial
-        answers, refused = [Refined(done, CurrentAnswer(self.judge, main), inquiry)], set[tuple[Path, Trial]]()
+        answers, refused = [Refined(done, CurrentAnswer(inquiry.judge, main), inquiry)], set[tuple[Path, Trial]]()
         name = self.question.name
         while True:
             self._refine(answers, refused)

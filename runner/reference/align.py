@@ -234,8 +234,15 @@ class Matching:
             if not self.child.hands_on(node):
                 for output in node.outputs:
                     partner = self._by_value(output) if output not in self.pairs else None
-                    if partner and self.parent.root(partner) not in map(self._seen, node.inputs):
+                    if partner and not self._is_above(partner, node):
                         self._pair(output, partner, How.value)
+
+    def _is_above(self, partner: str, node: Node) -> bool:
+        """Whether a node of the child gets a tensor of the parent, by itself or from others that do nothing to it."""
+        same = self.parent.root(partner)
+        own = self._partner_for.get(same)
+        further = own is not None and any(self.child.depends(output, own) for output in node.outputs)
+        return further or same in map(self._seen, node.inputs)
 
     def _anchors(self) -> None:
         """The same operator with the same weights, which no other has, is the same node."""
@@ -250,8 +257,15 @@ class Matching:
                 if output not in self.pairs and self._fits(output, other):
                     below = self._by_value(output, other)
                     self._pair(output, below or other, How.value if below else How.position)
-            if mine[0] not in self.pairs and self._fits_reshaped(mine[0], theirs[0]):
+            other_rows = partner is not None and (node.op_type in PRODUCTS or not self._reads_alike(node, partner))
+            if other_rows and mine[0] not in self.pairs and self._fits_reshaped(mine[0], theirs[0]):
                 self._pair(mine[0], theirs[0], How.position, reshaped=True)
+
+    def _reads_alike(self, node: Node, partner: Node) -> bool:
+        """Whether both read the same shapes: what one of them gives in another shape then is something else."""
+        both = zip(node.inputs, partner.inputs, strict=False)
+        held = [(self.child.held(mine), self.parent.held(theirs)) for mine, theirs in both]
+        return all(mine and theirs and mine.fits(theirs) for mine, theirs in held)
 
     def _backward(self) -> None:
         """What a node reads is what its partner reads at the same place."""

@@ -133,6 +133,10 @@ class FingerprintedGraph:
         """The tensors that nodes make, to be found by what they hold."""
         return FingerprintIndex({name: self.prints[name] for name in self.graph.producers if name in self.prints})
 
+    def held(self, name: str) -> Fingerprint | None:
+        """Return what a tensor holds, of data or not."""
+        return self.prints.get(name) or self.constant(name)
+
     def constant(self, name: str, *, turned: bool = False) -> Fingerprint | None:
         """Return what a tensor holds that no data reaches; ``turned``: with its last two axes exchanged."""
         if name in self.graph.initializers:

@@ -176,6 +176,31 @@ def test_a_node_that_does_nothing_is_not_taken_for_what_it_reads(tmp_path: Path)
     assert told["c2"] == "p2"
 
 
+def square(body: str) -> ModelProto:
+    """A model of square matrices: its input, and a weight."""
+    weights = "int64[1] a = {0}, int64[1] b = {4}, int64[1] c = {8}, int64[1] one = {1}, int64[2] shape = {8, 8}"
+    text = f'<ir_version: 8, opset_import: ["" : 18]> m (float[8,8] x) => (y) <{weights}> {{ {body} y = Neg(z) }}'
+    model = onnx.parser.parse_model(text)
+    weight = np.random.default_rng(2).normal(size=(8, 8)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    return model
+
+
+def test_nodes_that_together_do_nothing_are_not_taken_for_what_they_read(tmp_path: Path) -> None:
+    """Two halves, put together along the other axis, are what was cut in two."""
+    text = "t = Tanh(x) l = Slice(t, a, b, a) r = Slice(t, b, c, a) j = Concat<axis = {}>(l, r) z = Reshape(j, shape)"
+    child, elder = (kin(square(text.format(axis)), tmp_path) for axis in (0, 1))
+    assert matched(child, elder)["j"] == "z"
+
+
+def test_another_shape_of_the_same_is_another_computation(tmp_path: Path) -> None:
+    """It is broadcast along the other axis then, so that no value of the elder's is good there."""
+    text = "t = Tanh(x) j = ReduceL1<keepdims = {}>(w, one) z = Sub(t, j)"
+    child, elder = (kin(square(text.format(kept)), tmp_path) for kept in (0, 1))
+    told = matched(child, elder)
+    assert "j" not in told and told["z"] == "z"
+
+
 def test_inputs_that_are_swapped_below_another_bug_are_not_told_by_their_place(tmp_path: Path) -> None:
     """A node is left out above, so that no value agrees; the place among the inputs is what is wrong."""
 

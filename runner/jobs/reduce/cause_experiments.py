@@ -20,7 +20,7 @@ from runner.engine.check_trials import Expected, Judge
 from runner.engine.search_run import SearchRun
 from runner.engine.session import Session, scale_of
 from runner.engine.session_question import NOTHING, AnswerExperiments, Cause, CurrentAnswer
-from runner.jobs.reduce.subgraph import SameNodes, Spliced, Subgraph
+from runner.jobs.reduce.subgraph import InPlace, SameNodes, Spliced, Subgraph
 from runner.judgment import CauseStatus, Experiment, Scale, Whose, got_further, measured, milder
 from runner.model.graph.cut import depends_on
 from runner.model.graph.edits import add_initializer
@@ -125,7 +125,7 @@ class Experiments:
     def alone(self, kept: Trial) -> bool:
         """Whether a part of the model fails by itself."""
         self.left -= 1
-        return self.model.alone(kept)
+        return self.model.alone(self._parts, kept)
 
     def following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
@@ -133,9 +133,18 @@ class Experiments:
         if not order or self.exhausted or not self.model.space.any_set:
             return None
         self.left -= 1
-        found, asked = self.model.another(order, self.left)
+        found, asked = self.model.another(self._parts, order, self.left)
         self.left -= asked
         return found
+
+    @property
+    def _parts(self) -> Judge:
+        """Who judges parts: in their place, faults of what depends on them are seen too, and are none of theirs."""
+        judge, failure, scale = self.model.session.judge, self._failure, self.model.scale
+        if isinstance(judge.subject, InPlace):
+            judge = judge.stage("part in place", replace(judge.subject, healed=self.healed))
+            judge.mild = lambda verdict: not _experiment(verdict).as_bad_as(failure, scale=scale)
+        return judge
 
     def _gives_all(self, healed: Trial) -> bool:
         graph, gone = self.model.graph, healed.elements | self.healed
@@ -351,9 +360,9 @@ class SessionModel:
         if session.means.budget.checks is None and not session.spent() and not session.reliability.rates:
             session.means.ahead([Expected(self.spliced, kept, Phase.CAUSE, label) for kept, label in asked])
 
-    def alone(self, kept: Trial) -> bool:
+    def alone(self, judge: Judge, kept: Trial) -> bool:
         """Whether a part of it, cut out and fed good values, fails by itself."""
-        ruling = self.session.ruled(self.session.judge, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
+        ruling = self.session.ruled(judge, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
         return ruling is not None and ruling.answer is Answer.YES
 
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment:
@@ -375,16 +384,16 @@ class SessionModel:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky for that", gone=False)
         return experiment
 
-    def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
+    def another(self, judge: Judge, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
         """Look for an answer among some elements; return it, and how many of ``most`` questions that took."""
         order = tuple(one for one in order if self.among is None or one in self.among)
         session, whole = self.session, Trial.of(order)
         if not whole:
             return None, 0
-        rest = session.ruled(session.judge, whole, Phase.CAUSE, "the model without what has good values")
+        rest = session.ruled(judge, whole, Phase.CAUSE, "the model without what has good values")
         if rest is None or rest.answer is not Answer.YES:
             return None, 0
-        inquiry = session.inquire(order, Purpose.CAUSE, most, self.search)
+        inquiry = session.inquire(order, Purpose.CAUSE, most, self.search, judge)
         inquiry.note(whole, Answer.YES)
         done = inquiry.settle() if session.reliability.rates else inquiry.run()
         if done.trial and not inquiry.stopped:

@@ -512,10 +512,11 @@ class InPlace(Subgraph):
 
     A trial's candidate is the whole model, in which these nodes and what depends on them are computed, behind a fence;
     all else has good values, which the candidate holds. So it has the model's own inputs and outputs. ``fences``: there
-    is one, which keeps apart a wrong fusion and a part of it.
+    is one, which keeps apart a wrong fusion and a part of it. ``healed``: faults that are known, with good outputs.
     """
 
     fences: bool = True
+    healed: frozenset[int] = frozenset()
 
     @property
     def apart(self) -> Subgraph:
@@ -531,7 +532,8 @@ class InPlace(Subgraph):
 
     def identity(self) -> dict[str, str]:
         """Return the graph, and what a candidate holds besides the nodes of a trial."""
-        return {**super().identity(), "fences": str(self.fences)}
+        healed = {"healed": Trial(self.healed).ranges} if self.healed else {}
+        return {**super().identity(), "fences": str(self.fences), **healed}
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate of ``trial``; that of the empty one hands out good values."""
@@ -564,5 +566,5 @@ class InPlace(Subgraph):
 
     def _splices(self, trial: Trial) -> tuple[Trial, Spliced]:
         """Return what is computed, and what makes the candidate of it."""
-        computed = Trial(depends_on(self.graph, trial.elements))
+        computed = Trial(depends_on(self.graph, trial.elements, self.healed))
         return computed, Spliced(self, parts=(trial,) if self.fences and computed != trial else (), held=True)

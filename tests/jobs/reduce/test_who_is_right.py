@@ -139,6 +139,29 @@ def test_a_model_that_computes_something_else_is_the_conversions(tmp_path: Path)
     assert "whose bug: the conversion" in run.screen[0]
 
 
+def test_an_evaluator_that_computes_something_else_shows_no_lost_digits(tmp_path: Path) -> None:
+    """Only onnx's evaluator has an RNN in float64, and it takes no notice of the lengths."""
+    draw = np.random.default_rng(0)
+    shapes = {"w": (1, 4, 3), "r": (1, 4, 4), "b": (1, 8)}
+    weights = [numpy_helper.from_array(draw.normal(size=one).astype(np.float32), name) for name, one in shapes.items()]
+    weights.append(numpy_helper.from_array(np.array([1, 3], np.int32), "lengths"))
+    for who, factor in (("parent", 1.0), ("child", 1.5)):
+        nodes = [
+            helper.make_node("RNN", ["x", "w", "r", "b", "lengths"], ["states"], name="rnn", hidden_size=4),
+            helper.make_node("Elu", ["states"], ["y"], name="elu", alpha=factor),
+        ]
+        ends = [
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
+            for name, shape in (("x", [3, 2, 3]), ("y", [3, 1, 2, 4]))
+        ]
+        model = helper.make_model(helper.make_graph(nodes, "g", *ends, weights), ir_version=8)
+        model.opset_import[0].version = 17
+        onnx.save(model, tmp_path / f"{who}.onnx")
+    given = (f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'parent.onnx'}", *COMPARE)
+    run = winnow(*given, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["whose"]) == (["elu"], "conversion"), run.output
+
+
 @pytest.mark.slow
 def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
     """A body is not computed in another type."""
@@ -192,4 +215,4 @@ def test_the_targets_own_program_is_no_witness_against_another(
     )
     runs = BackendRunner("target", target, tools, None, None), BackendRunner("reference", reference, tools, None, None)
     exact = Exact(sides, *runs, cast("Store", None), tmp_path)
-    assert [type(one.settings) for one in WhoIsRight(exact, apart=False).witnesses.sides] == asked
+    assert [type(one.settings) for one in WhoIsRight(exact, apart=False).witnesses] == asked

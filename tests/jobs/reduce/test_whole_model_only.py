@@ -61,14 +61,31 @@ def chain() -> ModelProto:
     return model_of(nodes, [value("x", 1, ["N", 8])], [value("y", 1, ["N", 8])])
 
 
-def run(folder: Path, wrong: str, *more: str, feeds: str = OWN, recorded: np.ndarray = X, judge: str = COMPARE) -> Run:
-    """Reduce the chain by a script with a golden file beside it; ``wrong``: what its runtime gets wrong."""
+def two_paths() -> ModelProto:
+    """Four times what a fusion gives, and once what comes of it."""
+    steps = [("Exp", "x", "e"), ("Sigmoid", "e", "s"), ("Softsign", "s", "t")]
+    nodes = [helper.make_node(operator, [read], [made], name=operator) for operator, read, made in steps]
+    nodes.append(helper.make_node("Sum", ["s", "s", "s", "s", "t"], ["y"], name="Sum"))
+    value = helper.make_tensor_value_info
+    return model_of(nodes, [value("x", 1, ["N", 8])], [value("y", 1, ["N", 8])])
+
+
+def run(
+    folder: Path,
+    wrong: str,
+    *more: str,
+    feeds: str = OWN,
+    recorded: np.ndarray = X,
+    judge: str = COMPARE,
+    model: ModelProto | None = None,
+) -> Run:
+    """Reduce a model (the chain) by a script with a golden file beside it; ``wrong``: what its runtime gets wrong."""
     (folder / "check.py").write_text(f"{RUNTIME}ran = session({wrong})\n{feeds}{judge}")
     np.savez(folder / "own.npz", x=X)
-    np.savez(folder / "golden.npz", y=ReferenceEvaluator(chain()).run(None, {"x": X})[0])
+    np.savez(folder / "golden.npz", y=ReferenceEvaluator(model or chain()).run(None, {"x": X})[0])
     words = ["{model}", "{inputs}"] if feeds == GIVEN else ["{model}"]
     argv = f"checker.command={json.dumps([sys.executable, 'check.py', *words])}"
-    given = saved(chain(), folder, x=recorded)
+    given = saved(model or chain(), folder, x=recorded)
     return winnow(*given, "checker=command", argv, "checker.flaky=never", *more, folder=folder / "run", cwd=folder)
 
 
@@ -105,6 +122,18 @@ def test_a_wrong_fusion_is_named_with_all_of_it(tmp_path: Path) -> None:
     found = run(tmp_path, "(), ('Exp', 'Sigmoid')")
     assert (found.code, found.result["culprits"]) == (0, ["Exp", "Sigmoid"]), found.output
     assert found.result["cause"]["status"] == "proven"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_fault_that_depends_on_a_part_is_none_of_its_own(tmp_path: Path, measured: bool) -> None:
+    """The Softsign is wrong too, so that each part before it fails in its place."""
+    judge = "print('error', np.abs(ran.run(['y'], fed)[0] - good['y']).max())\n" + COMPARE
+    more = ("checker.measure='error ([0-9.e+-]+)'",) if measured else ("strategy.cause_checks=40",)
+    found = run(tmp_path, "{'Softsign'}, ('Exp', 'Sigmoid')", *more, judge=judge, model=two_paths())
+    causes = [one["culprits"] for one in found.result["cause"]["answers"] if one["is_cause"]]
+    assert ["Exp", "Sigmoid"] in causes and ["Exp"] not in causes, found.output
+    assert found.result["culprits"] == (causes[-1] if measured else causes[0]), found.output
 
 
 @pytest.mark.slow
