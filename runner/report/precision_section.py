@@ -253,10 +253,11 @@ def _quantizing(told: Precision) -> list[Block]:
     elif told.high == "int8":
         said.append(Code(_TWO_TURNS.format(names=list(told.nodes_to_exclude)), "python"))
     else:
-        said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude[:_MOST_NAMES])}", "python"))
-    if told.quantizers.get("int4_nodes_to_exclude") and len(told.nodes_to_exclude) <= _MOST_NAMES:
+        said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude)}", "python", _fold(told.nodes_to_exclude)))
+        said.append("Check that model as well: it still quantizes what these nodes read from nodes that are quantized.")
+    if told.quantizers.get("int4_nodes_to_exclude"):
         option = shlex.quote(f"int4_nodes_to_exclude={told.quantizers['int4_nodes_to_exclude']}")
-        said += ["ONNX Runtime's GenAI builder:", Code(f"--extra_options {option}", "sh")]
+        said += ["ONNX Runtime's GenAI builder:", Code(f"--extra_options {option}", "sh", _fold(told.nodes_to_exclude))]
     return said
 
 

@@ -158,12 +158,14 @@ class Region:
     """Nodes of the quantized model, and the parent's that do the same.
 
     ``makes``: what it makes, each tensor with the parent's. ``place``: of the last node of the quantized model.
-    ``layer``: it as an element of a search. ``parent``: indices of the parent's nodes, ``main``: of that with most
-    weights. ``weights``: how many numbers the parent's weights in it have.
+    ``nodes``: the names of those that are low, or between Q/DQ pairs. ``layer``: it as an element of a search.
+    ``parent``: indices of the parent's nodes, ``main``: of that with most weights. ``weights``: how many numbers the
+    parent's weights in it have.
     """
 
     makes: Mapping[str, str]
     place: int
+    nodes: tuple[str, ...]
     layer: Layer
     parent: frozenset[int]
     main: int
@@ -322,11 +324,12 @@ class Regions:
             return None
         main, weights = self._main(above)
         own = [at for at in sorted(nodes) if not is_quantization(protos[at])] or low
-        kind = [at for at in own if self._low[at] and protos[at].op_type != "DynamicQuantizeLinear"] or own[-1:]
+        kind = [at for at in own if self._low[at] and protos[at].op_type != "DynamicQuantizeLinear"]
+        names = tuple(protos[at].name for at in kind or own)
         reads = tuple(sorted(ends - makes.keys(), key=lambda name: self._places.get(name, -1)))
         writes = tuple(name for name in makes if name in self.shared)
-        layer = Layer(main.name, (0, kind[0]), main.op_type, reads, writes, False)
-        return Region(makes, max(nodes), layer, frozenset(above), main.index, weights)
+        layer = Layer(main.name, (0, (kind or own[-1:])[0]), main.op_type, reads, writes, False)
+        return Region(makes, max(nodes), names, layer, frozenset(above), main.index, weights)
 
     def _main(self, nodes: Collection[int]) -> tuple[Node, int]:
         """Return the parent's node with most weights, the last where none has any; and how many numbers all have."""

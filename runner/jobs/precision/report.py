@@ -7,7 +7,7 @@ import logging
 import math
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_search import PrecisionSetup, blocks, quantized_nodes
 from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.jobs.precision.reasons import reason, unmeasured, worst_outlier
+from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.setup import PrecisionModel
 from runner.journal.journal import Entry
@@ -377,15 +378,26 @@ def _bytes(model: ModelProto) -> int:
 
 
 def excluded(material: PrecisionSetup, raised: frozenset[int]) -> tuple[str, ...]:
-    """Return the names that raised nodes have in the float model, as quantizers want to be told them."""
+    """Return the names that raised nodes have in the float model, as quantizers want to be told them.
+
+    Where that was prepared before it was quantized (nodes were fused), the names are those of what was quantized.
+    """
     inherited, casting = material.loaded.inherited, material.casting
     assert inherited
-    names = [one.path for one in nodes_of(casting) if one.is_high(raised - material.subject.following.keys())]
-    found = _in_float(names, [node.name for node in inherited.parent.graph.nodes])
+    asked, parent = raised - material.subject.following.keys(), inherited.parent.graph.nodes
+    parents = {node.name for node in parent}
+    if isinstance(casting.mixer, RegionMixer):
+        regions = casting.mixer.found
+        found = [[_before_quantizing(name, parents) for name in one.nodes] for one in regions]
+        if parents.isdisjoint(name for names in found for name in names):  # the quantized file has names of its own
+            found = [[parent[at].name for at in sorted(one.parent)] for one in regions]
+        names = [name for index in sorted(asked) for name in found[index] if name]
+    else:
+        names = [_before_quantizing(one.path, parents) for one in nodes_of(casting) if one.is_high(asked)]
     known = quantized_nodes(material.strategy, material.loaded)
     # quantize_dynamic looks at names after it has made a MatMul and an Add of a Gemm
     made = {node.name for node in casting.mixer.model.graph.node}
-    kept = [name for name in found if not known or name in known]
+    kept = [name for name in dict.fromkeys(names) if not known or name in known or name not in parents]
     return (*kept, *(f"{name}_MatMul" for name in kept if f"{name}_MatMul_quant" in made))
 
 
@@ -406,14 +418,14 @@ def _for_tools(
     return replace(told, nodes_to_exclude=names, quantizers={**words, **(made.told if made else {})})
 
 
-def _in_float(names: Iterable[str], nodes: Iterable[str]) -> Iterator[str]:
-    """Yield the names that nodes have in the float model: a tool names what it makes of one after it."""
-    known, seen = sorted(nodes, key=len, reverse=True), set[str]()
-    for name in names:
-        found = next((one for one in known if name == one or name.startswith(f"{one}_")), None)
-        if found and found not in seen:
-            seen.add(found)
-            yield found
+_SUFFIX, _PART = re.compile(r"_(quant|Q\d)$"), re.compile(r"_(MatMul|matmul)$")
+"""What ONNX Runtime's tools put behind the name of a node that they replace, and before that behind a part of it."""
+
+
+def _before_quantizing(name: str, parents: Collection[str]) -> str:
+    """Return the name that a node had before a tool quantized it: that of one of the float model, if there is one."""
+    whole = _SUFFIX.sub("", name)
+    return next((one for one in (name, whole, _PART.sub("", whole)) if one in parents), whole)
 
 
 def _numbers(entries: Iterable[Entry], material: PrecisionSetup, found: Trial) -> dict[str, float]:

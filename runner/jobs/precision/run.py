@@ -36,6 +36,8 @@ from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_
 from runner.judgment import CannotJudge, Status, UsageError
 from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.scopes import all_nodes, initializers, inline_tensors
+from runner.model.graph.wider_types import LOW
 from runner.model.values import recorded
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
@@ -71,14 +73,14 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 def _unknown_form(settings: Settings) -> bool:
     """Whether the model is quantized in a form that is not known: that is refused by name before a runtime is asked."""
     return chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized and bool(
-        unknown_forms(_structure(settings))
+        unknown_forms(_structure(settings.model))
     )
 
 
-def _structure(settings: Settings) -> ModelProto:
-    """Return the model without its weights, nothing where it cannot be read: loading it says what is wrong with it."""
+def _structure(path: str | None) -> ModelProto:
+    """Return a model without its weights, nothing where it cannot be read: loading it says what is wrong with it."""
     try:
-        return parse(Path(settings.model or "").expanduser())
+        return parse(Path(path or "").expanduser())
     except Exception:  # noqa: BLE001 - native code raises what it likes
         return ModelProto()
 
@@ -88,7 +90,7 @@ def _asked(settings: Settings) -> Settings:
     strategy = chosen(settings.strategy, PrecisionSettings)
     if strategy.low is not FloatType.auto:
         return settings
-    low, quantized = FloatType.float16, low_nodes(_structure(settings))
+    low, quantized = FloatType.float16, low_nodes(_structure(settings.model))
     if any(quantized):  # a form that needs the original is refused by name where there is none
         low = FloatType.quantized
         log.info(
@@ -99,9 +101,14 @@ def _asked(settings: Settings) -> Settings:
 
 
 def _rounding(settings: Settings) -> Settings:
-    """Return the settings with the target's rounding decided: on, on ONNX Runtime's CPU."""
+    """Return the settings with the target's rounding decided: on, on ONNX Runtime's CPU, where something is to round.
+
+    What is rounded runs without optimizations. A model in float32 and integers runs as the target runs it.
+    """
     target = settings.target
-    own, rounds = settings.checker.runs_own_code, chosen(settings.strategy, PrecisionSettings).low.value in FLOATS
+    own = settings.checker.runs_own_code
+    strategy = chosen(settings.strategy, PrecisionSettings)
+    rounds = strategy.low in (FloatType.float16, FloatType.bfloat16)
     if own and rounds:
         log.warning(
             "your check runs the models, so Winnow cannot round there. ONNX Runtime's CPU provider computes low "
@@ -117,9 +124,22 @@ def _rounding(settings: Settings) -> Settings:
         )
     if target.rounding is not Rounding.auto or target.providers != [_CPU]:
         return settings
+    files = (_structure(path) for path in (settings.model, settings.reference.model))
+    if not rounds and strategy.high is FloatType.float32 and not any(map(_has_low_floats, files)):
+        return settings
     if rounds and not own:
         log.info("each low-precision tensor is rounded when it is computed, as on a GPU (target.rounding=on)")
     return replace(settings, target=replace(target, rounding=Rounding.on))
+
+
+def _has_low_floats(model: ModelProto) -> bool:
+    """Whether anything in a model is in float16 or bfloat16: a tensor that it holds, declares, or casts to."""
+    values = (*model.graph.input, *model.graph.output, *model.graph.value_info)
+    kinds = {one.data_type for one in (*initializers(model), *inline_tensors(model))} | {
+        one.type.tensor_type.elem_type for one in values
+    }
+    casts = (node for node in all_nodes(model.graph.node) if node.op_type == "Cast")
+    return bool(LOW & (kinds | {one.i for node in casts for one in node.attribute}))
 
 
 def _raise(job: Job, made: Quantized | None) -> Summary:
@@ -267,11 +287,11 @@ def _tells_share(settings: Settings) -> bool:
 
 
 def _is_steady(job: Job, loaded: Loaded) -> bool:
-    """Whether nothing in a check can differ from one time to the next: an emulation on one thread."""
+    """Whether nothing in a check can differ from one time to the next: ONNX Runtime's CPU on one thread."""
     target = job.settings.target
     return (
         isinstance(target, OnnxRuntimeBackend)
-        and target.rounding in (Rounding.on, Rounding.strict)
+        and target.providers == [_CPU]
         and target.threads == 1
         and not target.custom_ops
         and not loaded.graph.drawing

@@ -581,3 +581,36 @@ def test_the_list_for_a_gemm_works_where_the_tool_splits_it(tmp_path: Path) -> N
     quantize_dynamic(parent, tmp_path / "excluded.onnx", nodes_to_exclude=names)
     kept = [node.name for node in onnx.load(tmp_path / "excluded.onnx").graph.node if node.op_type == "MatMul"]
     assert sorted(kept) == sorted(f"{name}_MatMul" for name in run.result["culprits"])
+
+
+def test_the_list_names_the_nodes_of_what_was_quantized(tmp_path: Path) -> None:
+    """The float model is prepared first, as ONNX Runtime asks: a Gemm between Reshapes stands for a MatMul and an Add.
+
+    Nothing is rounded in such a model, so it is checked as the target runs it.
+    """
+    parent, samples = dense(tmp_path)
+    prepared, child, excluded = (tmp_path / f"{name}.onnx" for name in ("prepared", "child", "excluded"))
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(prepared)
+    onnxruntime.InferenceSession(parent, options, providers=["CPUExecutionProvider"])
+    quantize_static(prepared, child, Given(samples))
+    models = f"model={child}", f"reference.model={parent}", "inputs=files", f"inputs.path={tmp_path / 'samples'}"
+    check = (
+        "checker=compare",
+        "checker.metric=scale",
+        "checker.rtol=0.1",
+        "checker.atol=0",
+        "strategy.layer_errors=false",
+    )
+    for number, sample in enumerate(samples):
+        (tmp_path / "samples").mkdir(exist_ok=True)
+        np.savez(tmp_path / "samples" / f"{number}.npz", **sample)
+    run = winnow("strategy=precision", "strategy.low=quantized", *models, *check, folder=tmp_path / "run")
+    assert run.code == 0 and run.result["culprits"] == [COARSE], run.output
+    assert '"rounding": "off"' in run.result["context"]["check.target"]
+    names = run.result["precision"]["nodes_to_exclude"]
+    quantize_static(prepared, excluded, Given(samples), nodes_to_exclude=names)
+    assert {node.name for node in onnx.load(prepared).graph.node} >= {*names}
+    assert "w2" in {name for node in onnx.load(excluded).graph.node for name in node.input}, names
+    assert f"nodes_to_exclude={names}" in (run.folder / "REPORT.md").read_text()
