@@ -50,7 +50,7 @@ class Phase(str, Enum):
     SEARCH = "search", Purpose.SEARCH, "", "trying one after the other"
     FREEZE = "freeze", Purpose.REFINE, "", "searching: freeze"
     SHRINK = "shrink", Purpose.REFINE, "", "making the answer simpler"
-    CAUSE = "cause", Purpose.CAUSE, "", "cause: does the failure arise inside the answer?"
+    CAUSE = "cause", Purpose.CAUSE, "", "cause: does the whole model pass with right values there?"
 
     def __new__(cls, value: str, purpose: Purpose, counted: str, words: str) -> Phase:
         """Return the phase: a text, as journals hold it."""
@@ -81,9 +81,10 @@ class Phase(str, Enum):
 
 _OF_SEARCHES = {
     "search": Phase.SEARCH.words,
-    "one at a time": "proving it 1-minimal, one element at a time",
-    "several at once": "proving it minimal, several elements at once",
+    "one at a time": "trying to leave out one node after the other",
+    "several at once": "trying to leave out several nodes at once",
     "repeat": "repeating",
+    "latest start": "looking for the node where the failure begins",
 }
 
 

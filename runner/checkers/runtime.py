@@ -77,8 +77,8 @@ class RuntimeCheck:
         if (given or not self._consult) and rules.settings.golden is not Golden.ahead:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
             # what is right; what it made of its own is recorded, and so is what files hold
-            held = "the expected outputs from files" if given else "values recorded before the search"
-            log.info("outputs are compared with %s (checker.golden=ahead)", held)
+            held = "those from files" if given else "computed once, before the search"
+            log.info("the right outputs are %s (checker.golden=ahead)", held)
             rules = dataclasses.replace(rules, settings=dataclasses.replace(rules.settings, golden=Golden.ahead))
         labels = read_labels(tools.at(rules.settings.labels) if rules.settings.labels else None)
         self._comparison = Comparison(rules, labels, lowest=precision, given=given)

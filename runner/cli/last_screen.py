@@ -158,7 +158,8 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
     status, named = result.status, bool(result.culprits) and result.status in NAMED
     whose = whose_bug(result) if named else ""
     room = _COLUMNS - len(f"{status}:  (1 of {result.nodes_before} nodes)")
-    before = f"whose bug: {whose}, in " if whose else ""
+    told_last = status == Status.suspected  # whose bug these nodes alone show
+    before = f"whose bug: {whose}, in " if whose and not told_last else ""
     nodes = where(result, most, room - len(before))
     if result.whose == Whose.UNKNOWN and nodes != where(result, most, room):  # the names tell more than this does
         before, nodes = "", where(result, most, room)
@@ -172,9 +173,10 @@ def headline(result: Summary, *, most: int = FIRST_NAMES, above: bool = False) -
         and BUDGET_REACHED not in result.message
     )
     cause = result.cause if named and not above and result.strategy != "triage" else None  # whose message says it
-    what = "; ".join(
-        filter(None, (before + nodes, "" if told else result.message, f"cause {in_a_word(cause)}" if cause else ""))
-    )
+    first, _, more = result.message.partition("; ")
+    message = "" if told else first if above and named and more and more == short_answer(result).why else result.message
+    last = (f"whose bug: {whose}" if whose and told_last else "", f"cause {in_a_word(cause)}" if cause else "")
+    what = "; ".join(filter(None, (before + nodes, message, *last)))
     return (f"{status}: {what}" if what else str(status)).replace(
         "\n", "\n  "
     )  # no line of it passes for the last word
@@ -311,7 +313,8 @@ def _unknown(result: Summary) -> str:
     shown += [f"{reasons[reason]} x {short(reason, _LONGEST_REASON)}" for reason in new[:most]]
     if not new:
         return f"{counted(total, 'check')} without an answer, for the reason{'s' * (len(told) > 1)} above"
-    return f"{counted(total, 'check')} without an answer, most often:\n" + "\n".join(shown)
+    often = ", most often" if len(new) > most else ""
+    return f"{counted(total, 'check')} without an answer{often}:\n" + "\n".join(shown)
 
 
 def _first_file(result: Summary, folder: Path) -> Path:

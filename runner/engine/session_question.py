@@ -110,10 +110,12 @@ class InWiderType:
     @property
     def said(self) -> str:
         """It in words."""
-        end = f"{self.type} ends at {shown(self.limit)}"
         if not self.beyond:
+            end = f"{self.type} ends at {shown(self.limit)}"
             return f"its partial sums overflow: the exact result is {shown(self.largest)} at most, {end}"
-        return f"exact result {shown(self.largest)}, {end}, {self.beyond:,} of {counted(self.elements, 'element')}"
+        there = f"{self.beyond:,} of {counted(self.elements, 'element')}"
+        exceed = "exceeds" if self.beyond == 1 else "exceed"
+        return f"{there} {exceed} {shown(self.limit)}; the largest is exactly {shown(self.largest)}"
 
 
 def shown(number: float) -> str:

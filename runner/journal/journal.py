@@ -30,7 +30,7 @@ from runner.disk_space import FULL, Room
 from runner.files import sync_folder, write_line
 from runner.journal.replay_yaml import drift
 from runner.judgment import OtherConditionsError, UsageError
-from runner.text import hide_environment
+from runner.text import hide_environment, one_line
 from runner.verdict import CAUGHT, Verdict
 from strategies.search import Trial, size_of
 
@@ -161,8 +161,8 @@ def _context_of(line: bytes, path: Path) -> dict[str, str]:
         header = json.loads(line)
         if header["winnow"] != FORMAT:
             raise UsageError(
-                f"{path} is a journal of format {header['winnow']!r}, written by another version of Winnow; this one "
-                f"reads format {FORMAT} only: start a new run folder (without resume= and journal.reuse=)"
+                f"{path} is a journal of format {one_line(header['winnow'], 20)}, written by another version of Winnow;"
+                f" this one reads format {FORMAT} only: start a new run folder (without resume= and journal.reuse=)"
             )
         return {str(name): str(value) for name, value in header["context"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

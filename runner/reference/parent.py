@@ -257,9 +257,9 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
     known = total - counts["none"]
     how = f" ({', '.join(parts)})" if parts else ""
-    text = f"reference.model: {known} of {total} tensors have a partner in the original{how}"
+    text = f"{known} of {total} tensors have a partner in the original{how}"
     if found.alone:
-        text += f"; {listed(found.alone)} cannot be compared"
+        text = f"{listed(found.alone)} cannot be compared with the original; {text}"
     if found.wrong:
         log.info("with right inputs, these nodes compute something else than the original: %s", listed(found.wrong))
     said = []
@@ -270,5 +270,5 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     if cuts and (unfit := [name for name in found.unfit if name in graph.producers]):
         said.append(f"the nodes before and after {listed(unfit)} are judged together: {found.unfit[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
-        said.append(f"the outputs {listed(missing)} are not judged: reference.model has no partner for them")
+        said.append(f"the outputs {listed(missing)} are not judged: the original has no partner for them")
     return tuple(said)

@@ -42,7 +42,7 @@ _TWO_TURNS = """import onnx
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 int8 = {names!r}
-model = onnx.load("original.onnx")  # reference.model
+model = onnx.load("original.onnx")  # your float model
 others = [node.name for node in model.graph.node if node.name not in int8]
 for bits, excluded in ((8, others), (4, int8)):
     tool = MatMulNBitsQuantizer(model, bits=bits, block_size=32, is_symmetric=True, nodes_to_exclude=excluded)

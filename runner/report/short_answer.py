@@ -83,7 +83,7 @@ def whose_bug(summary: Summary) -> str:
     named = runtime(summary, "target") if summary.whose == Whose.TARGET else ""
     own = summary.checker in OWN_CODE and "reference.model" not in summary.context
     if own and summary.whose == Whose.UNKNOWN and summary.cause and summary.cause.status in SHOWN:
-        return "what your check runs"  # the reference has good values for the same model
+        return "the program that your check runs"  # the reference has good values for the same model
     return named or WHOSE.get(summary.whose or "", "")
 
 
@@ -160,6 +160,8 @@ def _why(summary: Summary) -> str:
     if summary.precision and (numbers := summary.precision.numbers):
         said = ", ".join(f"{value:.3f} {name}" for name, value in numbers.items())
         return f"the check's number: {said.replace('as handed over', f'in {MIXED}.onnx')}"
+    if summary.precision and summary.culprits and summary.status in NAMED:
+        return summary.message.partition("; ")[2]
     if cause is None or summary.status not in NAMED:
         return summary.seen
     if cause.weights:
@@ -173,16 +175,19 @@ def _why(summary: Summary) -> str:
     if cause.status not in SHOWN or not cause.causes:
         return summary.seen
     answer = cause.causes[0]
+    others = [", ".join(one) for one in answer.instances if one != answer.culprits]
+    alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
         left = _left(answer.good_outputs) or outputs
-        return f"{first}; {left} with right outputs, {inputs.removeprefix('still ')} with right inputs"
+        here = f" here{alike.replace(' and', ' and at', 1)}" if alike else ""
+        return f"{first}; {left} with right outputs{here}, {inputs.removeprefix('still ')} with right inputs"
     these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
-        return f"without {these} the model {outputs}; with {them}, and right inputs, it {inputs}"
-    return f"with right outputs of {these} the model {outputs}, with right inputs it {inputs}"
+        return f"without {these}{alike} the model {outputs}; with {them}, and right inputs, it {inputs}"
+    return f"with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
 
 
 def _ended(one: CauseExperiment | None) -> str:

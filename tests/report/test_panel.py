@@ -44,7 +44,7 @@ def test_what_it_says_of_a_run(panel: Panel) -> None:
     panel.checked(checked(Outcome.PASS, number=3, kept=20, left=15), 20)
     panel.checked(checked(Outcome.UNRESOLVED, number=4, kept=30, left=14, reason="no [bold]value\x1b[2J"), 30)
     _, head, found, to_come, last, why = shown(panel)
-    assert head.startswith("reduce  ") and head.endswith("proving it 1-minimal, one element at a time")
+    assert head.startswith("reduce  ") and head.endswith("trying to leave out one node after the other")
     assert found == "smallest that fails so far: 58 of 100 nodes: n0, n1, n2 and 55 more"
     assert to_come.startswith("checks: 3 done, ") and "left    time left: about " in to_come
     assert last == "last: F P U  (F fail, P pass, U unresolved)"  # a letter each: colors may be off

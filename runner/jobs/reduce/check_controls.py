@@ -108,7 +108,7 @@ _NOTHING, _SO = Question().nothing_fails
 QUESTION = Question(
     whole_passes=("the whole model passes the check", "there is nothing to reduce"),
     nothing_fails=(_NOTHING, f"{_SO}\n{NEEDS}"),
-    begun="rewritten for cutting, %s fails (%s)",
+    begun="rewritten for cutting, %s still fails (%s)",
 )
 """What a reduction asks."""
 

@@ -593,7 +593,7 @@ def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:
         low, high = f"{float(array.min()):.6g}", f"{float(array.max()):.6g}"
         span = low if low == high else f"{low} to {high}"
         read_.append(f"{told} ({name}, {whose})" if told else f"{name} ({whose}, {span})")
-    return f"{node.op_type} {node.name} computes {kind} from {' and '.join(read_) or 'its inputs'}"
+    return f"{node.name} ({node.op_type}) computes {kind} from {' and '.join(read_) or 'its inputs'}"
 
 
 def _called(dtype: int) -> str:

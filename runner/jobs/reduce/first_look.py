@@ -230,7 +230,7 @@ class FirstLook:
                 pass
             # which of several matters at the outputs is not known: it may be rounding
             elif len(told) == 1 and subject.recorded.error >= _least(session, in_tolerances=runs):
-                self._found(told[0], "reference.model computes something else from the same values")
+                self._found(told[0], "the original computes something else from the same values")
             elif runs:
                 self._by_values(session, subject)
             elif failure.kind == "shape" and inner(checker).name == "builds":

@@ -166,7 +166,7 @@ def test_what_a_reference_model_shows_to_be_wrong_is_asked_about_first(tmp_path:
     given = pair(tmp_path, steps, ["z"], {"m": 1.1})
     run = winnow(*given, *command(tmp_path), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["checks"]["search"]) == (0, ["m"], 1), run.output
-    assert run.result["first_look"] == "m (reference.model computes something else from the same values)"
+    assert run.result["first_look"] == "m (the original computes something else from the same values)"
 
 
 def test_an_operator_that_tensorrt_does_not_know_is_asked_about_first(tmp_path: Path, rtx_python: str) -> None:
