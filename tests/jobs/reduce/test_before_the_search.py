@@ -124,7 +124,8 @@ def test_a_loop_whose_body_has_no_value_is_told_as_a_node_outside_is(tmp_path: P
         helper.make_node("Abs", ["x"], ["a"], name="abs"),
         helper.make_node("Loop", ["n", "t", "a"], ["y"], name="loop", body=body),
     ]
-    run = winnow("reduce", f"model={saved(tmp_path / 'net.onnx', nodes)}", folder=tmp_path / "run")
+    given = (f"model={saved(tmp_path / 'net.onnx', nodes)}", "inputs.ranges.x=[-1,1]")
+    run = winnow("reduce", *given, folder=tmp_path / "run")
     assert run.code == 0 and run.result["whose"] == "model", run.output
     assert run.result["nested"] == ["loop.body/log"] and " computes NaN from -" in run.result["cause"]["no_value"]
     assert "wider type" not in "".join(run.screen) and run.result["iteration"] == "iteration 1 of 2"
