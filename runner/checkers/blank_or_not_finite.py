@@ -58,9 +58,9 @@ def _fed_otherwise(mine: Mapping[str, TensorFile], theirs: Mapping[str, TensorFi
 
 def said(names: Sequence[str]) -> str:
     """Say what is wrong with such outputs."""
-    verb = "shows" if len(names) == 1 else "show"
+    verb, so = ("is", "it shows") if len(names) == 1 else ("are", "they show")
     return (
-        f"{listed(names)}: all zero, or the same whatever goes in, so {verb} nothing. Give inputs that make a "
+        f"{listed(names)} {verb} all zero, or the same whatever goes in, so {so} nothing. Give inputs that make a "
         "difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
     )
 

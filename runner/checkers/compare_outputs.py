@@ -254,7 +254,7 @@ class Comparison:
         told = replace(told, metrics={**told.metrics, CONSTANT: list(found)})
         ends = not case.candidate.trial if self._lowest else not self._settled
         if ends and told.outcome is Outcome.PASS and set(found) == set(names):
-            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"nothing but {said(found)}")
+            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"no output tells anything: {said(found)}")
         return told
 
     def _verdict(self, compared: list[Compared], found: dict[str, Any]) -> Verdict:

@@ -172,6 +172,8 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
     model = folder / (result.model or "")
     if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
         return "", ""
+    if result.strategy == "extract" and not result.signature:  # the part passes
+        return "", ""
     if result.cause and beyond_range(result.cause) and model.parent == folder:
         return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
     if result.whose in (Whose.CONVERSION, Whose.MODEL):  # the user changes the model first
@@ -187,7 +189,8 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         changes = ("strategy=passes", f"model={run}/{model.name}", *data)
         return _again(program, folder, *changes), "finds the optimizations that the failure needs"
     again = shlex.join([*program, "recheck", shown_path(model.parent)])
-    return again, "checks the reduced model again; another release: target.python=PYTHON"
+    other = "" if result.checker in OWN_CODE else "; another release: target.python=PYTHON"
+    return again, f"checks the reduced model again{other}"
 
 
 def _near(override: str) -> str:
