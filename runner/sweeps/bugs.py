@@ -261,7 +261,7 @@ def _rank(failure: Failure, bug: Bug) -> tuple[bool, bool, int]:
 def _one_of(failure: Failure, bug: Bug, heals: Heals) -> Member | None:
     """Return the failure as a member of a bug, or None."""
     if not failure.remedies and not bug.remedies:
-        return Member(failure, LIKENESS, "nothing is known to heal it") if failure.alike(bug.smallest) else None
+        return Member(failure, LIKENESS, "no setting is known to heal it") if failure.alike(bug.smallest) else None
     known = bug.shared(failure)
     if known and failure.needed == bug.smallest.needed and failure.needed:
         passes = " and ".join(sorted(failure.needed))
