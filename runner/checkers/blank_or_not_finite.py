@@ -30,6 +30,8 @@ from strategies.search import Outcome
 
 CONSTANT = "constant"
 """The key of a verdict's metrics that lists such outputs."""
+NO_OUTPUT_TELLS = "no output tells anything"
+"""How a reason begins where there are no others."""
 
 
 def blank(

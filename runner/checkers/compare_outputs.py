@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.checkers import auto_tolerance, metrics
-from runner.checkers.blank_or_not_finite import CONSTANT, blank, said
+from runner.checkers.blank_or_not_finite import CONSTANT, NO_OUTPUT_TELLS, blank, said
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
 from runner.checkers.compare_values import compare, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
@@ -254,7 +254,7 @@ class Comparison:
         told = replace(told, metrics={**told.metrics, CONSTANT: list(found)})
         ends = not case.candidate.trial if self._lowest else not self._settled
         if ends and told.outcome is Outcome.PASS and set(found) == set(names):
-            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"no output tells anything: {said(found)}")
+            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"{NO_OUTPUT_TELLS}: {said(found)}")
         return told
 
     def _verdict(self, compared: list[Compared], found: dict[str, Any]) -> Verdict:

@@ -66,7 +66,11 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return resume_command(program, folder, "plan=false"), "runs what was planned; the checks made so far are reused"
     if result.inspection and (result.inspection.why or result.inspection.kind == "engine"):
         return "", ""  # no other question has another answer, and of an engine nothing else can be asked
-    lacking = bool(result.lacks) and not result.culprits and status != Status.nothing_to_find
+    answered = bool(result.culprits) and strategy != "extract"  # whose nodes are what the user named
+    sizes = [one for one in result.lacks if one.startswith("inputs.shapes=")]
+    if sizes and not answered and (folder / REPLAY_NAME).is_file():
+        return _again(program, folder, *sizes), "tries larger sizes than those that are assumed"
+    lacking = bool(result.lacks) and not answered and status != Status.nothing_to_find
     if lacking and (folder / ".hydra").is_dir():
         command = resume_command(program, folder, *shlex.split(" ".join(result.lacks)))
         return command, "with your files there" if ".onnx" in command or ".npz" in command else "goes on with that"
@@ -135,16 +139,11 @@ class _Inputs:
 
 
 def _with_more_inputs(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
-    """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them.
-
-    With larger sizes first, where they were assumed: most of a model may have no effect at 1.
-    """
+    """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them."""
     try:
         replay = read_yaml(folder / REPLAY_NAME)
     except UsageError:
         return "", ""
-    if result.lacks:
-        return _again(program, folder, *result.lacks), "tries larger sizes than those that are assumed"
     inputs = replay.get("inputs") if isinstance(replay, Mapping) else None
     given = from_json(_Inputs, inputs)
     samples = given.samples * _MORE
