@@ -54,6 +54,11 @@ def percent(probability: float) -> str:
     return f"{probability:.0%}" if probability <= _NEARLY else f"more than {_NEARLY:.0%}"
 
 
+def share(part: float) -> str:
+    """Return a share as a percentage: ``66%``; none and all of it are what it says, and nothing near them."""
+    return f"{part:.0%}" if 0.01 <= part <= 0.99 or part in (0, 1) else f"{part:.2%}"
+
+
 def close(word: str, options: Iterable[str]) -> str:
     """Return `` (did you mean x?)`` where an option is close to ``word``, else nothing."""
     return did_you_mean(nearest(word, options))

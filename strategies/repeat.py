@@ -10,8 +10,8 @@ _MOST_SILENT = 20
 def repeat(until: str) -> Step:
     """Return the first step; iterations count from 0 and YES means bad. ``until``: good, bad, or a number.
 
-    A wait for good or bad ends after 20 iterations if none of them had an answer: that check cannot run. Raises
-    ValueError for anything else.
+    A wait for good or bad ends after 20 iterations if none of them had an answer: that check cannot run. Else nobody
+    knows how many are left (0). Raises ValueError for anything else.
     """
     if until in ("good", "bad"):
         return _iteration(0, None, Answer.YES if until == "bad" else Answer.NO)
@@ -30,7 +30,7 @@ def _iteration(number: int, limit: int | None, stop_at: Answer | None, *, answer
             return Done(trial, Claim.COUNTED)
         return _iteration(number + 1, limit, stop_at, answered=answered or answer is not Answer.UNKNOWN)
 
-    return Ask(trial, then, "repeat", f"iteration {number + 1}", left=limit - number if limit is not None else 1)
+    return Ask(trial, then, "repeat", f"iteration {number + 1}", left=limit - number if limit is not None else 0)
 
 
 def both(most: int) -> Step:

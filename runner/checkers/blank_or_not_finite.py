@@ -32,6 +32,8 @@ CONSTANT = "constant"
 """The key of a verdict's metrics that lists such outputs."""
 NEITHER = "neither"
 """The same for those whose right values hold a NaN or Inf, which is no mask."""
+NO_OUTPUT_TELLS = "no output tells anything"
+"""How a reason begins where there are no others."""
 
 
 def blank(
@@ -62,9 +64,10 @@ def said(told: Mapping[str, Any]) -> list[str]:
     """Say what is wrong with the outputs that the metrics of a verdict list."""
     found = []
     if names := told.get(CONSTANT):
+        be, so = ("is", "it shows") if len(names) == 1 else ("are", "they show")
         found.append(
-            f"{listed(names)}: all zero, or the same whatever goes in, so {_verb(names, 'show')} nothing. Give inputs "
-            "that make a difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
+            f"{listed(names)} {be} all zero, or the same whatever goes in, so {so} nothing. Give inputs that make a "
+            "difference (inputs=files inputs.path=..), or several samples (inputs.samples)"
         )
     if names := told.get(NEITHER):
         found.append(

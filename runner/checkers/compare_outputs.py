@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.checkers import auto_tolerance, metrics
-from runner.checkers.blank_or_not_finite import CONSTANT, NEITHER, blank, masked_outputs, said
+from runner.checkers.blank_or_not_finite import (
+    CONSTANT,
+    NEITHER,
+    NO_OUTPUT_TELLS,
+    blank,
+    masked_outputs,
+    said,
+)
 from runner.checkers.candidate_runs import BackendRun, CandidateRuns
 from runner.checkers.compare_values import compare, statistics
 from runner.checkers.failure_text import LARGEST, as_number, finite
@@ -259,7 +266,7 @@ class Comparison:
         told = replace(told, metrics={**told.metrics, **{key: list(some) for key, some in found.items() if some}})
         ends = not case.candidate.trial if self._lowest else not self._settled
         if ends and told.outcome is Outcome.PASS and {*found[CONSTANT]} == {*names}:
-            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"nothing but {said(found)[0]}")
+            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"{NO_OUTPUT_TELLS}: {said(found)[0]}")
         return told
 
     def _verdict(self, compared: list[Compared], found: dict[str, Any]) -> Verdict:

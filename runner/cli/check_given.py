@@ -294,6 +294,6 @@ def _beside(folder: Path, name: str, pattern: str) -> str:
     there = sorted(path.name for path in folder.glob(pattern))
     meant = get_close_matches(name, there, n=3, cutoff=0.5) or there[:5]
     if not meant:
-        return f" {folder} has no {pattern}."
+        return f" No {pattern} is there."
     more = f" and {len(there) - len(meant)} more" if len(there) > len(meant) else ""
     return f" There is: {', '.join(str(folder / file) for file in meant)}{more}."

@@ -34,7 +34,7 @@ from runner.report.short_answer import (
     whose_bug,
 )
 from runner.report.summary import Summary
-from runner.text import counted, duration, listed, one_line
+from runner.text import counted, duration, listed, one_line, share
 from strategies.search import Outcome
 
 # What the nodes of an answer look like: operator, dtypes and shapes, from the model that was handed over.
@@ -273,26 +273,28 @@ def _looks(result: Summary, folder: Path) -> str:
 def _plan(plan: Plan | None, strategy: str) -> str:
     if not plan:
         return ""
-    return (
-        f"search: {_search(counted(plan.search_checks, 'check'), strategy)}\n"
-        f"confirm: {counted(plan.trust_checks, 'check')} (repeats, and the result itself)\n"
-        f"time: {duration(plan.seconds)} ({plan.seconds_each:.3g} s a check)\n"
-        f"disk: {plan.disk_mb:.1f} MB at most, {plan.disk_left_mb:.1f} MB afterwards"
+    lines = (
+        f"search: {_search(plan.search_checks, strategy)}",
+        f"confirm: {counted(plan.trust_checks, 'check')} (repeats, and the result itself)" * (plan.trust_checks > 0),
+        f"time: {duration(plan.seconds)} ({plan.seconds_each:.3g} s a check)" * (plan.seconds_each > 0),
+        f"disk: {plan.disk_mb:.1f} MB at most, {plan.disk_left_mb:.1f} MB afterwards",
     )
+    return "\n".join(filter(None, lines))
 
 
-def _search(checks: str, strategy: str) -> str:
+def _search(most: int, strategy: str) -> str:
+    checks = counted(most, "check")
     if strategy in _KNOWN_CHECKS:
-        return f"up to {checks}"
+        return f"up to {checks}" if most else "as many checks as it takes (strategy.until)"
     return f"about {checks} for one culprit, several times as many for several"
 
 
 def _rate(statistics: Statistics | None) -> str:
     if not statistics or statistics.pass_rate is None or not statistics.pass_rate_95:
         return ""
-    between = " to ".join(f"{one:.0%}" for one in statistics.pass_rate_95)
+    between = " to ".join(map(share, statistics.pass_rate_95))
     passed, judged = statistics.passed or 0, statistics.judged or 0
-    return f"{passed} of {judged} passed: {statistics.pass_rate:.0%} (95 % interval: {between})"
+    return f"{passed} of {judged} passed: {share(statistics.pass_rate)} (95 % interval: {between})"
 
 
 def _unknown(result: Summary) -> str:

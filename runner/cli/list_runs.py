@@ -29,6 +29,7 @@ from runner.files import json_lines, json_of, read_plain
 from runner.journal.journal import JOURNAL_NAME
 from runner.judgment import ENDED_WELL, Status, UsageError
 from runner.report.cause_section import in_a_word, reservation
+from runner.report.short_answer import whose_bug
 from runner.report.summary import RESULT_NAME, Summary, read_result
 from runner.report.typed_json import from_json
 from runner.schema.installed_choices import SCHEMAS
@@ -344,7 +345,7 @@ def _facts(result: Summary) -> Iterator[tuple[str, str]]:
     yield "status", result.status
     yield "answer", listed(result.culprits, _MOST_SHOWN)
     yield "failure", f"{failure.stage}: {failure.kind}" if failure else ""
-    yield "whose bug", result.whose or ""
+    yield "whose bug", whose_bug(result) or result.whose or ""
     yield "cause", in_a_word(result.cause) if result.cause else ""
     yield "minimality", result.minimality or ""
     yield "message", one_line(result.message)

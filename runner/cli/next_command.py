@@ -66,7 +66,11 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return resume_command(program, folder, "plan=false"), "runs what was planned; the checks made so far are reused"
     if result.inspection and (result.inspection.why or result.inspection.kind == "engine"):
         return "", ""  # no other question has another answer, and of an engine nothing else can be asked
-    lacking = bool(result.lacks) and not result.culprits and status != Status.nothing_to_find
+    answered = bool(result.culprits) and strategy != "extract"  # whose nodes are what the user named
+    sizes = [one for one in result.lacks if one.startswith("inputs.shapes=")]
+    if sizes and not answered and (folder / REPLAY_NAME).is_file():
+        return _again(program, folder, *sizes), "tries larger sizes than those that are assumed"
+    lacking = bool(result.lacks) and not answered and status != Status.nothing_to_find
     if lacking and (folder / ".hydra").is_dir():
         command = resume_command(program, folder, *shlex.split(" ".join(result.lacks)))
         return command, "with your files there" if ".onnx" in command or ".npz" in command else "goes on with that"
@@ -135,16 +139,11 @@ class _Inputs:
 
 
 def _with_more_inputs(result: Summary, folder: Path, program: Sequence[str]) -> tuple[str, str]:
-    """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them.
-
-    With larger sizes first, where they were assumed: most of a model may have no effect at 1.
-    """
+    """Return how a model that passes is looked at again; nothing where its inputs were given, or no check read them."""
     try:
         replay = read_yaml(folder / REPLAY_NAME)
     except UsageError:
         return "", ""
-    if result.lacks:
-        return _again(program, folder, *result.lacks), "tries larger sizes than those that are assumed"
     inputs = replay.get("inputs") if isinstance(replay, Mapping) else None
     given = from_json(_Inputs, inputs)
     samples = given.samples * _MORE
@@ -172,6 +171,8 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
     model = folder / (result.model or "")
     if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
         return "", ""
+    if result.strategy == "extract" and not result.signature:  # the part passes
+        return "", ""
     if result.cause and beyond_range(result.cause) and model.parent == folder:
         return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
     if result.whose in (Whose.CONVERSION, Whose.MODEL):  # the user changes the model first
@@ -187,7 +188,8 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         changes = ("strategy=passes", f"model={run}/{model.name}", *data)
         return _again(program, folder, *changes), "finds the optimizations that the failure needs"
     again = shlex.join([*program, "recheck", shown_path(model.parent)])
-    return again, "checks the reduced model again; another release: target.python=PYTHON"
+    other = "" if result.checker in OWN_CODE else "; another release: target.python=PYTHON"
+    return again, f"checks the reduced model again{other}"
 
 
 def _near(override: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from runner import run_folder
+from runner.checkers.blank_or_not_finite import NO_OUTPUT_TELLS
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import Checker, Tools, inner
 from runner.checkers.checker import build as build_checker
@@ -270,8 +271,9 @@ class Job:
             *judge.second_failures(),
             *drift_of_message(ending, judge),
         ]
-        passes = ending.status is Status.nothing_to_find and signature is None and loaded is not None
-        larger = larger_sizes(settings, loaded.graph) if passes and loaded else ""
+        passes = ending.status is Status.nothing_to_find and signature is None
+        small = passes or NO_OUTPUT_TELLS in ending.message
+        larger = larger_sizes(settings, loaded.graph) if small and loaded else ""
         hides = f"the sizes that are assumed may be too small to show a failure ({larger})" if larger else ""
         return Summary(
             status=ending.status,

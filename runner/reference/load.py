@@ -405,7 +405,7 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
         others = larger_sizes(settings, graph) or "inputs.shapes"
         found.append(
             f"the input sizes are assumed: {listed(sizes, 20)}. To give others, set {others}, or edit "
-            f"the file that `{program_name()} inputs` writes"
+            f"the file that '{program_name()} inputs' writes"
         )
     if seeded:
         found.append(

@@ -344,10 +344,10 @@ BUGS_NAME = "bugs.md"
 
 
 def bugs_page(bugs: Sequence[KnownBug], apart: Sequence[str] = ()) -> str:
-    """Return bugs.md. ``apart``: failures that could not be judged, and why."""
+    """Return bugs.md. ``apart``: failures that are none by now, or could not be judged."""
     failures = sum(bug.count for bug in bugs)
     title = f"{counted(len(bugs), 'bug')} in {counted(failures, 'failure')}"
-    return to_markdown(Document(title, (), (*bugs_section(bugs), *section("Not judged", [bullets(apart)]))))
+    return to_markdown(Document(title, (), (*bugs_section(bugs), *section("Apart from these", [bullets(apart)]))))
 
 
 def bugs_section(bugs: Sequence[KnownBug]) -> list[Section]:

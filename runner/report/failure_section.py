@@ -55,7 +55,8 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     """Return the section; none where nothing was reduced. ``types``: of tensors, which the model may not declare."""
     if summary.nodes_after is None:
         return []
-    size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
+    verb = "is" if summary.nodes_after == 1 else "are"
+    size = f"{summary.nodes_after} of {summary.nodes_before} nodes {verb} left."
     if summary.nested:
         size = f"Of the model's {summary.nodes_before} nodes what is inside {some(summary.culprits)} is left."
     if proto is not None and (held := _in_place(summary, proto)):

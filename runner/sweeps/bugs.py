@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,18 @@ from runner.run_folder import is_sweep
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import BugsSettings, chosen
-from runner.sweeps.recheck import FIXED, NOT_JUDGED, STILL, KeptResult, Rechecker, folders, kept_run, read, relative_to
+from runner.sweeps.recheck import (
+    FIXED,
+    NOT_JUDGED,
+    STILL,
+    KeptResult,
+    Outlook,
+    Rechecker,
+    folders,
+    kept_run,
+    read,
+    relative_to,
+)
 from runner.text import counted, listed
 
 # The form of a model: operators, attributes, types and edges, without names, shapes and weights.
@@ -261,7 +273,7 @@ def _rank(failure: Failure, bug: Bug) -> tuple[bool, bool, int]:
 def _one_of(failure: Failure, bug: Bug, heals: Heals) -> Member | None:
     """Return the failure as a member of a bug, or None."""
     if not failure.remedies and not bug.remedies:
-        return Member(failure, LIKENESS, "nothing is known to heal it") if failure.alike(bug.smallest) else None
+        return Member(failure, LIKENESS, "no setting is known to heal it") if failure.alike(bug.smallest) else None
     known = bug.shared(failure)
     if known and failure.needed == bug.smallest.needed and failure.needed:
         passes = " and ".join(sorted(failure.needed))
@@ -299,38 +311,40 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         for place in places:
             write_text(place / BUGS_NAME, bugs_page(*_seen_from(place, groups, apart)))
         bugs, warnings = _seen_from(folder, groups, apart)
-        left = f"; {len(apart)} more could not be judged, or fail no more" if apart else ""
+        words = Counter(one.outcome for one in apart.values())
+        left = f"; apart from these: {', '.join(f'{number} {word}' for word, number in words.items())}" if apart else ""
         stopped = f"; {BUDGET_REACHED} before all was asked" if rechecker.checks.spent else ""
         said = f"{counted(len(bugs), 'bug')} in {counted(len(failures), 'failure')}{left}{stopped}: see {BUGS_NAME}"
-        status = Status.found if bugs else Status.could_not_judge
+        unknown = NOT_JUDGED in words or rechecker.checks.spent
+        status = Status.found if bugs else Status.could_not_judge if unknown else Status.nothing_to_find
         return Summary(status, status.exit_code, settings.strategy.name, said, bugs=bugs, warnings=warnings)
 
     return kept_run(settings, folder, command, found, ask, dict)
 
 
-def _standing(rechecker: Rechecker, found: Sequence[Path]) -> tuple[list[Failure], dict[Path, str]]:
-    """Return the failures that are there when they are checked again, and why others are not among them."""
-    failures, apart = [], dict[Path, str]()
+def _standing(rechecker: Rechecker, found: Sequence[Path]) -> tuple[list[Failure], dict[Path, Outlook]]:
+    """Return the failures that are there when they are checked again, and how it stands with the others."""
+    failures, apart = [], dict[Path, Outlook]()
     for one in found:
         try:
             failure = failure_of(read(one))
             outlook = rechecker.outlook(failure.kept)
-            why = "" if outlook.outcome == STILL else f"checked again it is {outlook.outcome}. {outlook.said}"
         except UsageError as error:
-            why = str(error)
-        if why:
-            log.warning("%s: %s", one, why)
-            apart[one] = why
-        else:
+            outlook = Outlook(NOT_JUDGED, str(error))
+        if outlook.outcome == STILL:
             failures.append(failure)
+        else:
+            log.warning("%s: %s: %s", one, outlook.outcome, outlook.said)
+            apart[one] = outlook
     return failures, apart
 
 
 def _seen_from(
-    place: Path, groups: Sequence[Bug], apart: Mapping[Path, str]
+    place: Path, groups: Sequence[Bug], apart: Mapping[Path, Outlook]
 ) -> tuple[tuple[KnownBug, ...], tuple[str, ...]]:
     """Return what is told of bugs, and of those that are in none, with paths as they are seen from ``place``."""
-    others = tuple(f"{relative_to(one, place)}: {why}" for one, why in apart.items())
+    told = ((relative_to(one, place), how) for one, how in apart.items())
+    others = tuple(f"{where}: {how.outcome}: {how.said}".removesuffix(": ") for where, how in told)
     return tuple(described(bug, place) for bug in groups), others
 
 

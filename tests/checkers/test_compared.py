@@ -28,7 +28,10 @@ def zero(folder: Path, *more: onnx.NodeProto, outputs: tuple[str, ...] = ("y",))
 def test_a_reduction_that_compares_zeros_cannot_say_that_nothing_fails(tmp_path: Path) -> None:
     run = winnow(*zero(tmp_path), folder=tmp_path / "run")
     assert run.code == 3, run.output
-    assert "y: all zero, or the same whatever goes in, so shows nothing" in run.result["message"]
+    assert (
+        "no output tells anything: y is all zero, or the same whatever goes in, so it shows nothing"
+        in run.result["message"]
+    )
     # the second run knows as much
     again = winnow(*zero(tmp_path), f"journal.reuse=[{tmp_path / 'run'}]", folder=tmp_path / "again")
     assert again.code == 3, again.output
@@ -38,13 +41,13 @@ def test_an_output_that_shows_nothing_beside_others_is_a_warning(tmp_path: Path)
     more = helper.make_node("Neg", ["t"], ["z"], name="neg")
     run = winnow(*zero(tmp_path, more, outputs=("y", "z")), folder=tmp_path / "run")
     assert run.code == 4, run.output
-    assert any(warning.startswith("y: all zero") for warning in run.result["warnings"])
+    assert any(warning.startswith("y is all zero") for warning in run.result["warnings"])
 
 
 def test_everything_passes_in_low_precision_on_zeros_is_no_evidence(tmp_path: Path) -> None:
     run = winnow("strategy=precision", *zero(tmp_path), folder=tmp_path / "run")
     assert run.code == 3, run.output
-    assert "everything in float16 cannot be judged: nothing but y" in run.result["message"]
+    assert "everything in float16 cannot be judged: no output tells anything: y is" in run.result["message"]
     assert not (run.folder / "mixed.onnx").exists()
 
 

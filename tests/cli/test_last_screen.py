@@ -25,7 +25,7 @@ from runner.jobs.workaround.run import ON_THIS_CPU
 from runner.judgment import Status
 from runner.report.short_answer import short_answer
 from runner.report.summary import Checks, Summary, result_json, summary_of, write_result
-from runner.text import duration
+from runner.text import duration, share
 from strategies.search import Claim
 from tests.harness import ROOT
 
@@ -374,6 +374,12 @@ def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
 def test_a_time_is_said_as_exactly_as_it_matters() -> None:
     said = [duration(seconds) for seconds in (4.26, 89.4, 89.6, 149, 179.6, 3600 * 3 + 1200)]
     assert said == ["4.3 s", "89 s", "1 min 30 s", "2 min 29 s", "3 min", "3 h 20 min"]
+
+
+def test_a_rate_near_certainty_is_none() -> None:
+    assert [share(one) for one in (0, 0.0004, 0.36, 0.9982, 0.9999, 1)] == [
+        *("0%", "0.04%", "36%", "99.82%", "99.99%", "100%"),
+    ]
 
 
 def test_further_answers_are_named_with_where_they_lie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -85,6 +85,18 @@ def test_sizes_that_are_assumed_are_made_larger_before_more_inputs_are_tried(tmp
     assert f"replay.yaml '{larger}'" in triage.output, triage.output
 
 
+def test_sizes_at_which_no_output_tells_anything_are_made_larger(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Softmax", ["e"], ["y"], name="soft", axis=1)]
+    ends = [[helper.make_tensor_value_info(name, 1, ["batch", "seq", 4])] for name in ("x", "y")]
+    opset = [helper.make_opsetid("", 17)]
+    save(helper.make_model(helper.make_graph(nodes, "g", *ends), opset_imports=opset), tmp_path / "net.onnx")
+    given = ("strategy=extract", "strategy.nodes=[soft]", f"model={tmp_path / 'net.onnx'}")
+    first = winnow(*given, folder=tmp_path / "run")
+    assert first.code == 3 and "no output tells anything: y is all zero" in first.output, first.output
+    again = following(first, tmp_path / "again")
+    assert again.code == 0 and "this part alone: pass" in again.output, again.output
+
+
 def test_where_nothing_can_be_turned_off_the_model_is_reduced_first(tmp_path: Path) -> None:
     """With all passes off it fails otherwise. A flaky check is repeated; one of the user's has no such model."""
     (tmp_path / "replay.yaml").touch()

@@ -110,6 +110,7 @@ def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Pat
         folder=tmp_path / "good",
     )
     assert "this part alone: pass" in run.output and run.result["signature"] is None, run.output
+    assert "  next " not in run.output, "nothing fails that could be asked about"
 
 
 @pytest.mark.slow

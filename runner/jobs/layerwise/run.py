@@ -481,8 +481,9 @@ class _Layerwise:
             outside = f"{WHOLE} passes, but inside it "
         parts = [f"{outside}{first.tensor} of {makers} is the first wrong tensor"]
         if own:
-            place = f"{ending_in(own)}{listed(own.nodes) if len(own.nodes) > 1 else own.node}"
-            parts.append(f"with right inputs {place} has the largest error ({size_of(own.kind, own.own)})")
+            several = len(own.nodes) > 1
+            place = f"{ending_in(own)}{listed(own.nodes) if several else own.node} {'have' if several else 'has'}"
+            parts.append(f"with right inputs {place} the largest error ({size_of(own.kind, own.own)})")
         if self.look.marking.word == BREAKS:
             parts.append("it fails once tensors are marked as outputs")
         elif self.look.marking.hides:

@@ -73,7 +73,8 @@ class Confidence:
             errors = [f"{one.after:.2g} of the tolerance on {on}" for on, one in known]
             low = max((math.inf if one.before is None else one.before for _, one in known))
             before = "NaN or Inf" if math.isinf(low) else f"an error of {low:.3g} times the tolerance"
-            parts = [f"error {', '.join(errors)}; everything low gives {before}"]
+            parts = [f"error {', '.join(errors)}"]
+            parts += [f"everything low gives {before}"] if any(one.before != one.after for _, one in known) else []
         elif self.passed:
             parts = [f"it also passes on {held}"]
         if self.passed is None and self.samples.reason:

@@ -145,7 +145,8 @@ class Bench:
         until = chosen(self.job.settings.strategy, TacticRepeatSettings).until
         with self.judge("builds") as judge:
             session = Session(judge, lambda space: repeat(until), means=self.means)
-            ending = self.job.ended(session, session.repeat)
+            planned = self.job.settings.plan
+            ending = session.planned() if planned else self.job.ended(session, session.repeat)
             good, bad = self._recorded(judge)
             found = suspects(good, bad) if good and bad else ()
             told = described(found) if good and bad else "nothing to compare: all builds are of one kind"

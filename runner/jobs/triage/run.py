@@ -377,7 +377,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         outcomes=_sum(one.outcomes for one in asked),
         controls=_sum(one.controls for one in asked),
         unresolved=_sum(one.unresolved for one in asked),
-        lacks=(known.situation.larger,) if known.situation.larger and not known.anything_failed else reduced.lacks,
+        lacks=(known.situation.larger,) if _passes_with_assumed_sizes(known) else reduced.lacks,
         signature=answer.signature or first.signature,
         model=_path(folder, place, answer.model),
         inspection=looked if unloaded else None,
@@ -414,6 +414,10 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
             steps=tuple(_step_told(known, one) for one in known.ended if one.folder or one.why),
         ),
     )
+
+
+def _passes_with_assumed_sizes(known: Known) -> bool:
+    return bool(known.situation.larger) and known.judged and not known.anything_failed
 
 
 def _whose(known: Known) -> str | None:

@@ -299,7 +299,7 @@ class Rewriting:
         for index in sorted(nodes):
             node = self.graph.nodes[index]
             if edits := written_otherwise(self.graph, index, self.types, self._supply):
-                what = f"{node.name} ({node.op_type}) in other operators"
+                what = f"{node.name} ({node.op_type}) written with other operators"
                 found.append(Rewrite(what, tuple(edits), "other operators", node.name))
         return found
 

@@ -146,7 +146,7 @@ def test_what_weights_alone_make_is_the_models_own(
     """No good value is known of a node that no input reaches; an Inf that both sides make is a failure as a NaN is."""
     path = model(tmp_path, steps, {"w": np.float32(weight)}, TensorProto.FLOAT)
     run = winnow(word, path, "--inputs", str(tmp_path / "x.npz"), folder=tmp_path / "run")
-    culprits, kind = [said.split()[0]], said.split()[3].lower().removeprefix("-")
+    culprits, kind = [said.split(maxsplit=1)[0]], said.split()[3].lower().removeprefix("-")
     assert (run.code, run.result["culprits"], run.result["whose"]) == (0, culprits, "model"), run.output
     assert run.result["signature"]["kind"] == kind and said in run.result["cause"]["no_value"]
 
