@@ -23,6 +23,7 @@ from onnx.helper import get_attribute_value
 from runner.model.graph.graph_index import Graph, Node
 from runner.reference.fingerprints import Weights
 from runner.reference.tensor_pairs import operator
+from runner.text import counted
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _Turn: TypeAlias = Callable[[Array], Array]
@@ -312,6 +313,8 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
         how = ways[0] if ways[1] == "as it is" else f"{ways[0]}, not {ways[1]}"
         return [f"{mine.name} is stored like {good.name} of the original, but {mine.node.name} reads it {how}"]
     told = change_of(held, wanted, others)
+    if told and told.said == f"the values of {mine.name}":
+        return [f"{mine.node.name} reads {mine.name}; the original reads {good.name} there"]
     more = f", {good.reading}" if good.reading.startswith("scaled by") else ""
     return [f"{mine.name} is {told.said}, compared with {good.name} of the original{more}"] if told else []
 
@@ -409,7 +412,8 @@ def _scaled(mine: Array, good: Array) -> Change | None:
         return None
     if abs(factor + 1) <= _NEAR:
         return Change("negated", "negated")
-    return Change("scaled", f"scaled by {factor:.4g}")
+    of_one = f"{mine.item():.6g}, not {good.item():.6g}" if good.size == 1 else ""
+    return Change("scaled", of_one or f"scaled by {factor:.4g}")
 
 
 def _factor(mine: Array, good: Array) -> float | None:
@@ -429,8 +433,8 @@ def _scaled_along(mine: Array, good: Array) -> Change | None:
         wrong = [one for one in factors if one is not None and abs(one - 1) > _NEAR]
         if None not in factors and wrong:
             if all(abs(one + 1) <= _NEAR for one in wrong):
-                return Change("negated", f"negated in {len(wrong)} places along axis {axis}", axis)
-            many = f"by {min(wrong):.4g} to {max(wrong):.4g}" if len(wrong) > 1 else f"by {wrong[0]:.4g} in one place"
+                return Change("negated", f"negated in {counted(len(wrong), 'place')} along axis {axis}", axis)
+            many = f"by {min(wrong):.4g} to {max(wrong):.4g}" if len(wrong) > 1 else f"by {wrong[0]:.4g} in 1 place"
             return Change("scaled", f"scaled {many} along axis {axis}", axis)
     return None
 
