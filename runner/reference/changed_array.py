@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from runner.text import counted
+
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _NEAR = 1e-5
@@ -107,7 +109,8 @@ def _scaled(mine: Array, good: Array, near: float) -> Change | None:
         return None
     if abs(factor + 1) <= near:
         return Change("negated", "negated")
-    return Change("scaled", f"scaled by {factor:.{_digits(near)}g}")
+    of_one = f"{mine.item():.6g}, not {good.item():.6g}" if good.size == 1 else ""
+    return Change("scaled", of_one or f"scaled by {factor:.{_digits(near)}g}")
 
 
 def _shifted(mine: Array, good: Array, near: float) -> Change | None:
@@ -137,9 +140,9 @@ def _scaled_along(mine: Array, good: Array, near: float) -> Change | None:
         wrong = [one for one in factors if one is not None and abs(one - 1) > near]
         if None not in factors and wrong:
             if all(abs(one + 1) <= near for one in wrong):
-                return Change("negated", f"negated in {len(wrong)} places along axis {axis}", axis)
+                return Change("negated", f"negated in {counted(len(wrong), 'place')} along axis {axis}", axis)
             low, high = (f"{one:.{_digits(near)}g}" for one in (min(wrong), max(wrong)))
-            many = f"by {low} to {high}" if len(wrong) > 1 else f"by {low} in one place"
+            many = f"by {low} to {high}" if len(wrong) > 1 else f"by {low} in 1 place"
             return Change("scaled", f"scaled {many} along axis {axis}", axis)
     return None
 

@@ -402,6 +402,8 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
         how = ways[0] if ways[1] == "as it is" else f"{ways[0]}, not {ways[1]}"
         return [f"{mine.name} is stored like {good.name} of the original, but {mine.node.name} reads it {how}"]
     told = change_of(held, wanted, others, mine.step)
+    if told and told.said == f"the values of {mine.name}":
+        return [f"{mine.node.name} reads {mine.name}; the original reads {good.name} there"]
     more = f", {good.reading}" if good.reading.startswith("scaled by") else ""
     return [f"{mine.name} is {told.said}, compared with {good.name} of the original{more}"] if told else []
 

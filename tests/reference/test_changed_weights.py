@@ -209,6 +209,10 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (split(W, B[::-1]), gemm(W), ("sb is reversed along axis 0, compared with gb of the original",)),
         (split(W.T), gemm(W), ("sw is transposed, compared with gw of the original",)),
         (*SWAPPED, ("gw is the values of v, compared with w of the original",)),
+        (gemm(W, np.float32([0.2])), matmul(W, np.float32([1e-5])),
+         ("gb is 0.2, not 1e-05, compared with b of the original",)),
+        (gemm(np.where(np.eye(6)[2][:, None], -W, W)), matmul(W),
+         ("gw is negated in 1 place along axis 0, compared with w of the original",)),
         (through_transpose(W), ALONE,
          ("tw is stored like w of the original, but y/MatMul reads it behind turned/Transpose",)),
         (([node("FusedMatMul", "x fw", "y", transB=1)], {"fw": W}), ALONE,
@@ -243,6 +247,14 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
 def test_a_weight_is_compared_with_its_partner_as_both_are_read(
     tmp_path: Path, mine: Part, theirs: Part, said: tuple[str, ...]
 ) -> None:
+    assert told(mine, theirs, tmp_path) == said
+
+
+def test_of_a_weight_that_is_read_in_anothers_place_both_names_are_told(tmp_path: Path) -> None:
+    (first, *rest), weights = split(W)
+    theirs = [first, *rest, node("MatMul", "x other", "z")], {**weights, "other": V}
+    mine = [node("MatMul", "x other", "own"), *rest, node("MatMul", "x sw", "z")], {**weights, "other": V}
+    said = ("own/MatMul reads other; the original reads sw there", "z/MatMul reads sw; the original reads other there")
     assert told(mine, theirs, tmp_path) == said
 
 

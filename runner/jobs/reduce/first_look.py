@@ -265,11 +265,12 @@ class FirstLook:
             return ()
         known = {index for one in cause.answers for nodes in (one.answer.elements, *one.instances) for index in nodes}
         hidden = needed(subject.graph, known)
-        others = [nodes[-1] for nodes in self.wrong if known.isdisjoint(nodes) and hidden.intersection(nodes[-1:])]
+        others = [nodes for nodes in self.wrong if known.isdisjoint(nodes) and hidden.intersection(nodes[-1:])]
         if not others:
             return ()
         gives = "its output is" if len(others) == 1 else "their outputs are"
-        where = listed(subject.names(Trial.of(others)), _FEW)
+        ends = [[subject.graph.names[index] for index in (nodes[0], nodes[-1])] for nodes in sorted(others)]
+        where = listed([first if first == last else f"{first} to {last}" for first, last in ends], _FEW)
         said = f"{where}: {gives} wrong too, with right inputs, so"
         return (f"{said} there may be another fault; strategy.find=all names all parts that fail alone",)
 

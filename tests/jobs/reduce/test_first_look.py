@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.jobs.reduce.first_look import between, named_operators, named_tensors
+from runner.engine.session_question import AnswerExperiments, Cause
+from runner.jobs.reduce.first_look import FirstLook, between, named_operators, named_tensors
+from runner.judgment import CauseStatus, Experiment
 from runner.model.graph.graph_index import Graph
+from strategies.search import Outcome, Trial
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.reduce.test_cause import command, pair
+
+if TYPE_CHECKING:
+    from runner.jobs.reduce.subgraph import Subgraph
 
 SIZE = 8
 ONCE = "checker.flaky=never", "strategy.find=one", "result.find_min_good=false"
@@ -159,6 +167,15 @@ def test_the_nodes_between_tensors() -> None:
 
 
 @pytest.mark.slow
+def test_of_a_wrong_part_both_ends_are_named() -> None:
+    """What its last node gives is wrong, though that node need not be: the part may be one kernel of the runtime."""
+    graph = Graph.of(model(helper.make_node("Abs", ["y"], ["z"], name="abs"), before=4, after=1))
+    cause = Cause(CauseStatus.PROVEN, Experiment(Outcome.FAIL), (AnswerExperiments(Trial.of([4])),), (0,))
+    look = FirstLook(wrong=((3,), (0, 1, 2), (4,)))
+    (said,) = look.above(cause, cast("Subgraph", SimpleNamespace(graph=graph)))
+    assert said.startswith("before/0 to before/2, before/3: their outputs are wrong too, with right inputs")
+
+
 def test_what_a_reference_model_shows_to_be_wrong_is_asked_about_first(tmp_path: Path) -> None:
     """Recording the model has shown it already: a check of the user's, which may take long, need not search for it."""
     steps = [*((kind, f"t{at}", f"t{at + 1}") for at, kind in enumerate(["Neg", "Softsign"] * 10))]
