@@ -254,7 +254,9 @@ def _quantizing(told: Precision) -> list[Block]:
         said.append(Code(_TWO_TURNS.format(names=list(told.nodes_to_exclude)), "python"))
     else:
         said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude)}", "python", _fold(told.nodes_to_exclude)))
-        said.append("Check that model as well: it still quantizes what these nodes read from nodes that are quantized.")
+        if more := list(told.quantizers.get("beside", [])):
+            said.append("It still quantizes what these read for other nodes. If it fails, leave those out, too:")
+            said.append(Code(f"nodes_to_exclude += {more}", "python", _fold(more)))
     if told.quantizers.get("int4_nodes_to_exclude"):
         option = shlex.quote(f"int4_nodes_to_exclude={told.quantizers['int4_nodes_to_exclude']}")
         said += ["ONNX Runtime's GenAI builder:", Code(f"--extra_options {option}", "sh", _fold(told.nodes_to_exclude))]

@@ -133,7 +133,7 @@ def _clipped(mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], na
         least, most = ends_of(maker, constants, whole=True) if maker is not None else (None, None)
         if least is None or most is None or maker is None or maker.op_type != "QuantizeLinear" or not files:
             continue
-        arrays = [values.read(one).astype(np.float32) for one in files]
+        arrays = [values.read(one).astype(np.float64) for one in files]
         half = (most - least) / 510  # half of a step is rounding
         count = sum(int(((one < least - half) | (one > most + half)).sum()) for one in arrays)
         if count:

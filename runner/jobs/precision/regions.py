@@ -193,6 +193,7 @@ class Regions:
         graph = self.model.graph
         self._places = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
         self._reads = [scopes.reads(node) for node in graph.node]
+        self._constant = Graph.of(self.model).data_independent
         self._low = [any(is_low(one, self.types) for one in scopes.all_nodes([node])) for node in graph.node]
         self.integers = integers_of(self.model)
         self.partners = {**self.partners, **dict(self._named_integers())}
@@ -234,7 +235,6 @@ class Regions:
     def _shared(self) -> dict[str, str]:
         """Return the parent's tensor by the model's: of several that are one, the first, before it is quantized."""
         graph, found, taken = self.model.graph, dict[str, str](), set[str]()
-        constant = Graph.of(self.model).data_independent
         fed = [value.name for value in graph.input]
         inside = {*self.parent.producers, *self.parent.inputs}
         for name in (*fed, *(name for node in graph.node for name in node.output)):
@@ -245,7 +245,7 @@ class Regions:
                 continue  # by value alone: the tensor before a bias that is small, say
             if self._rounded(name) in found or self._rounded(name) in fed:
                 continue  # its float is known before it was quantized
-            if name in constant and self.types.get(name) in FLOATS:
+            if name in self._constant and self.types.get(name) in FLOATS:
                 continue  # a weight: the parent has its own
             found[name] = theirs
             taken.add(theirs)
@@ -325,11 +325,12 @@ class Regions:
         main, weights = self._main(above)
         own = [at for at in sorted(nodes) if not is_quantization(protos[at])] or low
         kind = [at for at in own if self._low[at] and protos[at].op_type != "DynamicQuantizeLinear"]
-        names = tuple(protos[at].name for at in kind or own)
+        named = (protos[at] for at in kind or own)
+        names = (one.name for one in named if not is_quantization(one) and not self._constant.issuperset(one.output))
         reads = tuple(sorted(ends - makes.keys(), key=lambda name: self._places.get(name, -1)))
         writes = tuple(name for name in makes if name in self.shared)
         layer = Layer(main.name, (0, (kind or own[-1:])[0]), main.op_type, reads, writes, False)
-        return Region(makes, max(nodes), names, layer, frozenset(above), main.index, weights)
+        return Region(makes, max(nodes), tuple(names), layer, frozenset(above), main.index, weights)
 
     def _main(self, nodes: Collection[int]) -> tuple[Node, int]:
         """Return the parent's node with most weights, the last where none has any; and how many numbers all have."""

@@ -229,13 +229,14 @@ def curve(entries: Iterable[Entry], raised: Callable[[Trial], int] = len) -> Cur
 class Quantized:
     """A model that was quantized. ``low``: to what. ``model``: the float one.
 
-    ``args``: what the tool was asked. ``holds``: the outcome of the check where the tool leaves out what the answer
-    names; empty: not known.
+    ``args``: what the tool was asked. ``excluded``: what it left out at last; ``holds``: the outcome of the check then;
+    empty: not known.
     """
 
     low: str
     model: Path
     args: Mapping[str, Any]
+    excluded: tuple[str, ...] = ()
     holds: str = ""
 
     @property
@@ -388,7 +389,9 @@ def excluded(material: PrecisionSetup, raised: frozenset[int]) -> tuple[str, ...
     parents = {node.name for node in parent}
     if isinstance(casting.mixer, RegionMixer):
         regions = casting.mixer.found
-        found = [[_before_quantizing(name, parents) for name in one.nodes] for one in regions]
+        found = [
+            [_before_quantizing(name, parents) for name in one.nodes] or [parent[one.main].name] for one in regions
+        ]
         if parents.isdisjoint(name for names in found for name in names):  # the quantized file has names of its own
             found = [[parent[at].name for at in sorted(one.parent)] for one in regions]
         names = [name for index in sorted(asked) for name in found[index] if name]
@@ -401,14 +404,27 @@ def excluded(material: PrecisionSetup, raised: frozenset[int]) -> tuple[str, ...
     return (*kept, *(f"{name}_MatMul" for name in kept if f"{name}_MatMul_quant" in made))
 
 
+def beside(material: PrecisionSetup, raised: frozenset[int]) -> frozenset[int]:
+    """Return these layers with those that make what they read, or read it as well.
+
+    A tool quantizes a tensor for all who read it, as long as one of these is quantized.
+    """
+    layers = material.casting.layers
+    read = {name for index in raised for name in layers[index].reads}
+    near = (index for index, one in enumerate(layers) if not read.isdisjoint((*one.reads, *one.writes)))
+    return raised.union(near)
+
+
 def _for_tools(
     material: PrecisionSetup, told: PrecisionFound, raised: frozenset[int], made: Quantized | None
 ) -> PrecisionFound:
     """Return what was found with lists for quantizers."""
     if not material.casting.quantized or material.loaded.inherited is None:
         return told
-    names = excluded(material, raised)
+    names = (made.excluded if made else ()) or excluded(material, raised)
     words: dict[str, Any] = {}
+    if made is None and (more := [one for one in excluded(material, beside(material, raised)) if one not in names]):
+        words["beside"] = more
     is_level = made is not None and made.low == FloatType.accuracy_level_4
     if material.strategy.high is not FloatType.int8 and not is_level:
         words["patterns"] = [f"^{re.escape(name)}$" for name in names]

@@ -28,7 +28,7 @@ from runner.jobs.precision.layers import low_nodes
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.regions import unknown_forms
-from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, excluded, within
+from runner.jobs.precision.report import SCRIPT, Besides, Quantized, alone_low, answered, beside, excluded, within
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
@@ -45,12 +45,12 @@ from runner.reference.recording import is_low
 from runner.report.short_answer import FLOATS
 from runner.report.summary import Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
-from runner.schema.backend import OnnxRuntimeBackend, Rounding
+from runner.schema.backend import OnnxRuntimeBackend, Optimization, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import Calibration, Curve, FloatType, PrecisionSettings, chosen
-from runner.text import install
+from runner.text import install, listed
 from runner.verdict import Candidate, Phase, Purpose, Verdict
 from runner.workers.pool import Pool, lease_of, limited, operate
 from strategies.search import Outcome, Trial
@@ -58,6 +58,7 @@ from strategies.search import Outcome, Trial
 log = logging.getLogger(__name__)
 
 _CPU = "CPUExecutionProvider"
+_LONGEST = 300
 _QUANTIZED = "quantized form"
 """How a message calls what is quantized as it was."""
 
@@ -65,9 +66,47 @@ _QUANTIZED = "quantized form"
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
     made, settings = from_float(_asked(settings), folder)
-    with Job.opened(_rounding(settings), folder, command) as job:
+    settings = _rounding(settings)
+    with Job.opened(settings, folder, command) as job:
         refused = None if _unknown_form(job.settings) else refused_by_target(job)
-        return refused or _raise(job, made)
+        if refused or not (why := _refuses_optimized(job)):
+            return refused or _raise(job, made)
+    assert isinstance(settings.target, OnnxRuntimeBackend)
+    settings = replace(settings, target=replace(settings.target, optimization=Optimization.none))
+    with Job.opened(settings, folder, command) as job:
+        log.warning("%s", why)
+        return _raise(job, made, (why,))
+
+
+def _refuses_optimized(job: Job) -> str:
+    """Say that ONNX Runtime loads the quantized model only as it is; nothing where it loads it with its optimizations.
+
+    A bug of theirs is no matter of which nodes are quantized.
+    """
+    settings, target = job.settings, job.settings.target
+    quantized = chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized
+    if not quantized or not isinstance(target, OnnxRuntimeBackend) or target.providers != [_CPU]:
+        return ""
+    if (
+        settings.checker.runs_own_code
+        or target.optimization is Optimization.none
+        or target.rounding in (Rounding.on, Rounding.strict)
+    ):
+        return ""
+    model = str(Path(settings.model or "").expanduser().absolute())
+    given = {"model": model, "disabled": list(target.disabled_optimizers), "custom_ops": list(target.custom_ops)}
+
+    def refused(level: str) -> str:
+        reply = limited(job.pool, settings, "loads", {**given, "levels": [level]}, python=target.python)
+        return str(reply.value["levels"].get(level, "")) if reply.value else ""
+
+    why = refused(target.optimization.value)
+    if not why or refused("disable"):
+        return ""
+    return (
+        f"ONNX Runtime refuses {settings.model} with its optimizations ({why[:_LONGEST]}), so models are checked "
+        "without them (target.optimization=none)"
+    )
 
 
 def _unknown_form(settings: Settings) -> bool:
@@ -142,7 +181,8 @@ def _has_low_floats(model: ModelProto) -> bool:
     return bool(LOW & (kinds | {one.i for node in casts for one in node.attribute}))
 
 
-def _raise(job: Job, made: Quantized | None) -> Summary:
+def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> Summary:
+    """Answer the question; ``warnings``: what is to be said of how."""
     settings = job.settings
     strategy = settings.strategy
     assert isinstance(strategy, PrecisionSettings)
@@ -201,7 +241,7 @@ def _raise(job: Job, made: Quantized | None) -> Summary:
             return ending
 
         ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
-        loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.confidence.warnings))
+        loaded = replace(loaded, warnings=(*loaded.warnings, *warnings, *rounds.confidence.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
         summary = answered(looking, material, rounds, ending, summary, besides)
         job.bundle(summary)
@@ -404,14 +444,19 @@ def _left_out(
 
     It need not be the mixed model: a tool quantizes what a node reads as long as the node before is quantized.
     """
-    names = excluded(material, material.subject.raised(trial))
+    raised = material.subject.raised(trial)
+    names, more = (excluded(material, one) for one in (raised, beside(material, raised)))
     verdict, why = _by_tool(job, material, judge, {**made.args, "exclude": list(names)}, trial, "excluded", 2)
-    if verdict is None or verdict.outcome is not Outcome.PASS:
-        rounds.confidence.warn(
-            f"the model that ONNX Runtime's tool quantizes without these nodes does not pass ({why}), as the tool "
-            f"still quantizes their inputs. {MIXED}.onnx passes"
-        )
-    return replace(made, holds=verdict.outcome.value if verdict else "")
+    if verdict is not None and verdict.outcome is Outcome.PASS:
+        return replace(made, excluded=names, holds=verdict.outcome.value)
+    said = f"the model that ONNX Runtime's tool quantizes without these nodes does not pass ({why}), as the tool "
+    wider, _ = _by_tool(job, material, judge, {**made.args, "exclude": list(more)}, trial, "excluded", 5)
+    if wider is not None and wider.outcome is Outcome.PASS:
+        besides = listed([one for one in more if one not in names])
+        rounds.confidence.warn(f"{said}quantizes what they read for other nodes. It passes without {besides} as well")
+        return replace(made, excluded=more, holds=wider.outcome.value)
+    rounds.confidence.warn(f"{said}still quantizes their inputs. {MIXED}.onnx passes")
+    return replace(made, excluded=names, holds=verdict.outcome.value if verdict else "")
 
 
 def _by_tool(

@@ -303,3 +303,30 @@ def test_a_relu_that_the_tool_takes_out_is_not_lost(tmp_path: Path) -> None:
     partners = json.loads((run.folder / "partners.json").read_text())
     assert {f"t{at}" for at in range(LAYERS)} <= quantized
     assert [partners[f"t{at}"] for at in range(LAYERS)] == [f"m{at}" for at in range(LAYERS)]
+
+
+@pytest.mark.slow
+def test_the_tool_also_leaves_out_who_makes_what_a_node_reads(tmp_path: Path) -> None:
+    """A mask of -1e9 ruins the scale of what Softmax reads; the tool quantizes that as long as its Add is quantized."""
+    random = np.random.default_rng(3)
+    held = {
+        **{f"w{at}": random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32) for at in range(2)},
+        "mask": np.where(np.arange(WIDTH) % 4 == 3, np.float32(-1e9), np.float32(0)),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["m"], name="first"),
+        helper.make_node("Add", ["m", "mask"], ["masked"], name="masking"),
+        helper.make_node("Softmax", ["masked"], ["p"], name="softmax"),
+        helper.make_node("MatMul", ["p", "w1"], ["y"], name="last"),
+    ]
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, WIDTH]) for name in "xy")
+    weights = [onnx.numpy_helper.from_array(value, name) for name, value in held.items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    parent = tmp_path / "float.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), parent)
+    more = "strategy.quantize.operators=[]", "strategy.layer_errors=false", "inputs.samples=4"
+    run = asked(tmp_path, parent, "int8", *more, rtol=0.2)
+    assert run.code == 0 and run.result["culprits"] == ["softmax"], run.output
+    told = run.result["precision"]
+    assert {*told["nodes_to_exclude"]} == {"masking", "softmax"} and told["quantizers"]["holds"] == "pass", run.output
+    assert "It passes without masking as well" in str(run.result["warnings"])
