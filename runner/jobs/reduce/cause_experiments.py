@@ -53,6 +53,7 @@ class Experiments:
         self.healed |= fault.answer.elements
         assert fault.good_outputs
         self._failure = fault.good_outputs
+        self.model.healed, self.model.failure = self.healed, self._failure
 
     def as_bad(self, one: Experiment, among: int = 1) -> bool:
         """Whether it fails as badly as what is studied, or as one of so many places that share it."""
@@ -125,7 +126,7 @@ class Experiments:
     def alone(self, kept: Trial) -> bool:
         """Whether a part of the model fails by itself."""
         self.left -= 1
-        return self.model.alone(self._parts, kept)
+        return self.model.alone(kept)
 
     def following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
@@ -133,18 +134,9 @@ class Experiments:
         if not order or self.exhausted or not self.model.space.any_set:
             return None
         self.left -= 1
-        found, asked = self.model.another(self._parts, order, self.left)
+        found, asked = self.model.another(order, self.left)
         self.left -= asked
         return found
-
-    @property
-    def _parts(self) -> Judge:
-        """Who judges parts: in their place, faults of what depends on them are seen too, and are none of theirs."""
-        judge, failure, scale = self.model.session.judge, self._failure, self.model.scale
-        if isinstance(judge.subject, InPlace):
-            judge = judge.stage("part in place", replace(judge.subject, healed=self.healed))
-            judge.mild = lambda verdict: not _experiment(verdict).as_bad_as(failure, scale=scale)
-        return judge
 
     def _gives_all(self, healed: Trial) -> bool:
         graph, gone = self.model.graph, healed.elements | self.healed
@@ -332,6 +324,7 @@ class SessionModel:
         self._splices = Spliced(self.base, alive, held=held)
         self.spliced = judge.stage("cause", self._splices)
         self._good: list[float] = []
+        self.healed, self.failure = frozenset[int](), self.whole
 
     @property
     def scale(self) -> Scale:
@@ -360,9 +353,18 @@ class SessionModel:
         if session.means.budget.checks is None and not session.spent() and not session.reliability.rates:
             session.means.ahead([Expected(self.spliced, kept, Phase.CAUSE, label) for kept, label in asked])
 
-    def alone(self, judge: Judge, kept: Trial) -> bool:
+    @property
+    def _parts(self) -> Judge:
+        """Who judges parts: in their place, faults of what depends on them are seen too, and are none of theirs."""
+        judge, failure, scale = self.session.judge, self.failure, self.scale
+        if isinstance(judge.subject, InPlace):
+            judge = judge.stage("part in place", replace(judge.subject, healed=self.healed))
+            judge.mild = lambda verdict: not _experiment(verdict).as_bad_as(failure, scale=scale)
+        return judge
+
+    def alone(self, kept: Trial) -> bool:
         """Whether a part of it, cut out and fed good values, fails by itself."""
-        ruling = self.session.ruled(judge, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
+        ruling = self.session.ruled(self._parts, kept, Phase.CAUSE, f"{counted(len(kept), 'node')} alone")
         return ruling is not None and ruling.answer is Answer.YES
 
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment:
@@ -384,10 +386,10 @@ class SessionModel:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky for that", gone=False)
         return experiment
 
-    def another(self, judge: Judge, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
+    def another(self, order: tuple[int, ...], most: int) -> tuple[Trial | None, int]:
         """Look for an answer among some elements; return it, and how many of ``most`` questions that took."""
         order = tuple(one for one in order if self.among is None or one in self.among)
-        session, whole = self.session, Trial.of(order)
+        session, whole, judge = self.session, Trial.of(order), self._parts
         if not whole:
             return None, 0
         rest = session.ruled(judge, whole, Phase.CAUSE, "the model without what has good values")
