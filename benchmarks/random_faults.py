@@ -433,9 +433,13 @@ class Simulation:
     def ahead(self, asked: Sequence[tuple[Trial, str]]) -> None:
         """Do nothing: there is one worker."""
 
-    def with_only(self, kept: Trial, label: str) -> Experiment:
+    @property
+    def spliced(self) -> None:
+        """Nothing judges experiments but the target."""
+
+    def asked(self, _judge: None, trial: Trial, _label: str) -> Experiment:
         """Splice good values in."""
-        return self._experiment(self.judge("splice", kept, "cause"))
+        return self._experiment(self.judge("splice", trial, "cause"))
 
     def fenced(self, kept: Trial, parts: Sequence[Trial], label: str) -> Experiment:
         """Splice good values in, and put fences around parts."""
