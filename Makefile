@@ -13,7 +13,7 @@ docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # one test of each behavior; `make test-all` adds those that take long: more cases of the same, long matrices, and builds
-# with TensorRT for RTX. CI runs these tests and a tenth of the long ones
+# with TensorRT for RTX. CI runs these tests and a twentieth of the long ones
 MARKED ?= -m "not slow"
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal $(MARKED)

@@ -479,7 +479,10 @@ ENDS: dict[str, tuple[onnx.ModelProto, str]] = {
 
 @pytest.mark.parametrize(
     ("name", "word"),
-    [(name, word) for name in ENDS for word in ("reduce", "triage") if name not in NESTED or word == "reduce"],
+    [
+        *((name, "reduce") for name in ENDS),
+        *(pytest.param(name, "triage", marks=pytest.mark.slow) for name in ENDS if name not in NESTED),
+    ],
 )
 def test_whose_a_nan_of_made_up_inputs_is(name: str, word: str, tmp_path: Path) -> None:
     """A reduction and a triage say the same."""
