@@ -19,7 +19,6 @@ from runner.judgment import ModelError
 from runner.model.files.parse_without_weights import ExternalFiles, chunks, parse
 from runner.model.graph.data_dependence import handed_on
 from runner.model.values import recorded
-from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile, mapped
 from runner.model.values.tensor_bytes import STRING, elements, is_external, set_raw
 from runner.text import listed
@@ -85,12 +84,12 @@ def _is_blank(held: Sequence[TensorFile], *, several: bool) -> bool:
     if all(0 in one.shape for one in held):
         return True
     # each map keeps a file handle: one is opened when it is looked at
-    if all(one.dtype != STRING for one in held) and not any(_any(recorded.mapped(one)) for one in held):
+    if all(one.dtype != STRING for one in held) and not any(_any(mapped(one)) for one in held):
         return True
     if several and len(held) > 1:
-        first = recorded.mapped(held[0])
-        return all(_alike(first, recorded.mapped(one)) for one in held[1:])
-    return all(array.size > 1 and _is_one_value(array) for array in map(recorded.mapped, held))
+        first = mapped(held[0])
+        return all(_alike(first, mapped(one)) for one in held[1:])
+    return all(array.size > 1 and _is_one_value(array) for array in map(mapped, held))
 
 
 def _any(array: Array) -> bool:
@@ -160,7 +159,7 @@ def _is_mask(tensor: TensorProto, path: Path) -> bool:
     with suppress(ModelError, ValueError, OSError):
         if is_external(tensor):
             set_raw(tensor, b"".join(chunks(*ExternalFiles(path, own=True).region(tensor))))
-        array = values.to_array(tensor)
+        array = recorded.to_array(tensor)
         return array.size > 0 and bool(array.max() <= 0) and bool(array.min() <= _VERY_LOW)
     return False
 

@@ -165,6 +165,7 @@ def test_a_journal_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path, 
         ) as told:
             use()
         assert "\n" not in str(told.value) and "start a new run folder" in str(told.value)
+        assert "0" * 40 not in str(told.value), "a number of any length is cut"
 
 
 def test_a_last_line_torn_anywhere_costs_only_itself(tmp_path: Path) -> None:

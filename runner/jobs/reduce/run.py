@@ -37,6 +37,7 @@ from runner.model.graph.scopes import all_nodes, names_of
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
+from runner.report.short_answer import other_answers
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.checker import BuildsChecker
@@ -176,8 +177,6 @@ def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:
     ``summary``: the first answer, and what all of them cost; ``first``: what the first alone did. A search that broke
     off ends as what broke it off does: some answers may not have been found.
     """
-    from runner.report.short_answer import other_answers
-
     found = (first, *rest.answers) if rest.answers else ()
     counted = f"; {len(found)} answers in all, the others: {other_answers(found)}" if found else ""
     message = f"{summary.message}{counted}; {rest.said}"
