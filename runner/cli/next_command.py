@@ -11,7 +11,7 @@ from pathlib import Path
 from runner.cli.bounded_yaml import read_yaml
 from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
-from runner.judgment import ANSWERED, BUDGET_REACHED, NON_FINITE, Status, UsageError, Whose
+from runner.judgment import ANSWERED, BUDGET_REACHED, NON_FINITE, CauseStatus, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
 from runner.report.short_answer import ABOUT_KEPT, FLOATS, OWN_CODE, keeps_all, nothing_low
 from runner.report.summary import Summary, read_result
@@ -70,7 +70,8 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
     sizes = [one for one in result.lacks if one.startswith("inputs.shapes=")]
     if sizes and not answered and (folder / REPLAY_NAME).is_file():
         return _again(program, folder, *sizes), "tries larger sizes than those that are assumed"
-    lacking = bool(result.lacks) and not answered and status != Status.nothing_to_find
+    settled = answered and not (result.cause and result.cause.status == CauseStatus.UNTESTED)
+    lacking = bool(result.lacks) and not settled and status != Status.nothing_to_find
     if lacking and (folder / ".hydra").is_dir():
         command = resume_command(program, folder, *shlex.split(" ".join(result.lacks)))
         return command, "with your files there" if ".onnx" in command or ".npz" in command else "goes on with that"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NoReturn
 
 from runner.engine.check_trials import Judge
@@ -130,7 +130,7 @@ class Cause:
     ``answers``: in the order in which they were found. ``causes``: which of them are the cause, or part of it.
     ``main``: the one with the strongest effect. ``whose``: whose failure it is. ``wider``: of an overflow, what the
     answer gives in a wider type; ``no_value``: what gives it none in any type, in words.
-    ``right``: how far both sides are from the exact values, in words.
+    ``right``: how far both sides are from the exact values, in words. ``lacks``: see `CannotJudge`.
     """
 
     status: CauseStatus
@@ -143,6 +143,7 @@ class Cause:
     wider: InWiderType | None = None
     no_value: str = ""
     right: str = ""
+    lacks: tuple[str, ...] = ()
 
     @property
     def ending(self) -> Status:
@@ -151,14 +152,15 @@ class Cause:
             return Status.reference_wrong
         return Status.suspected if self.status is CauseStatus.NOT_PROVEN else Status.found
 
-    def misread(self, scale: Scale) -> str:
-        """Return why its measures say nothing, if they are worse where the model passes than where it fails."""
+    def checked(self, scale: Scale) -> Cause:
+        """Return it as untested where its measures are worse where the model passes than where it fails."""
         bad, passing = self.whole.measure, (one.good_outputs for one in self.answers if one.heals)
         good = next((one.measure for one in passing if one and one.measure is not None), None)
         if good is None or bad is None or scale.harm(good) <= scale.harm(bad):
-            return ""
-        told = f"the check's measure is {good:g} where the model passes and {bad:g} where it fails"
-        return f"{told}: checker.measure_better={'lower' if scale.higher_is_better else 'higher'}"
+            return self
+        other = f"checker.measure_better={'lower' if scale.higher_is_better else 'higher'}"
+        told = f"the check's measure is {good:g} where the model passes and {bad:g} where it fails; set {other}"
+        return replace(self, status=CauseStatus.UNTESTED, causes=(), reason=told, lacks=(other,))
 
 
 def how_it_fails(size: int, drift: str, cause: Cause | None) -> str:

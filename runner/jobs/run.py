@@ -248,7 +248,8 @@ class Pipeline(Session):
         message = how_it_fails(answer.standing.size, drift, cause) + self.cut_short + self.flakiness
         signature = verdict.signature or signature
         told = replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
-        return replace(told, measures=answer.measures, status=cause.ending if cause else Status.found)
+        lacks = cause.lacks if cause else ()
+        return replace(told, lacks=lacks, measures=answer.measures, status=cause.ending if cause else Status.found)
 
     def passing(self, searched: Sequence[SearchRun]) -> tuple[SearchRun, list[Trial]]:
         """Return a search, and what it asked (not only looked at ahead) that passed: for min_good, the best first."""

@@ -26,7 +26,7 @@ from runner.engine.session_question import AnswerExperiments, Cause, CurrentAnsw
 from runner.jobs.reduce.cause_experiments import Experiments, SessionModel, unless_fed
 from runner.jobs.run import Pipeline
 from runner.journal.kept_files import failure_of
-from runner.judgment import SHARE, CauseStatus, Whose
+from runner.judgment import SHARE, CauseStatus
 from runner.model.graph.cut import depends_on
 from runner.model.graph.find_pattern import instances
 from runner.schema.checker import SameFailure
@@ -177,8 +177,7 @@ class Causes:
         cause = Prover(model, model.session.inquiry.answered, self.most, self.wrong).prove(answer)
         cause = self.overflow(model, cause, standing) if self.overflow and standing else cause
         strongest = cause.answers[cause.main].answer
-        if misread := cause.misread(model.scale):
-            cause = replace(cause, status=CauseStatus.UNTESTED, causes=(), reason=misread, whose=Whose.CHECK)
+        cause = cause.checked(model.scale)
         other = None if strongest == answer else model.found.get(strongest)
         return unless_fed(model.session, cause, strongest), other
 
