@@ -342,6 +342,8 @@ class Signature:
         return Signature(data[0], data[1], data[2], Raised.from_json(data[3]) if len(data) > 3 else None)
 
 
+LIMITS = ("timeout", "memory")
+"""The kinds of failures that a limit of the user's means: they take long, or much, to be seen again."""
 LISTED, SAYS_SO = "listed exit", "returned fail"
 """The kinds of a failure that a command's code of ``fail_codes`` means, and of one that a function returns."""
 ERROR = "error "

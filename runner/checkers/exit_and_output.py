@@ -13,7 +13,7 @@ from runner.disk_space import FULL_DISK
 from runner.judgment import NotTried, UsageError
 from runner.schema.checker import CommandChecker
 from runner.text import plain
-from runner.verdict import CAUGHT, CHECK, FEEDS, LISTED, MODEL, NO_IMPORT, NOT_RUN, Raised, Signature, Verdict
+from runner.verdict import CAUGHT, CHECK, FEEDS, LIMITS, LISTED, MODEL, NO_IMPORT, NOT_RUN, Raised, Signature, Verdict
 from runner.workers.commands import CommandEnd
 from runner.workers.process_tree import death_of
 from runner.workers.reply import OUT_OF_MEMORY, refused_memory, shortage
@@ -398,7 +398,7 @@ class ExitRules:
         if died and code in self._fail and not died.raised.where and died.raised.about in OWN_WORDS:
             died = None
         detail = normalize(died.said if died else output)
-        if death in {"timeout", "memory"}:
+        if death in LIMITS:
             return self._fails(death, normalize(output), output)
         if code in self._invalid:
             said = "; ".join(filter(None, (f"exit {code} is one of invalid_codes", last_line(output))))

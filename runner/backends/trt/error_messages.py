@@ -53,11 +53,11 @@ _LONGEST = 100
 def parsing(code: str, operator: str, description: str, names: Iterable[str], node: str = "") -> StageError:
     """Return the failure (stage load) of the parser's first error: its code by name, the operator, its description.
 
-    The message ends with a line that names the operator, and the ``node``: of all operators that it does not know the
+    The message ends with a line that names the operator, and the ``node``. Of all operators that it does not know the
     parser itself says no more than "false".
     """
     names = [*names, node] if node else list(names)
-    lines = _telling([description], names)
+    lines = _telling([description if description.strip() != "false" else "the parser does not support it"], names)
     # the first line of several repeats the code and names the node; the next one is the cause
     telling = [line for line in lines if not re.match(r"(Invalid|Unsupported) Node\b", line.strip())] or lines
     _, text = _code_and_words(telling, names)

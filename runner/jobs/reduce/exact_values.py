@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,12 +14,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, TensorProto, TypeProto, helper
 
-from runner.checkers.auto_tolerance import EPSILON
 from runner.checkers.candidate_runs import BackendRunner
 from runner.checkers.checker import inner
-from runner.checkers.metrics import FLOOR_ULPS
 from runner.checkers.runtime import RuntimeCheck
-from runner.engine.check_trials import Judge
 from runner.engine.session import Session
 from runner.engine.session_question import Cause, CurrentAnswer, InWiderType
 from runner.engine.subject import Cutting
@@ -31,7 +27,7 @@ from runner.judgment import NON_FINITE, SHARE, SHOWN, CauseStatus, Experiment, W
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited
-from runner.model.graph.graph_index import Graph, Node
+from runner.model.graph.graph_index import Graph
 from runner.model.graph.wider_types import LOW, NAMES, WIDER, WiderTypes
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import TensorFile, read
@@ -39,7 +35,7 @@ from runner.model.values.tensor_bytes import beyond, range_of
 from runner.reference.models import recording_backend
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
 from runner.text import counted, one_line
-from runner.verdict import FLIPPED, Candidate, Invalid, Sample
+from runner.verdict import LIMITS, Candidate, Invalid, Sample, Signature
 from strategies.search import Outcome, Trial
 
 Array = np.ndarray[Any, Any]
@@ -172,10 +168,12 @@ class WhoIsRight:
         """Return the cause with whose failure it is, where Winnow runs both sides and their values differ."""
         base, failure = session.judge.subject, session.judge.studied.signature
         compares = failure is not None and (failure.stage == "compare" or failure.kind in NON_FINITE)
-        if cause.whose is not Whose.UNKNOWN or not compares or session.spent():
+        if cause.whose is not Whose.UNKNOWN or session.spent():
             return cause
         if not isinstance(base, Subgraph) or not isinstance(inner(session.judge.checker), RuntimeCheck):
             return cause
+        if not compares:
+            return replace(cause, whose=Whose.TARGET) if self._reference_can(base, cause, failure) else cause
         cheap = self.exact.store.kept_bytes(base.graph.model) < CHEAP
         asked: list[tuple[str, Trial | None]] = []
         if cheap and not self.exact.target.settings.builds_engines:
@@ -203,6 +201,17 @@ class WhoIsRight:
                     said = f"For {of} the reference's runtime and the target agree, and the original differs"
                     return replace(cause, whose=Whose.CONVERSION, right=said)
         return replace(cause, right=why)
+
+    def _reference_can(self, base: Subgraph, cause: Cause, failure: Signature | None) -> bool:
+        """Whether the target does not load, build or run what is shown to be the cause, and the reference runs it.
+
+        A limit of time or memory is the user's.
+        """
+        if self.apart or cause.status not in SHOWN or failure is None or failure.kind in LIMITS:
+            return False
+        made = [name for index in cause.answers[cause.main].answer for name in base.graph.nodes[index].outputs if name]
+        every = base.recorded.values
+        return bool(every) and all(base.has_reference(name) and any(name in one for one in every) for name in made)
 
     def _overflow(self, base: Subgraph, trial: Trial) -> InWiderType | None:
         """Return an overflow that explains the answer: an evaluator that rounds each node makes what the target makes.
@@ -292,100 +301,6 @@ def _off(made: Array, good: Array, exact: Array) -> float:
         apart = np.abs(made.astype(np.float64) - good.astype(np.float64))
     same = (made == good) | (np.isnan(made) & np.isnan(good))
     return float(np.where(same, 0.0, np.where(np.isnan(apart), np.inf, apart)).max(initial=0.0)) / scale
-
-
-# An index that flips within rounding: two scores are so near that rounding decides which of them is the larger.
-#
-# ArgMax, TopK and NonMaxSuppression then give another index, though no operator is wrong. Both experiments hold for
-# such an operator and what computes its scores: whatever is rounded otherwise there flips the index.
-
-_SCORES = {"ArgMax": 0, "ArgMin": 0, "TopK": 0, "NonMaxSuppression": 1}
-"""The operators that choose by scores, and the place of these among what they read."""
-_SAME_ORDER = {"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
-
-
-def unless_flipped(judge: Judge, cause: Cause | None, answer: Trial) -> Cause | None:
-    """Return what is known about the cause of an answer: nothing is proven where an index flips within rounding."""
-    note = flipped(judge, answer) if cause else ""
-    if cause is None or not note or cause.status is CauseStatus.UNTESTED:
-        return cause
-    return replace(cause, status=CauseStatus.NOT_PROVEN, causes=(), reason=note)
-
-
-def flipped(judge: Judge, answer: Trial) -> str:
-    """Say which index an answer flips within the rounding of its scores; "": none, or not by rounding alone."""
-    subject = judge.subject
-    known = next((one for one in judge.counted(answer) if one.outcome is Outcome.FAIL), None)
-    if not isinstance(subject, Subgraph) or known is None:
-        return ""
-    flips, name, number = known.metrics.get(FLIPPED), known.metrics.get("output"), known.metrics.get("sample")
-    if not isinstance(flips, list) or not isinstance(name, str) or not isinstance(number, int):
-        return ""
-    if not all(
-        isinstance(one, list) and [*map(type, one)] == [int] * 3 for one in flips
-    ):  # a journal may hold anything
-        return ""
-    chooser = _chooser(subject.graph, name, answer)
-    samples = subject.judging(subject.cut(answer))
-    if chooser is None or number >= len(samples):
-        return ""
-    alone = judge.counted(Trial(answer.elements - {chooser.index}))
-    if any(one.outcome is not Outcome.PASS for one in alone):
-        return ""  # the scores themselves are wrong
-    return _within_rounding(subject.graph, chooser, samples[number], flips)
-
-
-def _chooser(graph: Graph, name: str, answer: Trial) -> Node | None:
-    """Return the node of an answer that chose the elements of a tensor, by scores that the answer computes too."""
-    while (index := graph.producers.get(name)) in answer and index is not None:
-        node = graph.nodes[index]
-        if node.domain or (node.op_type not in _SAME_ORDER and node.op_type not in _SCORES):
-            return None
-        if node.op_type in _SCORES:
-            scored = graph.producers.get(graph.protos[index].input[_SCORES[node.op_type]]) in answer
-            return node if scored and name == graph.protos[index].output[node.op_type == "TopK"] else None
-        name = node.inputs[0]
-    return None
-
-
-def _within_rounding(graph: Graph, node: Node, sample: Mapping[str, TensorFile], flips: list[Any]) -> str:
-    proto = graph.protos[node.index]
-    scored, chosen = proto.input[_SCORES[node.op_type]], proto.output[node.op_type == "TopK"]
-    held, good = sample.get(scored), sample.get(chosen)
-    if held is None or good is None or held.dtype not in EPSILON:
-        return ""
-    scores, indices = read(held), read(good)
-    at = -1 if node.op_type in ("TopK", "NonMaxSuppression") else 0
-    at = next((one.i for one in proto.attribute if one.name == "axis"), at) % scores.ndim
-    told, largest = "", -1.0
-    for place, mine, theirs in flips:
-        row = _row(scores, indices, at, place, nms=node.op_type == "NonMaxSuppression")
-        if row is None or not (0 <= mine < row.size and 0 <= theirs < row.size):
-            return ""
-        gap = abs(float(row[mine]) - float(row[theirs]))
-        if not gap <= FLOOR_ULPS * EPSILON[held.dtype] * float(np.abs(row).max()):  # nor a NaN
-            return ""
-        if gap > largest:
-            largest, told = gap, f"index {mine} instead of {theirs}: their scores in {scored} differ by {gap:.2g}"
-    more = f", the largest gap of {len(flips)} such indices" if len(flips) > 1 else ""
-    rounding = f"which is less than the rounding of the {BY_NUMBER[held.dtype].numpy_name} inputs"
-    return f"{node.name} gives {told}{more}, {rounding}: either may be right, and no operator is shown to be wrong"
-
-
-def _row(scores: Array, indices: Array, axis: int, place: int, *, nms: bool) -> Array | None:
-    """Return the scores of which the element number ``place`` of the indices is one's place."""
-    numbers: Array = scores.astype(np.float64)
-    if nms:  # each row of the indices: batch, class, box
-        row, column = divmod(place, 3)
-        found: Array = numbers[tuple(indices.reshape(-1, 3)[row, :2])]
-        return found if column == 2 else None
-    shape = [*scores.shape[:axis], indices.size * scores.shape[axis] // max(scores.size, 1), *scores.shape[axis + 1 :]]
-    if math.prod(shape) != indices.size:
-        return None
-    where = [*np.unravel_index(place, shape)]
-    where.pop(axis)
-    along: Array = np.moveaxis(numbers, axis, -1)[tuple(where)]
-    return along
 
 
 # An answer that makes a NaN or Inf in the reference as well: no good value is known to put in its place.

@@ -354,7 +354,8 @@ class Reduction(Pipeline):
             return first, None
         from runner.jobs.reduce.carried_constants import prove
         from runner.jobs.reduce.cause_experiments import unless_made_up
-        from runner.jobs.reduce.exact_values import Exact, Overflow, WhoIsRight, unless_flipped
+        from runner.jobs.reduce.exact_values import Exact, Overflow, WhoIsRight
+        from runner.jobs.reduce.flipped_index import unless_flipped
         from runner.jobs.reduce.prove_cause import Causes
 
         exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
@@ -405,7 +406,7 @@ class Reduction(Pipeline):
         self, ending: SessionResult, judge: Judge, reliability: Reliability | None = None, folder: Path | None = None
     ) -> Summary:
         """Return what is reported of an ending. ``judge``: of the run; ``folder``: of an answer, None: the run's."""
-        from runner.jobs.reduce.exact_values import flipped
+        from runner.jobs.reduce.flipped_index import flipped
 
         job, cause = self.job, ending.cause
         loaded = replace(self.loaded, warnings=(*self.loaded.warnings, *self.opening.warnings))

@@ -32,7 +32,7 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import WorkaroundSettings, chosen
 from runner.text import counted
-from runner.verdict import Phase, Sample, Variant, Verdict
+from runner.verdict import LIMITS, Phase, Sample, Variant, Verdict
 from runner.workers.pool import lease_of, limited
 from runner.workers.worker import find_python
 from strategies.search import Answer, Options, Outcome, Trial
@@ -140,8 +140,6 @@ ON_THIS_CPU = "on the CPU, which does not round as a GPU does"
 """Where a model of low precision was seen to pass; with target.rounding=on it may well fail."""
 _LOAD = "load"
 """The stage of the failure of a model that the runtime refuses."""
-_ENDLESS = ("timeout", "memory")
-"""Kinds of failures that it would take long, or too much, to see again."""
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -280,7 +278,7 @@ class _Trying:
         if not one.passes:
             return
         signature = self.judge.studied.signature
-        alone = signature is not None and signature.kind in _ENDLESS
+        alone = signature is not None and signature.kind in LIMITS
         one.latency = self.costs.of(model, one.remedy.variant, alone=alone)
 
     def _passes(self, judge: Judge, trial: Trial, label: str, one: Tried) -> bool:

@@ -139,7 +139,7 @@ def test_of_a_parser(code: str, described: str, kind: str) -> None:
 def test_a_parser_s_error_names_its_operator_and_node() -> None:
     """Of all operators that it does not know the parser says "false", which would make one failure of them."""
     one, other = (parsing("UNSUPPORTED_NODE", kind, "false", [], "n") for kind in ("Unique", "Bernoulli"))
-    assert str(one) == "Unique 'n': false"
+    assert str(one) == "Unique 'n': the parser does not support it"
     signatures = [Signature(each.stage, f"error {each.kind}", normalize(str(each))) for each in (one, other)]
     assert not same_failure(*signatures)
     assert str(parsing("INTERNAL_ERROR", "", "Unknown activation type", [])) == "Unknown activation type"
