@@ -255,7 +255,11 @@ class UsageError(WinnowError):
 
 
 class OtherConditionsError(UsageError):
-    """The verdicts in a run's folder were found under other conditions."""
+    """The verdicts in a run's folder were found under other conditions. ``changed``: what differs, in words."""
+
+    def __init__(self, message: str, changed: str) -> None:
+        super().__init__(message)
+        self.changed = changed
 
 
 class CannotJudge(WinnowError):  # noqa: N818 - the name is the message

@@ -186,7 +186,7 @@ def _narrow(
         space.close((*needed, *ranks[:keep])),
         lambda answer: _narrow(space, needed, ranks, at.after(keep, answer), found),
         "group testing",
-        f"{len(needed)} needed, and {keep} of {len(ranks)}",
+        f"{len(needed)} needed, with {keep} of {len(ranks)} suspects",
         at.likely(keep),
         (at.yes - at.no).bit_length() + len(needed) + 1,
     )

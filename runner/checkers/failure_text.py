@@ -236,7 +236,7 @@ class Threshold:
         within = not math.isnan(moved) and moved <= allowed
         return (
             Outcome.PASS if within else Outcome.FAIL,
-            f"{value:g}, where the baseline is {self._baseline:g} (checker.{self._key}={shown})",
+            f"{value:g}; the baseline is {self._baseline:g}, checker.{self._key}={shown}",
             as_number(moved / allowed if allowed else moved),
         )
 

@@ -424,7 +424,7 @@ def _non_finite(seen: Survey, rule: CompareChecker, size: int) -> tuple[str, str
             kinds.append((name, f"{count.either} of {size} elements"))
         elif policy is NonFinite.compare:
             if count.only_target:
-                kinds.append((name, f"{count.only_target} of {size} elements, not in the reference"))
+                kinds.append((name, f"{count.only_target} of {size} elements are {name} in the target only"))
             elif count.only_reference:
                 kinds.append(
                     ("mismatch", f"{count.only_reference} of {size} elements are {name} in the reference only")

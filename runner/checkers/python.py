@@ -27,8 +27,8 @@ from strategies.search import Outcome
 _OF_A_PROGRAM = re.compile(r"(^|/)given/check-[0-9a-f]{16}\.py$")
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 _RESULTS = (
-    f"True (pass), False (fail), one of {', '.join(_OUTCOMES)}, a dict with 'outcome' and numbers, or a number (or a "
-    "dict with 'value') where checker.max_drop or checker.max_rise says how good it has to be"
+    f"True or False, or a text ({' | '.join(_OUTCOMES)}); or a dict with one of these as 'outcome', and numbers. With "
+    "checker.max_drop or checker.max_rise: a number, or a dict with 'value'"
 )
 
 

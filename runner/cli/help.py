@@ -195,7 +195,7 @@ def _key(key: Key, option: str = "") -> str:
     takes = ", ".join([*([] if key.type == "anything" or (key.choices and key.text) else [key.type]), *limits])
     several = {one.name for one in options() if one.group == key.group} - {*key.options} if key.options else ()
     where = f"{key.group}={'|'.join(key.options)}" if several and not option else ""
-    facts = "; ".join(filter(None, [takes, f"otherwise {', '.join(others)}" if others else "", where]))
+    facts = "; ".join(filter(None, [takes, f"default {', '.join(others)}" if others else "", where]))
     lines = [f"{key.name}={default}", *_wrapped(key.text, 6), *(_wrapped(f"({facts})", 6) if facts else [])]
     return "\n".join(lines)
 

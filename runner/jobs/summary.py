@@ -128,7 +128,10 @@ def cause_of(ending: SessionResult, judge: Judge) -> told.Cause | None:
     return told.Cause(**_shown(ending.cause, judge.subject.names), inside=inside)
 
 
-NO_PLACE = "good values cannot be put inside them in the whole model, or they do not fail without their outer node"
+NO_PLACE = (
+    "no experiment was made on them. It needs good values in their place, and they have to fail without the node "
+    "around them"
+)
 
 
 def _shown(cause: Cause, names: Callable[[Trial], tuple[str, ...]]) -> dict[str, Any]:

@@ -122,7 +122,8 @@ class Records:
         if self._line_number == 1:
             context = _context_of(line, self.path)
             if differences(context, self._context):
-                raise OtherConditionsError(refusal(self.path, context, self._context, f"journal={self.path}"))
+                said = refusal(self.path, context, self._context, f"journal={self.path}")
+                raise OtherConditionsError(said, _changed(context, self._context))
             return 0
         try:
             record = json.loads(line)
@@ -181,11 +182,15 @@ def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]
 
 def refusal(path: Path, theirs: Mapping[str, str], ours: Mapping[str, str], where: str) -> str:
     """Say why the journal at ``path`` is refused, which ``where`` named."""
-    changed = "; ".join(drift(theirs, ours)) or "; ".join(differences(theirs, ours))
     return (
-        f"{where}: the verdicts in {path} were found under other conditions and cannot be used here: {changed}. "
+        f"{where}: the verdicts in {path} were found under other conditions and cannot be used here: "
+        f"{_changed(theirs, ours)}. "
         "Restore what changed, or start a new run folder (without resume= and journal.reuse=)"
     )
+
+
+def _changed(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
+    return "; ".join(drift(theirs, ours)) or "; ".join(differences(theirs, ours))
 
 
 def not_a_journal(path: Path) -> str:

@@ -155,7 +155,7 @@ def _permuted(mine: Array, good: Array, near: float) -> Change | None:
             continue
         for gates in _GATES if axis == 1 and good.shape[0] <= _DIRECTIONS else ():
             if moved := _of_blocks(order, gates):
-                return Change("gates", f"in another order of its {gates} gates, {moved}, along axis {axis}", axis)
+                return Change("gates", f"permuted in its {gates} gates (axis {axis}): their order is {moved}", axis)
         if order == [*range(len(order))][::-1]:
             return Change("permuted", f"reversed along axis {axis}", axis)
         return Change("permuted", f"permuted along axis {axis}", axis)

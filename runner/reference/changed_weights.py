@@ -359,7 +359,7 @@ def _folded(side: WeightedGraph, node: Node) -> dict[str, Operand]:
     if one.used.shape[-1 if role == "matrix" else 0] != scale.size or (bias and bias.used.size != scale.size):
         return {}
     added = ((bias.used.reshape(-1) if bias else 0.0) - mean) * scale + shift
-    name, reading = bias.name if bias else proto.input[2], f"scaled by {node.name}"
+    name, reading = bias.name if bias else proto.input[2], f"with {node.name} folded into it"
     return {
         role: replace(one, used=one.used * wide, reading=reading),
         "bias": Operand(node, name, bias.stored if bias else added, added, reading=reading),
@@ -404,7 +404,7 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
     told = change_of(held, wanted, others, mine.step)
     if told and told.said == f"the values of {mine.name}":
         return [f"{mine.node.name} reads {mine.name}; the original reads {good.name} there"]
-    more = f", {good.reading}" if good.reading.startswith("scaled by") else ""
+    more = f" {good.reading}" if good.reading.startswith("with ") else ""
     return [f"{mine.name} is {told.said}, compared with {good.name} of the original{more}"] if told else []
 
 

@@ -64,17 +64,21 @@ def experiments(cause: Cause) -> list[Section]:
     """Return the section: what the whole model does, and what each answer's two experiments gave."""
     head = ("nodes", "role", "with good outputs", "with good inputs", "with both")
     (_, _, whole, *_), *answers = rows(cause)
-    measured = " In parentheses: the check's measure." if cause.whole and cause.whole.measure is not None else ""
+    measured = (
+        " The numbers in parentheses are the check's measure."
+        if cause.whole and cause.whole.measure is not None
+        else ""
+    )
     others = _elsewhere(cause)
     said = [
-        f"Experiments: good values replace outputs, or inputs, of the nodes in the whole model (as it is: {whole})."
+        f"The whole model ends with {whole}. In the experiments good values replace outputs or inputs of the nodes."
         + measured,
         table(head, answers, names=1),
         "The same pattern occurs at:" if others else "",
         bullets(code(cut(one)) for one in others),
         *(f"{one}." for one in cause.weights),
         f"{cause.right}." if cause.right else "",
-        f"The nodes inside: {cause.inside.reason}." if cause.inside and cause.inside.reason else "",
+        f"Of the nodes inside: {cause.inside.reason}." if cause.inside and cause.inside.reason else "",
     ]
     return section("The cause", said)
 

@@ -58,7 +58,7 @@ def model_section(summary: Summary, proto: ModelProto | None, types: Mapping[str
     verb = "is" if summary.nodes_after == 1 else "are"
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes {verb} left."
     if summary.nested:
-        size = f"Of the model's {summary.nodes_before} nodes what is inside {some(summary.culprits)} is left."
+        size = f"Only nodes inside {some(summary.culprits)} are left; the model has {summary.nodes_before} nodes."
     if proto is not None and (held := _in_place(summary, proto)):
         size = f"The answer is {summary.nodes_after} of {summary.nodes_before} nodes. {held.others}"
     nested = ["Nested nodes kept:", _bulleted(summary.nested)] if summary.nested else []

@@ -51,7 +51,16 @@ from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
-from runner.report.short_answer import ABOUT_KEPT, FLOATS, keeps_all, mixed_model, short_answer, sized, stays_high
+from runner.report.short_answer import (
+    ABOUT_KEPT,
+    FLOATS,
+    keeps_all,
+    mixed_model,
+    short_answer,
+    sized,
+    stays_high,
+    whose_bug,
+)
 from runner.report.summary import Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
@@ -451,7 +460,7 @@ def _first_wrong(summary: Summary) -> list[str]:
     if first is None or first.node in summary.culprits or first.node in summary.nested:
         return []
     beyond = f"The first tensor beyond the tolerance is {code(first.tensor)}, which {code(first.node)} computes"
-    return [f"{beyond}. The answer is what was shown to make the model's own outputs fail"]
+    return [f"{beyond}. It is not in the answer, which names only nodes that make the model's own outputs fail"]
 
 
 def _advice(summary: Summary) -> list[Block]:
@@ -494,7 +503,9 @@ def _advice(summary: Summary) -> list[Block]:
             said += "" if found else f". Compute there in {wider.wider}, or make the values smaller"
         found += [said if own else _PLAIN_IS_FINITE, *_evidence(summary)]
     else:
-        found += [f"Report it. {one}" for one in _evidence(summary)]
+        whose = whose_bug(summary) if summary.whose == Whose.TARGET else ""
+        to = f" to the maintainers of {whose}" if whose else ""
+        found += [f"Report the failure{to}. {one}" for one in _evidence(summary)]
     items = groupby(found, lambda one: isinstance(one, str))
     return [one for are, some in items for one in ([Bullets(tuple(map(str, some)))] if are else some)]
 
@@ -508,7 +519,7 @@ def _kept_high(summary: Summary) -> list[str]:
         larger = f". Take a larger tolerance{'' if told.low in FLOATS else _OF_QUANTIZED}" * keeps_all(told)
         return [f"{said[0].upper()}{said[1:]}{larger}"]
     names = some([one.node for one in told.selected], _MOST_NAMES)
-    return [f"Keep {names} in {told.high}. The model with them: {code(model)}"]
+    return [f"Keep {names} in {told.high}, as {code(model)} does"]
 
 
 def _evidence(summary: Summary) -> list[str]:

@@ -90,7 +90,10 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
         f"The error of each layer: {told.layers}" if told.layers else "",
         Picture("The remaining error, by the number of raised nodes", told.curve_plot) if told.curve_plot else None,
     ]
-    bought, used = section("What each layer buys", _bought(told)), section("How to use it", usage(summary, told))
+    bought, used = (
+        section("What it costs to keep each layer high", _bought(told)),
+        section("How to use it", usage(summary, told)),
+    )
     return [*section("Raised nodes", said), *bought, *used, *float32_section(summary)]
 
 
@@ -135,14 +138,14 @@ def _bought(told: Precision) -> list[Block | None]:
         "node",
         "error / tolerance alone",
         "bytes",
-        "error a KB",
+        "error / tolerance for each KB",
         *(["milliseconds"] if timed else []),
         "raised",
     )
     said: list[Block | None] = [most, table(titles, rows, names=1)]
     dense = sorted((one for one in told.alone if one["bytes"]), key=per_byte, reverse=True)[:_MOST_BOUGHT]
     if dense and dense != [*told.alone[:_MOST_BOUGHT]]:
-        said.append(f"For each byte these buy most: {some([listed(one['nodes']) for one in dense], _MOST_BOUGHT)}.")
+        said.append(f"The largest error for each byte: {some([listed(one['nodes']) for one in dense], _MOST_BOUGHT)}.")
     if kept := told.within_budget:
         nodes, error = some(kept["nodes"], _MOST_NAMES) or "nothing", _share(kept["error"])
         said.append(f"{code(kept['model'])} keeps {nodes} ({code('strategy.budget')}): error / tolerance {error}.")

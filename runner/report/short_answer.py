@@ -165,7 +165,8 @@ def _why(summary: Summary) -> str:
     if cause is None or summary.status not in NAMED:
         return summary.seen
     if cause.weights:
-        return f"{cause.weights[0]}{f' (and {len(cause.weights) - 1} more)' * (len(cause.weights) > 1)}"
+        more = len(cause.weights) - 1
+        return cause.weights[0] + (f" (and {counted(more, 'more weight')})" if more else "")
     if wider := cause.wider:
         return f"{wider.type} overflow: {wider.said}"
     if cause.no_value:
@@ -178,11 +179,10 @@ def _why(summary: Summary) -> str:
     others = [", ".join(one) for one in answer.instances if one != answer.culprits]
     alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
+    these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
         left = _left(answer.good_outputs) or outputs
-        here = f" here{alike.replace(' and', ' and at', 1)}" if alike else ""
-        return f"{first}; {left} with right outputs{here}, {inputs.removeprefix('still ')} with right inputs"
-    these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
+        return f"{first}; with right outputs of {these}{alike} the model {left}, with right inputs it {inputs}"
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
@@ -216,7 +216,7 @@ def _sure(summary: Summary) -> Iterator[str]:
     if (said := _CLAIMS.get(claim, claim)) and (claim != Claim.BUDGET.value or summary.culprits):
         one_less = ": without any one of them it passes" if is_part(summary) else ": each of them is needed"
         if summary.precision and summary.precision.without_margin is not None:
-            one_less = " for an error below strategy.margin of the tolerance"
+            one_less = " for what strategy.margin leaves of the tolerance"
         yield said + one_less * (claim == Claim.ONE_MINIMAL and len(summary.culprits) != 1)
     if tested and tested.whole_model and tested.whole_model.of:
         whole, control = tested.whole_model, tested.control or Count()

@@ -172,11 +172,11 @@ def _described(hint: Any, text: str) -> str:
         part = _described(get_args(hint)[0], text)
         return f"a list of {_SEVERAL.get(part, part)}"
     if get_origin(hint) is dict:
-        return f"a mapping of {_described(get_args(hint)[1], text)}"
+        return f"names, each with {_described(get_args(hint)[1], text)}"
     if get_args(hint):
         return " or ".join(_described(part, text) for part in get_args(hint))
     if isinstance(hint, type) and is_dataclass(hint):
-        return "an option of the group"
+        return "the name of a choice, or a choice with its keys"
     if hint is Any and text != "text":
         return "a path, or as said"
     return text if hint is str else _PLAIN.get(hint, "anything")

@@ -217,7 +217,7 @@ def test_the_numbers() -> None:
     counts = compare(np.array([3, 9, 5]), np.array([2, 9, 5]), rule())
     assert (counts.max_abs, counts.max_rel, counts.fraction) == (1, 0.5, pytest.approx(1 / 3))
     assert (counts.detail, counts.flips) == ("1 of 3 elements differ, by up to 1", ((0, 3, 2),))
-    assert compare(f32(NAN, 1), f32(2, 1), rule()).detail == "1 of 2 elements, not in the reference"
+    assert compare(f32(NAN, 1), f32(2, 1), rule()).detail == "1 of 2 elements are nan in the target only"
     assert compare(f32(2, 1), f32(NAN, 1), rule()).detail == "1 of 2 elements are nan in the reference only"
     assert compare(f32(NAN, 1, 9, 9), f32(NAN, 2, 9, 9), rule()).fraction == 0.25
 

@@ -429,7 +429,7 @@ def test_a_model_that_nothing_takes_is_no_bug_of_the_runtime(tmp_path: Path) -> 
     run = winnow(str(path), folder=tmp_path / "run")
     assert run.code == 0 and run.result["whose"] == "model", run.output
     assert run.result["message"].startswith("the target and onnx.checker refuse the file: "), run.output
-    assert "Report it" not in run.output + (run.folder / "REPORT.md").read_text()
+    assert "Report the failure" not in run.output + (run.folder / "REPORT.md").read_text()
 
 
 @pytest.mark.slow

@@ -228,7 +228,7 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (conv(K, kind="ConvTranspose"), conv(K),
          ("k is stored like k of the original, but y/ConvTranspose reads it as a transposed convolution",)),
         (lstm(GATES), lstm(R),
-         ("lr is in another order of its 4 gates, [0, 2, 1, 3], along axis 1, compared with lr of the original",)),
+         ("lr is permuted in its 4 gates (axis 1): their order is [0, 2, 1, 3], compared with lr of the original",)),
         (lstm(-R, bias=False), lstm(R), ("lr is negated, compared with lr of the original",)),
         # integers, in what they stand for
         *((form(W), whole, ()) for form, whole in FORMS),

@@ -48,7 +48,7 @@ def test_what_is_turned_off_is_offered_where_it_was_shown_to_help(place: str) ->
 
 def test_what_fails_on_the_whole_model_is_not_offered() -> None:
     said = page(tried("pass", passes=False), tried("release", passes=False), passes="the reduced model")
-    assert "Turn off" not in said and "a release without it" not in said and "- Report it." in said
+    assert "Turn off" not in said and "a release without it" not in said and "- Report the failure" in said
     said = page(tried("release", passes=True), passes="the whole model")
     assert "- Work around it: a release (20 of 20 fresh inputs pass)" in said and "without it" not in said
     assert "- Or: turn off the guilty optimization" in said
@@ -66,10 +66,10 @@ def test_what_could_not_be_tried_says_nothing_of_a_workaround() -> None:
 
 def test_what_the_model_itself_does_is_no_report_to_a_runtime() -> None:
     said = page(too=True, passes="", releases=None)
-    assert "- The reference computes the NaN or Inf too" in said and "Report it." not in said
+    assert "- The reference computes the NaN or Inf too" in said and "Report the failure" not in said
     finite = {"reproduced": {"failure": "infer: nan", "reference_too": False, "plain_is_finite": True}}
     said = page(triage=finite, passes="", releases=None)
-    assert "- The part that fails alone shows no bug" in said and "Report it." not in said
+    assert "- The part that fails alone shows no bug" in said and "Report the failure" not in said
 
 
 def test_the_title_says_what_fails_on_what_and_where_in_words() -> None:

@@ -479,7 +479,8 @@ class _Layerwise:
         outside = "" if plain.outcome is Outcome.FAIL else f"{WHOLE} is not judged ({plain.reason}), but inside it "
         if plain.outcome is Outcome.PASS:
             outside = f"{WHOLE} passes, but inside it "
-        parts = [f"{outside}{first.tensor} of {makers} is the first wrong tensor"]
+        compute = "computes" if len(found.culprits) == 1 else "compute"
+        parts = [f"{outside}the first wrong tensor is {first.tensor}, which {makers} {compute}"]
         if own:
             several = len(own.nodes) > 1
             place = f"{ending_in(own)}{listed(own.nodes) if several else own.node} {'have' if several else 'has'}"

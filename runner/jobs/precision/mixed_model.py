@@ -62,7 +62,9 @@ class Margin:
         least = self.share(best) or 0.0
         if least > self.aim:
             self.aim = (least + 1.0) / 2
-            log.warning("%s takes %.2g of the tolerance already: %.2g of it is aimed at", label, least, self.aim)
+            log.warning(
+                "%s already takes %.2g of the tolerance, so the answer may take %.2g of it", label, least, self.aim
+            )
 
     def nearest(self, judge: Judge, done: Done) -> Done:
         """Return the smallest set that passed, if only without the margin, where a budget ended the search early."""
@@ -504,7 +506,11 @@ class PrecisionAnswer:
         budget = " (the budget was reached: fewer may be enough)" if stopped else ""
         stays = question.stays_high
         besides = f" besides {counted(stays, 'node')} that {'are' if stays > 1 else 'is'} not searched" if stays else ""
-        rest = f" and the rest in {question.low}" if trial != session.judge.subject.space.whole else ", which is all"
+        rest = (
+            f" and the rest in {question.low}"
+            if trial != session.judge.subject.space.whole
+            else ": nothing is left to be low"
+        )
         message = f"the check passes with {count} in {question.high}{besides}{rest}{budget}"
         unsure = UNSURE if session.reliability.unsure and not stopped else ""
         message = "; ".join(filter(None, (message, unsure, done.note, loads, said)))

@@ -207,8 +207,8 @@ class Rounds:
             return self.confidence.said
         names = found.mixing.session.judge.subject.names(looser)
         costs = (
-            f"on the samples of the search the error is below {margin.aim:.2g} of the tolerance (strategy.margin); "
-            f"with {self._named(names)} alone it is below the whole tolerance"
+            f"so the error is at most {margin.aim:.2g} of the tolerance (strategy.margin); "
+            f"{self._named(names)} alone keep it within the whole tolerance"
         )
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 

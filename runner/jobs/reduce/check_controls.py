@@ -98,8 +98,8 @@ NEEDS = (
 ALWAYS = (
     "If it fails on every model, mend it: it has to exit with 0 on a good one.\n"
     "If it feeds or compares values of its own, it fits the whole model only: give {these}.\n"
-    "Without that it works with strategy=repeat, with strategy=passes if its command takes {{switches}}, and with "
-    "strategy=versions if it takes {{python}}"
+    "Other questions ask a check about the whole model only: strategy=repeat, strategy=passes (a command with "
+    "{{switches}}), and strategy=versions (a command with {{python}})"
 )
 """What is said of a check that passes no harmless model: what may be wrong, and what it can do as it is."""
 INPUTS, ORIGINAL = "--inputs x.npz", "--original good.onnx"

@@ -378,7 +378,7 @@ class NestedStages:
         trial = Trial(moved(standing.trial).union(range(at, at + more + 1)))
         hoisted = replace(self._hoisted(subject, standing, descent, moved(subject.carried)), given=subject.given)
         space = replace(hoisted.space, order=tuple(trial))
-        stage = self._stage("hoist", f"{body.path} without its owner", standing, hoisted, body, space)
+        stage = self._stage("hoist", f"{body.path} without the node around it", standing, hoisted, body, space)
         asked = self.causes is not None and subject.given is None
         yield replace(stage, prove=partial(self._prove, shown)) if asked else stage
 
@@ -457,7 +457,9 @@ class NestedStages:
         self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody, body: Body, count: int
     ) -> Stage:
         carried = descent.level.graph.constants - {*descent.hoisted.inside}
-        label = f"{body.path} without its owner" + (f", iteration {at}" if (at := descent.iteration) else "")
+        label = f"{body.path} without the node around it" + (
+            f", iteration {descent.iteration + 1}" if descent.iteration else ""
+        )
         hoisted = self._hoisted(subject, standing, descent, carried)
         if body.kind in (Kind.LOOP, Kind.SCAN) and count > 1:
             hoisted = replace(hoisted, iteration=f"iteration {descent.iteration + 1} of {count}")

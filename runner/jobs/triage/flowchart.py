@@ -118,7 +118,7 @@ def told_passes(known: Known) -> str:
 def _told_precision(known: Known) -> str:
     step = known.of("precision")
     if step and step.status == Status.nothing_to_find and (made := step.known.model):
-        return f"the original, converted to {known.situation.low} again, passes ({step.folder}/{made})"
+        return f"Winnow converted the original to {known.situation.low}, and that model passes ({step.folder}/{made})"
     found = _mixed(known)
     return stays_high(found, sentence=True) if found else ""
 
@@ -387,7 +387,7 @@ def _told_help(known: Known) -> str:
     if known.has_answer("workaround") or found is None or keeps_all(found):
         return _told_workaround(known) or known.message
     others = len(known.result("workaround").workarounds)
-    return stays_high(found) + f"; nothing else that was tried ({others})" * bool(others)
+    return stays_high(found) + f"; of {counted(others, 'workaround')} that were tried none helps" * bool(others)
 
 
 PARTS = (

@@ -112,7 +112,7 @@ class StepFolder:
         try:
             return pipeline.run(settings, self.folder, ())
         except OtherConditionsError as error:
-            log.warning("%s starts over: %s", self.name, error)
+            log.warning("%s starts over: %s", self.name, error.changed)
             shutil.rmtree(self.folder, ignore_errors=True)
             self._claim(settings)
             return pipeline.run(settings, self.folder, ())
@@ -269,8 +269,7 @@ def _say_part(known: Known) -> None:
         spent = sum_of(one.known.checks for one in steps).made
         seconds = sum(one.known.seconds.total for one in steps)
         told = first_clauses(part.told(known), _LONGEST_ANSWER)
-        all_of = f"{counted(spent, 'check')}{' in all' * (spent > 1)}"
-        log.info("%s %s (%s, %.1f s)", part.question, told, all_of, seconds, extra={_PART: True})
+        log.info("%s %s (%s, %.1f s)", part.question, told, counted(spent, "check"), seconds, extra={_PART: True})
 
 
 def _wanted(settings: Settings) -> tuple[str, ...]:

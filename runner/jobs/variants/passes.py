@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from runner.engine.check_trials import Judge
 from runner.engine.min_good import HandOver
@@ -220,6 +220,11 @@ class Passes(WholeModel[Switch]):
     target: BackendSettings
     off: bool = False
 
+    def counted(self, number: int | None = None) -> str:
+        """Say how many there are, or a number of them: switches of a command, or optimizations."""
+        noun = "optimization" if all(one.key for one in self.choices) else "switch"
+        return counted(len(self.choices) if number is None else number, noun)
+
     def identity(self) -> dict[str, str]:
         """Return the names of all switches: a trial counts them."""
         kind = "passes off" if self.off else "passes on"
@@ -281,7 +286,7 @@ class _Search:
         verdict = session.judge.sure(NOTHING, Phase.CONTROL, ALL_OFF)
         if verdict.outcome is Outcome.PASS or session.reliability.rates is not None:
             return None
-        what = counted(len(self.subject.choices), "switch")
+        what = self.subject.counted()
         if verdict.outcome is Outcome.FAIL:
             return SessionResult(
                 Status.nothing_to_find, f"with {what} off the model still fails, so the failure needs none of them"
@@ -374,8 +379,8 @@ class PassesQuestion(Question):
             log.info("several fail independently of each other: which have to be off for the model to pass?")
 
     def shown(self, subject: Subject, trial: Trial) -> str:
-        """Count switches."""
-        return counted(len(trial), "switch") + ("" if self.wants_failure else " off")
+        """Count them."""
+        return cast("Passes", subject).counted(len(trial)) + ("" if self.wants_failure else " off")
 
 
 QUESTION = PassesQuestion(
@@ -394,7 +399,7 @@ def _told(subject: Passes, ending: SessionResult, healing: Sequence[Sequence[str
     assert ending.trial is not None
     needed = subject.names(ending.trial)
     model = subject.model.name if subject.model else "the model"  # which may be a part of another one
-    some, many = listed(needed), counted(len(subject.choices), "switch")
+    some, many = listed(needed), subject.counted()
     if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
         said = f"the failure needs {some}; all others of {many} may be off"
     else:

@@ -68,7 +68,7 @@ def page_text(page: Page) -> str:
         _drawn("graph", "Graph", page["reduced"] or page["whole"]),
         _drawn("layers", "Error of each layer", [one for one in page["layers"] if one["error"] is not None]),
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
-        _drawn("alone", "What each layer buys", page["alone"]),
+        _drawn("alone", "What it costs to keep each layer high", page["alone"]),
         _drawn("trials", path, page["trials"]),
         *_sections([one for one in page["sections"] if one.title != WHAT_NOW]),
         _commands(page["commands"]),

@@ -100,7 +100,7 @@ def test_files_and_the_report_have_all_tensors(planted: Run) -> None:
     assert [row["tensor"] for row in table] == [row["tensor"] for row in rows]
     assert table[2]["node"] == "scale/2" and float(table[2]["own"]) == rows[2]["own"] and table[0]["shape"] == "8x8"
     report = (planted.folder / "REPORT.md").read_text()
-    assert "t2 of scale/2 is the first wrong tensor" in report and "## The model's outputs" in report
+    assert "the first wrong tensor is t2, which scale/2 computes" in report and "## The model's outputs" in report
 
 
 def test_each_tensor_is_asked_once_and_a_resumed_run_asks_the_rest(tmp_path: Path) -> None:

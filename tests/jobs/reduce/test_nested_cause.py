@@ -196,7 +196,7 @@ def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> N
     given = (f"model={path}", "checker=finite", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
     run = winnow("strategy=reduce", "checker.flaky=never", *given, folder=tmp_path / "run")
     assert (run.code, run.result["nested"]) == (0, ["loop.body/log"]), run.output
-    assert "loop.body without its owner, iteration 4 (" in run.log
+    assert "loop.body without the node around it, iteration 5 (" in run.log
     assert run.result["cause"]["inside"]["status"] == "untested"
 
 
@@ -225,7 +225,7 @@ def test_where_an_iteration_is_named_the_owner_is_what_is_proven(tmp_path: Path)
     assert (run.code, run.result["nested"]) == (0, ["loop.body/FAULTY"]), run.output
     assert (run.result["cause"]["status"], run.result["cause"]["inside"]["status"]) == ("proven", "untested")
     assert "cause proven for the outer node, not for the nodes inside it" in run.output
-    assert "The nodes inside: good values cannot be put inside them" in (run.folder / "REPORT.md").read_text()
+    assert "Of the nodes inside: no experiment was made on them" in (run.folder / "REPORT.md").read_text()
 
 
 def loop_of_faults(folder: Path) -> Path:

@@ -62,7 +62,7 @@ def test_the_answer_is_true_and_short(
     assert run.code == 0 and run.screen[0] == first, run.output
     assert report.startswith(title), report[:200]
     advised = report.partition("## What to do now\n\n")[2].partition("\n## ")[0]
-    assert advised.startswith(advice) and "Report it." not in advised, advised
+    assert advised.startswith(advice) and "Report the failure" not in advised, advised
     lines = run.output.rstrip().splitlines()
     shown = [line for line in lines if not line.startswith("WARNING")]
     assert len(run.screen) <= AT_THE_END and len(shown) <= LINES, run.output
@@ -119,7 +119,7 @@ def test_an_accuracy_is_told_in_numbers_with_what_stays_in_float(tmp_path_factor
     assert rows["helps"].startswith("no layer may be quantized at this tolerance"), run.output
     assert "fixed" not in rows, "with both in float32 it is the original"
     title = (run.folder / "REPORT.md").read_text().partition("\n")[0]
-    said = '`"0.58, where the baseline is 1 (checker.max_drop=2%)"`'
+    said = '`"0.58; the baseline is 1, checker.max_drop=2%"`'
     assert title == f"# a check fails: {said}: `r_QuantizeLinear`, `r_DequantizeLinear`"
     assert "#" not in run.output.replace("##", "")
 
@@ -166,7 +166,7 @@ def test_layers_that_must_stay_are_the_answer_where_no_part_can_be_judged(tmp_pa
     assert rows["fixed"] == "run/steps/04-precision/mixed.onnx" and " resume run --inputs " in rows["next"]
     assert "no workaround" not in run.output and "the reference is wrong" not in run.output
     advice = (run.folder / "REPORT.md").read_text().partition("## What to do now\n\n")[2]
-    assert advice.startswith("- Keep `fc2` in float32. The model with them: `steps/04-precision/mixed.onnx`")
+    assert advice.startswith("- Keep `fc2` in float32, as `steps/04-precision/mixed.onnx` does")
 
 
 def test_that_no_layer_may_be_quantized_is_said_with_what_may_help(tmp_path: Path) -> None:

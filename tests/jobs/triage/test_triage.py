@@ -68,7 +68,7 @@ def test_a_pipe_shows_a_line_for_each_part_and_the_log_every_check(tmp_path: Pat
     assert [line.split("?")[0] for line in lines[: -len(run.screen)]] == [
         *("INFO does it fail", "INFO where", "INFO what helps"),
     ], run.output
-    assert "a check fails (exit 1), in 6 of 6 runs (6 checks in all, " in lines[0]
+    assert "a check fails (exit 1), in 6 of 6 runs (6 checks, " in lines[0]
     assert "where? mul (1 of 4 nodes); cause proven on the whole model (" in lines[1]
     log = (run.folder / "winnow.log").read_text()
     assert re.findall(r"step (\d), (\w+): ", log) == [
@@ -298,7 +298,7 @@ def test_a_nan_that_the_model_itself_makes(tmp_path: Path) -> None:
     assert run.result["culprits"] == ["Log"] and "it comes from the model and these inputs" in run.result["message"]
     assert told["passes"]["why"] == told["versions"]["why"] == OF_THE_MODEL
     report = (run.folder / "REPORT.md").read_text()
-    assert "- The reference computes the NaN or Inf too" in report and "Report it." not in report
+    assert "- The reference computes the NaN or Inf too" in report and "Report the failure" not in report
 
 
 def finite_unoptimized_only(folder: Path) -> Path:
@@ -332,7 +332,7 @@ def test_a_model_that_only_the_recording_and_an_optimization_take_beyond_float16
     assert run.result["passes"]["needed"] == ["MatMulAddFusion"] and "the whole model" in told["passes"]["why"]
     first = run.result["workarounds"][0]
     assert (first["kind"], first["passes"]) == ("pass", True)
-    assert "Report it." not in (run.folder / "REPORT.md").read_text()
+    assert "Report the failure" not in (run.folder / "REPORT.md").read_text()
 
 
 @pytest.mark.slow

@@ -66,8 +66,11 @@ def test_too_many_checks_are_left_out_and_that_is_said(tmp_path: Path, monkeypat
 
 def test_checks_of_a_nested_graph_name_it(tmp_path: Path) -> None:
     index = tmp_path / "index.jsonl"
-    rows = [ROW | {"question": "inner", "label": label} for label in ("keep 0..1", "iff.then_branch without its owner")]
+    rows = [
+        ROW | {"question": "inner", "label": label}
+        for label in ("keep 0..1", "iff.then_branch without the node around it")
+    ]
     index.write_text("".join(f"{json.dumps(row)}\n" for row in [ROW, *rows]))
     found, _ = trials_of(tmp_path, PageData(bodies={"inner": "iff.then_branch"}, index=index))
-    labels = ["l", "iff.then_branch: keep 0..1", "iff.then_branch without its owner"]
+    labels = ["l", "iff.then_branch: keep 0..1", "iff.then_branch without the node around it"]
     assert [one["label"] for one in found] == labels
