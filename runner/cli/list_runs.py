@@ -274,7 +274,8 @@ def _say_status(folder: Path) -> None:
     rows = [Row("now", one_line(_BEFORE_A_MESSAGE.sub("", log[-1])))] if busy and log else []
     what = f"{kind} of {Path(model).name}" if model else kind
     rows += [Row("folder" if busy else "next", shown_path(folder) if busy else onward(folder), whole=True)]
-    write(f"{now}: {what}, {counted(checks, 'check')}{since}", rows, "good" if busy else "strong")
+    stands = now if busy else f"ended ({now})"
+    write(f"{stands}: {what}, {counted(checks, 'check')}{since}", rows, "good" if busy else "strong")
 
 
 def _about(folder: Path) -> tuple[str, str]:

@@ -322,8 +322,9 @@ class Session:
         done, outcomes = self.inquiry.run(), self.judge.tally.outcomes
         known = [name for name in outcomes if name != Outcome.UNRESOLVED.value]
         status = Status.found if known else Status.could_not_judge
-        counted = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "no iterations"
-        return SessionResult(status, counted + (" (budget reached)" if self.inquiry.stopped else ""), done)
+        ways = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items()))
+        said = f"{counted(sum(outcomes.values()), 'check')}: {ways}" if ways else "no iterations"
+        return SessionResult(status, said + (" (budget reached)" if self.inquiry.stopped else ""), done)
 
     def interrupted(self, exit_code: int) -> SessionResult:
         """How it stands where somebody stops it: the smallest set so far, if it is smaller than the whole."""

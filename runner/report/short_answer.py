@@ -179,10 +179,13 @@ def _why(summary: Summary) -> str:
     others = [", ".join(one) for one in answer.instances if one != answer.culprits]
     alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
     if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
-        left = _left(answer.good_outputs) or outputs
-        return f"{first}; with right outputs of {these}{alike} the model {left}, with right inputs it {inputs}"
+        here = f" here{alike.replace(' and', ' and at', 1)}" if alike else ""
+        ends = "not" if inputs == "still fails" else inputs
+        if fallen := _left(answer.good_outputs):
+            return f"{first}; with right outputs{here} it {fallen}, and the model {inputs} with right inputs"
+        return f"{first}; the model {outputs} with right outputs{here}, {ends} with right inputs"
+    these, them = ("this node", "it") if len(summary.culprits) == 1 else ("these nodes", "them")
     if (stage := summary.failure.stage) in ("load", "build"):  # no node ran: the model was tried with values instead
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))

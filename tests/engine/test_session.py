@@ -297,7 +297,7 @@ def test_a_wait_for_a_gpu_ends_with_the_budget(tmp_path, monkeypatch):
         budget = Budget(seconds=seconds, started=started)
         one = session(tmp_path, passes, search=lambda space: repeat("100"), budget=budget)
         ending = one.repeat()
-        assert one.inquiry.stopped and ending.message == "2 pass (budget reached)"
+        assert one.inquiry.stopped and ending.message == "2 checks: 2 pass (budget reached)"
         with pytest.raises(CannotJudge, match=r"budget\.seconds is over, .*GPU-one is held by process"):
             one.preflight()
         assert all(taken)
@@ -489,7 +489,7 @@ def test_where_no_search_asks_there_is_nothing_to_undo_and_it_is_asked_again(tmp
     assert {phase for phase, _ in undone} == {"pre-flight", "control", "re-check"}
     undone.clear()
     again = session(tmp_path / "repeat", hesitant(lambda candidate: PASS), search=lambda space: repeat("2"))
-    assert again.repeat().message == "2 pass"
+    assert again.repeat().message == "2 checks: 2 pass"
 
 
 def test_a_control_that_gives_no_answer_is_none_of_a_flaky_check_either(tmp_path):

@@ -317,8 +317,8 @@ class Controls:
         if not right or placed.sure(subject.space.whole, Phase.PREFLIGHT, QUESTION.whole).outcome is not Outcome.FAIL:
             raise self._wrong_values(judge)
         said = (
-            "the check works for the whole model only: it did not pass a model of one Identity. So each candidate is "
-            "the whole model with good values in place of some nodes, and so is reduced.onnx"
+            "the check works for the whole model only: it did not pass a model of one Identity. So each candidate, "
+            "also reduced.onnx, is the whole model with good values in place of some nodes"
         )
         log.info("on a model of one Identity the check says: %s", why.said)
         return Judged(placed, passing, said)

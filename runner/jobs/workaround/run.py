@@ -379,6 +379,6 @@ class _Trying:
         best = good[0]
         first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first"
         of = counted(many, "workaround")
-        said = f"{len(good)} of {of} help{'s' * (len(good) == 1)}; {first}: {best.remedy.kind}, "
+        said = f"{len(good)} of {of} help{'s' * (len(good) == 1)}; {first}: "
         said += f"{best.remedy.what} ({shown(best.told)}){left}{stopped}{flaky}"
         return SessionResult(Status.found, said, signature=signature)
