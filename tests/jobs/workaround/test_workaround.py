@@ -206,7 +206,7 @@ def test_nodes_are_raised_where_the_target_is_emulated(tmp_path: Path, rounding:
     model = half_model(tmp_path / "net.onnx")
     run = winnow("strategy=workaround", f"model={model}", *given, ranges, folder=tmp_path / "run")
     assert run.code == 0 and run.result["workarounds"][0]["what"] == "in float32: mul, back", run.output
-    assert "the first: precision" in run.result["message"] and "cheapest" not in run.result["message"]
+    assert "the first: in float32" in run.result["message"] and "cheapest" not in run.result["message"]
 
 
 def parent_of(path: Path) -> Path:
