@@ -260,7 +260,7 @@ def with_same_weights(node: Node, mine: list[Fingerprint], parent: Fingerprinted
     A product with a matrix may be written in another way.
     """
     reading = dict(parent.reading(mine[0])) if mine else {}
-    alike = [one for one in reading if operator(one) == operator(node) and _agree(mine, parent.weights_of(one))]
+    alike = [one for one in reading if operator(one) == operator(node) and agree_all(mine, parent.weights_of(one))]
     if not alike and node.op_type in PRODUCTS:
         alike = [one for one, name in reading.items() if one.op_type in PRODUCTS and name in one.inputs[1:2]]
     return alike[0] if len(alike) == 1 else None
@@ -324,7 +324,8 @@ def same_product(
     return None
 
 
-def _agree(mine: list[Fingerprint], theirs: list[Fingerprint]) -> bool:
+def agree_all(mine: list[Fingerprint], theirs: list[Fingerprint]) -> bool:
+    """Whether weights are the same, each with the one at its place."""
     return len(mine) == len(theirs) and all(agree(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
