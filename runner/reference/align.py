@@ -251,7 +251,8 @@ class Matching:
             (operator(one), len(one.inputs), {each.name: each for each in side.graph.protos[one.index].attribute})
             for side, one in ((self.child, node), (self.parent, partner))
         )
-        return mine == theirs and agree_all(self.child.weights_of(node), self.parent.weights_of(partner))
+        held = [each.weights_of(one, all_of_them=True) for each, one in ((self.child, node), (self.parent, partner))]
+        return mine == theirs and agree_all(*held)
 
     def _values(self) -> None:
         """Equal values are partners, unless that says of a node that it does nothing: this may be the bug."""

@@ -156,11 +156,11 @@ class FingerprintedGraph:
         """Whether a node exchanges the axes of the matrix ``name``, so that it need not be stored so."""
         return name in node.inputs[1:2] and self.use(node, 1)[0]
 
-    def weights_of(self, node: Node) -> list[Fingerprint]:
+    def weights_of(self, node: Node, *, all_of_them: bool = False) -> list[Fingerprint]:
         """Return what a node reads that no data reaches, as it uses it, as far as it can be told from others."""
         names = [name for name in node.inputs if name in self.graph.data_independent]
         held = [self.constant(name, turned=self.turns(node, name)) for name in names]
-        return [one for one in held if one is not None and one.telling]
+        return [one for one in held if one is not None and (all_of_them or one.telling)]
 
     @cached_property
     def _constants(self) -> tuple[FingerprintIndex, Mapping[str, list[tuple[Node, str]]]]:

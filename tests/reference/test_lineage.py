@@ -138,6 +138,14 @@ def test_a_folded_normalization_under_its_old_name(
     assert (told["conv0"], told["conv1"], told["relu0"]) == ("norm0", "norm1", "relu0")
 
 
+def test_factors_in_one_under_the_name_of_the_first(tmp_path: Path) -> None:
+    """However small what is put together is, and however wrongly."""
+    two, three, five = (f"k{k} = Constant<value_float = {k}.0>()" for k in (2, 3, 5))
+    whole = square(f"{two} {three} m = Mul(x, k2) n = Mul(m, k3) z = Tanh(n)")
+    made = square(f"{five} m = Mul(x, k5) z = Tanh(m)")
+    assert matched(kin(made, tmp_path), kin(whole, tmp_path))["m"] == "n"
+
+
 def test_the_map_goes_first_and_names_without_partner_stay_alone(
     tmp_path: Path, elder: tuple[Path, FingerprintedGraph]
 ) -> None:
