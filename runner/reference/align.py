@@ -31,6 +31,7 @@ from runner.reference.tensor_pairs import (
     FingerprintedGraph,
     How,
     Partner,
+    agree_all,
     bias_apart,
     made_with,
     operator,
@@ -227,6 +228,31 @@ class Matching:
             revisable = known and known.how in (How.name, How.position) and not known.reshaped
             if known and revisable and (better := self._by_value(tensor, known.tensor)):
                 self._pair(tensor, better, How.value)
+        for tensor, known in [*self.pairs.items()]:
+            if known.how is How.name and (better := self._kept_name(tensor, known.tensor)):
+                self._pair(tensor, better, How.position)
+
+    def _kept_name(self, tensor: str, named: str) -> str | None:
+        """Return what a tensor is in truth that has the name of another one, further up.
+
+        A node that does the work of several may leave the first one's name to what the last one made. It is another
+        node than the one that made the tensor of that name, and its readers say what it is.
+        """
+        node, partner, votes = self.child.producer(tensor), self.parent.producer(named), {*self._votes(tensor)}
+        if not node or not partner or len(votes) != 1 or self._is_same(node, partner):
+            return None
+        vote = votes.pop()
+        free = vote not in self._partner_for and vote != self.parent.root(named)
+        return vote if free and self._fits(tensor, vote) and self.parent.depends(vote, named) else None
+
+    def _is_same(self, node: Node, partner: Node) -> bool:
+        """Whether two nodes are one: by operator, attributes and weights."""
+        mine, theirs = (
+            (operator(one), len(one.inputs), {each.name: each for each in side.graph.protos[one.index].attribute})
+            for side, one in ((self.child, node), (self.parent, partner))
+        )
+        held = [each.weights_of(one, all_of_them=True) for each, one in ((self.child, node), (self.parent, partner))]
+        return mine == theirs and agree_all(*held)
 
     def _values(self) -> None:
         """Equal values are partners, unless that says of a node that it does nothing: this may be the bug."""

@@ -156,11 +156,11 @@ class FingerprintedGraph:
         """Whether a node exchanges the axes of the matrix ``name``, so that it need not be stored so."""
         return name in node.inputs[1:2] and self.use(node, 1)[0]
 
-    def weights_of(self, node: Node) -> list[Fingerprint]:
+    def weights_of(self, node: Node, *, all_of_them: bool = False) -> list[Fingerprint]:
         """Return what a node reads that no data reaches, as it uses it, as far as it can be told from others."""
         names = [name for name in node.inputs if name in self.graph.data_independent]
         held = [self.constant(name, turned=self.turns(node, name)) for name in names]
-        return [one for one in held if one is not None and one.telling]
+        return [one for one in held if one is not None and (all_of_them or one.telling)]
 
     @cached_property
     def _constants(self) -> tuple[FingerprintIndex, Mapping[str, list[tuple[Node, str]]]]:
@@ -260,7 +260,7 @@ def with_same_weights(node: Node, mine: list[Fingerprint], parent: Fingerprinted
     A product with a matrix may be written in another way.
     """
     reading = dict(parent.reading(mine[0])) if mine else {}
-    alike = [one for one in reading if operator(one) == operator(node) and _agree(mine, parent.weights_of(one))]
+    alike = [one for one in reading if operator(one) == operator(node) and agree_all(mine, parent.weights_of(one))]
     if not alike and node.op_type in PRODUCTS:
         alike = [one for one, name in reading.items() if one.op_type in PRODUCTS and name in one.inputs[1:2]]
     return alike[0] if len(alike) == 1 else None
@@ -324,7 +324,8 @@ def same_product(
     return None
 
 
-def _agree(mine: list[Fingerprint], theirs: list[Fingerprint]) -> bool:
+def agree_all(mine: list[Fingerprint], theirs: list[Fingerprint]) -> bool:
+    """Whether weights are the same, each with the one at its place."""
     return len(mine) == len(theirs) and all(agree(a, b) for a, b in zip(mine, theirs, strict=True))
 
 

@@ -147,7 +147,7 @@ def _number(value: Any) -> str:
 
 # The section of a report that says which optimizations a failure needs, and how they are turned off.
 
-_OF_A_SESSION = frozenset({"disabled_optimizers", "session_options", "config_entries"})
+_OF_A_SESSION = frozenset({"disabled_optimizers", "optimization", "session_options", "config_entries"})
 OFF_ALONE: Mapping[str, str] = {
     "fail": "the model still fails; another one is enough for the failure",
     "different": "the model fails in another way",
@@ -183,6 +183,8 @@ def session_code(settings: Mapping[str, Any]) -> str:
         return ""
     lines = ["options = onnxruntime.SessionOptions()"]
     lines += [f"options.{name} = {value}" for name, value in settings.get("session_options", {}).items()]
+    if "optimization" in settings:  # which is off
+        lines += ["options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL"]
     entries = settings.get("config_entries", {}).items()
     lines += [f"options.add_session_config_entry({name!r}, {value!r})" for name, value in entries]
     disabled = settings.get("disabled_optimizers")

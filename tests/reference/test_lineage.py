@@ -119,13 +119,16 @@ def test_names_that_mean_nothing_mislead_nobody_who_does_not_look_at_them(
     assert {old: told[new] for old, new in turned.items()} == {old: old for old in turned}
 
 
-def test_a_folded_normalization_under_its_old_name(tmp_path: Path, elder: tuple[Path, FingerprintedGraph]) -> None:
-    """Some simplifiers leave the convolution's name to what is the normalization's value by then."""
+@pytest.mark.parametrize("wrongly", [1.0, 1.5])
+def test_a_folded_normalization_under_its_old_name(
+    tmp_path: Path, elder: tuple[Path, FingerprintedGraph], wrongly: float
+) -> None:
+    """Some simplifiers leave the convolution's name to what is the normalization's value by then, right or wrong."""
     model = onnx.load(elder[0])
     held = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
     for block in range(2):
         gain, bias, mean, variance = (held[f"{what}{block}"] for what in ("gain", "bias", "mean", "variance"))
-        factor = gain / np.sqrt(variance + 1e-5)
+        factor = gain / np.sqrt(variance + 1e-5) * (wrongly if block else 1)
         set_weight(model, f"k{block}", lambda k, factor=factor: k * factor[:, None, None, None])
         set_weight(model, f"kb{block}", lambda b, f=factor, m=mean, s=bias: (b - m) * f + s)
         normal, after = maker(model, f"norm{block}"), maker(model, f"relu{block}")
@@ -133,6 +136,14 @@ def test_a_folded_normalization_under_its_old_name(tmp_path: Path, elder: tuple[
         model.graph.node.remove(normal)
     told = matched(kin(model, tmp_path), elder[1])
     assert (told["conv0"], told["conv1"], told["relu0"]) == ("norm0", "norm1", "relu0")
+
+
+def test_factors_in_one_under_the_name_of_the_first(tmp_path: Path) -> None:
+    """However small what is put together is, and however wrongly."""
+    two, three, five = (f"k{k} = Constant<value_float = {k}.0>()" for k in (2, 3, 5))
+    whole = square(f"{two} {three} m = Mul(x, k2) n = Mul(m, k3) z = Tanh(n)")
+    made = square(f"{five} m = Mul(x, k5) z = Tanh(m)")
+    assert matched(kin(made, tmp_path), kin(whole, tmp_path))["m"] == "n"
 
 
 def test_the_map_goes_first_and_names_without_partner_stay_alone(

@@ -66,15 +66,12 @@ class Exact:
         """Return what runs the models of a job."""
         settings, memory = job.settings, job.settings.workers.memory_mb
         own = recording_backend(settings)
-        held = own.python if isinstance(own, OnnxRuntimeBackend | OnnxReferenceBackend) else None
-        wide = OnnxRuntimeBackend(optimization=Optimization.none, python=held), OnnxReferenceBackend(python=held)
+        wide = OnnxRuntimeBackend(optimization=Optimization.none), OnnxReferenceBackend()
         limits = job.tools, PATIENCE, memory
         sides = tuple(BackendRunner("reference", one, *limits) for one in wide)
-        runs = (
-            BackendRunner("target", settings.target, *limits),
-            BackendRunner("reference", replace(own, model=None), *limits),
-        )
-        return cls(sides, *runs, store, job.folder / "values" / "exact")
+        reference = BackendRunner("reference", replace(own, model=None), *limits)
+        target = BackendRunner("target", settings.target, *limits)
+        return cls(sides, target, reference, store, job.folder / "values" / "exact")
 
     def values(
         self,
@@ -158,11 +155,11 @@ class WhoIsRight:
     exact: Exact
     apart: bool
 
-    @property
-    def witnesses(self) -> list[BackendRunner]:
-        """What computes exact values: no program that is the target's alone, which may be wrong in float64 as well."""
-        own, other = type(self.exact.target.settings), type(self.exact.reference.settings)
-        return [one for one in self.exact.sides if own is other or type(one.settings) is not own]
+    def speaks_for_itself(self, witness: BackendRunner, whose: Whose) -> bool:
+        """Whether a witness clears its own side against another program: it errs in float64 too."""
+        own, other = self.exact.target.settings.name, self.exact.reference.settings.name
+        cleared = other if whose is Whose.TARGET else own
+        return own != other and whose is not Whose.BOTH and witness.settings.name == cleared
 
     def judged(self, session: Session, cause: Cause) -> Cause:
         """Return the cause with whose failure it is, where Winnow runs both sides and their values differ."""
@@ -187,9 +184,11 @@ class WhoIsRight:
             fits = self.apart and base.has_reference(overflow.tensor) and overflow.tensor not in base.recorded.unfit
             return replace(cause, whose=Whose.CONVERSION if fits else Whose.MODEL, wider=overflow)
         why = ""
-        for (of, trial), witness in product(asked, self.witnesses):
+        for (of, trial), witness in product(asked, self.exact.sides):
             try:
                 whose, said = self._of(base, trial, witness)
+                if self.speaks_for_itself(witness, whose):
+                    raise NotKnown("what computes it there is the program of one side, and clears itself")
                 return replace(cause, whose=whose, right=f"Computed in float64 ({of}): {said}")
             except (NotKnown, CutError) as error:  # noqa: PERF203 - it is asked four times at most
                 why = f"It is not known who is right: {of} could not be computed in float64 ({error})"

@@ -265,13 +265,13 @@ class Subgraph:
     def unjudgeable(self, without: frozenset[int]) -> frozenset[int]:
         """Return the elements that cannot be judged once these are gone: they get a NaN or Inf, from them or on.
 
-        Fed to a candidate, it would itself explain a failure.
+        Fed to a candidate, it would itself explain a failure. A value beyond the type would be an Inf.
         """
         gone = set(without)
         for node in self.graph.nodes:
-            for name in node.inputs if node.index not in gone else ():
-                if self.graph.producers.get(name) in gone and name not in self.constants and self.is_bad_feed(name):
-                    gone.add(node.index)
+            read = {name for name in node.inputs if self.graph.producers.get(name) in gone} - self.constants.keys()
+            if any(self.is_bad_feed(name) or name in self.recorded.unfit for name in read):
+                gone.add(node.index)
         return frozenset(gone) - without
 
     def is_bad_feed(self, name: str) -> bool:

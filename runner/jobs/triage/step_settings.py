@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 from runner.files import inside
 from runner.jobs.triage.situation import package_of
 from runner.jobs.triage.transcript import Known
+from runner.jobs.variants.passes import LEVEL
 from runner.jobs.variants.release_cache import ReleaseCache
 from runner.judgment import NotApplicable, UsageError
 from runner.model.files.parse_without_weights import parse
@@ -23,7 +24,7 @@ from runner.reference.models import recording_backend
 from runner.reference.tensor_map import matched_inputs, read_map
 from runner.samples.declared_inputs import concrete, declared
 from runner.samples.files import from_files
-from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, map_of
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, map_of
 from runner.schema.checker import AutoChecker, CheckerSettings, CommandChecker, FiniteChecker, Flaky
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, ResultSettings, SanitizeSettings, Settings
@@ -217,6 +218,8 @@ class StepSettings:
         target = self.whole(known, RepeatSettings()).target
         held = {item.name for item in fields(target)}
         off = {name: value for name, value in (known.passes.settings if known.passes else {}).items() if name in held}
+        if LEVEL.key in off:
+            off[LEVEL.key] = Optimization(off[LEVEL.key])
         target = replace(target, **off)
         return self.checked(known, FIRST, target=target)
 

@@ -47,6 +47,7 @@ class Change(Enum):
     add = "add"
     drop = "drop"
     put = "put"
+    become = "become"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Switch:
     """One thing that can be switched off.
 
     ``key``: the setting of the target, "" for a switch of the user's command. ``entry``: what is added to its list,
-    dropped from it, or the key under which ``off`` is put.
+    dropped from it, or the key under which ``off`` is put. Without a key in it, the setting becomes ``off``.
     """
 
     name: str
@@ -77,6 +78,10 @@ _OF_A_SESSION = (
     ("double QDQ removal", "config_entries", "session.disable_double_qdq_remover", "1"),
     ("function inlining ahead of time", "config_entries", "session.disable_aot_function_inlining", "1"),
 )
+
+
+LEVEL = Switch("graph optimizations", "optimization", Change.become, off="none")
+"""All that ONNX Runtime does to a graph: one of it may have no name, or be done again where its name is off."""
 
 
 def session_switches(target: OnnxRuntimeBackend, optimizers: Iterable[str]) -> tuple[Switch, ...]:
@@ -111,6 +116,8 @@ def changes(settings: BackendSettings, off: Iterable[Switch]) -> dict[str, Any]:
             changed[switch.key] = [*now, switch.entry]
         elif switch.change is Change.drop:
             changed[switch.key] = [one for one in now if one != switch.entry]
+        elif switch.change is Change.become:
+            changed[switch.key] = switch.off
         else:
             changed[switch.key] = {**now, switch.entry: switch.off}
     return changed
@@ -122,6 +129,8 @@ def overrides(changed: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}"
     return f"[{', '.join(map(str, value))}]"
@@ -237,14 +246,15 @@ class Passes(WholeModel[Switch]):
         return self.under(Variant(changes(self.target, off), words), trial, folder)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Search:
-    """The searches of one run. ``subject``: a trial is the switches that are on."""
+    """The searches of one run. ``subject``: a trial is the switches on; ``before``: what was seen of others."""
 
     job: Job
     loaded: Loaded
     subject: Passes
     judge: Judge
+    before: str = ""
 
     def summary(self) -> Summary:
         """Search, and return what is reported."""
@@ -257,7 +267,7 @@ class _Search:
             heals = [self.subject.names(one) for one in healing]
             more = session.spent() and not session.inquiry.stopped and len(heals) < len(ending.trial)
             asked = "; the budget was reached before more was asked" if more else ""
-            told = _told(self.subject, ending, heals) + _replaced(heals, alone)
+            told = self.before + _told(self.subject, ending, heals) + _replaced(heals, alone)
             ending = replace(ending, message=told + asked + session.cut_short + session.flakiness)
         summary = job.summary(self.judge, ending, self.loaded, reliability)
         if ending.trial is not None:
@@ -273,7 +283,10 @@ class _Search:
         if ending := session.preflight():
             return ending
         if ending := self._all_off(session):
-            return ending
+            leveled = self._by_level(ending)
+            if leveled is None or leveled.preflight() or self._all_off(leveled):
+                return ending
+            session = leveled
         if self.job.settings.plan:
             return session.planned()
         ending = session.reduce()
@@ -294,6 +307,17 @@ class _Search:
         if verdict.outcome is Outcome.DIFFERENT:
             return SessionResult(Status.could_not_judge, self._fails_otherwise(session, verdict, what))
         return SessionResult(Status.could_not_judge, f"{ALL_OFF} ({what}) cannot be judged: {verdict.said}")
+
+    def _by_level(self, ending: SessionResult) -> Pipeline | None:
+        """Ask about all optimizations at once where none that has a name is needed; None: there is no such switch."""
+        words = any(not one.key for one in self.subject.choices)
+        level = getattr(self.subject.target, LEVEL.key, LEVEL.off)
+        if words or ending.status is not Status.nothing_to_find or level == LEVEL.off:
+            return None
+        self.before = f"with {counted(len(self.subject.choices), 'switch')} off the model still fails; "
+        self.subject = replace(self.subject, choices=(LEVEL,))
+        self.judge = self.judge.stage("optimization level", self.subject)
+        return self._session(self.judge, QUESTION, self.job.reliability())
 
     def _fails_otherwise(self, session: Session, verdict: Verdict, what: str) -> str:
         """Say what is known where another failure is met with all switches off, and what can be asked then."""

@@ -18,7 +18,7 @@ from runner.files import sha256_of
 from runner.jobs.extract import named
 from runner.jobs.job import Job
 from runner.jobs.reduce.subgraph import samples_of
-from runner.jobs.variants.passes import Change, Switch, builder_switches, changes, overrides, session_switches
+from runner.jobs.variants.passes import LEVEL, Change, Switch, builder_switches, changes, overrides, session_switches
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under
 from runner.jobs.workaround.rewrites import Rewrite, Rewriting
 from runner.judgment import UsageError
@@ -238,7 +238,7 @@ class Remedies:
         target = self.job.settings.target
         known: dict[str, Switch] = {}
         if isinstance(target, OnnxRuntimeBackend):
-            known = {one.name: one for one in session_switches(target, ())}
+            known = {one.name: one for one in (*session_switches(target, ()), LEVEL)}
         elif isinstance(target, TensorRtBackend):
             known = {one.name: one for one in builder_switches(target)}
         for names in dict.fromkeys(sets):

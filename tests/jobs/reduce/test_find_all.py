@@ -71,6 +71,26 @@ def test_verdicts_on_one_failure_say_nothing_about_another_one(tmp_path: Path) -
     assert found == [(["over"], "inf"), (["up", "down"], "mismatch")], run.output
 
 
+def test_a_good_value_beyond_the_type_hides_no_other_overflow(tmp_path: Path) -> None:
+    """The square's good value cannot be fed to what reads it: the search for the other square ended there."""
+    for name, dtype in (("half", np.float16), ("full", np.float32)):
+        gains = [numpy_helper.from_array(np.array(v, dtype), n) for n, v in (("far", 300), ("farther", 400))]
+        nodes = [
+            helper.make_node(op, [read, other], [gives], name=gives)
+            for op, read, other, gives in (
+                *(("Mul", "x", "far", "a"), ("Mul", "a", "a", "aa"), ("Div", "aa", "far", "y1")),
+                *(("Mul", "x", "farther", "b"), ("Mul", "b", "b", "bb"), ("Div", "bb", "farther", "y2")),
+            )
+        ]
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        ends = [[helper.make_tensor_value_info(n, kind, [4]) for n in names] for names in (["x"], ["y1", "y2"])]
+        graph = helper.make_graph(nodes, name, *ends, gains)
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / name)
+    given = (f"model={tmp_path / 'half'}", f"reference.model={tmp_path / 'full'}", "target=onnx_reference", ALL, QUICK)
+    run = winnow(*given, "inputs.ranges={x: [1, 2]}", folder=tmp_path / "run")
+    assert (run.code, [one["culprits"] for one in run.result["answers"]]) == (0, [["bb"], ["aa"]]), run.output
+
+
 def counted(result) -> int:
     return sum(result["checks"][purpose] for purpose in ("search", "trust", "refine", "cause"))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 
 from tests.harness import Run, by_command, check_script, winnow
 from tests.jobs.optimizer_defect import defective, loads
@@ -84,6 +86,30 @@ def test_what_fails_with_everything_off_needs_none_of_them(tmp_path: Path, model
     assert (
         run.code == 4 and "with 7 switches off the model still fails, so the failure needs none of them" in run.output
     )
+
+
+def test_where_no_optimization_with_a_name_is_needed_all_of_them_are_asked_about(tmp_path: Path) -> None:
+    """The transposes are looked at a second time, under no name."""
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["turned"], perm=[0, 3, 1, 2]),
+        helper.make_node("Resize", ["turned", "", "twice"], ["large"], axes=[2, 3]),
+        helper.make_node("Transpose", ["large"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
+        for name, shape in (("x", [1, 4, 6, 2]), ("y", [1, 8, 12, 2]))
+    ]
+    twice = [helper.make_tensor("twice", TensorProto.FLOAT, [2], [2.0, 2.0])]
+    made = helper.make_model(helper.make_graph(nodes, "g", *ends, twice), ir_version=8)
+    made.opset_import[0].version = 18
+    onnx.save(made, tmp_path / "net.onnx")
+    run = winnow("strategy=passes", f"model={tmp_path / 'net.onnx'}", folder=tmp_path / "run")
+    if "passes the check" in run.output:
+        pytest.skip("this ONNX Runtime has no such defect")
+    assert (run.code, run.result["passes"]["heals"]) == (0, [["graph optimizations"]]), run.output
+    assert run.result["passes"]["overrides"] == ["target.optimization=none"]
+    assert "switches off the model still fails; the failure needs graph optimizations" in run.output
+    assert "ORT_DISABLE_ALL" in (run.folder / "REPORT.md").read_text()
 
 
 @pytest.mark.slow
