@@ -20,6 +20,7 @@ from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
+from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.reference.align import Matching
 from runner.reference.fingerprints import Weights, agree, print_of, prints_of
@@ -101,8 +102,9 @@ def restored(
     for before, after in zip(good, made, strict=True):
         if proto.input[0] not in before or name not in after:
             return False
-        back = told[0].floats(recorded.read(after[name]))
-        if not agree(print_of([back]), print_of([recorded.read(before[proto.input[0]])])):
+        back, kind = told[0].floats(recorded.read(after[name])), FLOATS.get(after[name].dtype)
+        rounding = 2.0**-kind.digits if kind else 0.0  # of 8 bits it is more than what tells two tensors apart
+        if not agree(print_of([back]), print_of([recorded.read(before[proto.input[0]])]), rounding):
             return False
     return True
 
