@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from runner.jobs.precision.layers import Layer, ends_of, is_quantization
+from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.jobs.precision.regions import RegionMixer
 from runner.model.graph.graph_index import initializers_of
+from runner.model.graph.low_precision import ends_of, is_quantization
 from runner.model.graph.scopes import graphs_below
 from runner.model.values import recorded as values
 from runner.model.values.dtypes import FLOATS
