@@ -158,8 +158,9 @@ def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:
     some, parts = [], list[list[Any]]()
     for block in blocks:
         found = np.asarray(block, np.float32)
-        some.append(np.abs(found.reshape(-1)[:: max(1, found.size >> 16)]))
-        parts.append([np.maximum(found.max(axis), -found.min(axis)) for axis in _others(found.ndim)])
+        # the median of a mask is between two numbers whose sum is beyond float32
+        some.append(np.abs(found.reshape(-1)[:: max(1, found.size >> 16)]).astype(np.float64))
+        parts.append([np.maximum(found.max(axis), -found.min(axis), dtype=np.float64) for axis in _others(found.ndim)])
     usual = float(np.median(np.concatenate(some)))
     peaks = [
         np.concatenate([first for first, *_ in parts]),
