@@ -275,6 +275,20 @@ def test_a_scale_gives_a_value_back_but_for_what_its_type_rounds_off(
     assert restored(graph, "q", files[:1], files[1:], Weights(graph, Store(tmp_path / "store"))) is good
 
 
+@pytest.mark.parametrize(("scale", "good"), [(0.08, True), (0.02, False)])
+def test_what_is_quantized_at_run_time_is_given_back_by_the_scale_beside_it(
+    tmp_path: Path, scale: float, good: bool
+) -> None:
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"], name="q")
+    graph = Graph.of(helper.make_model(helper.make_graph([node], "g", [], [])))
+    x = np.linspace(-10, 10, 101, dtype=np.float32)
+    q = np.clip(np.rint(x / scale) + 128, 0, 255).astype(np.uint8)
+    held = {"x": x, "q": q, "scale": np.float32(scale), "zero": np.uint8(128)}
+    files = {name: recorded.write(np.asarray(one), name, tmp_path / f"{name}.pb") for name, one in held.items()}
+    weights = Weights(graph, Store(tmp_path / "store"))
+    assert {restored(graph, name, [files], [files], weights) for name in node.output} == {good}
+
+
 def test_the_map_is_read_from_a_file_or_as_it_is(tmp_path: Path) -> None:
     graph = chain()
     (tmp_path / "map.yaml").write_text("a: d\nb: null\n")
