@@ -176,11 +176,17 @@ class Whose(str, Enum):
 
     MODEL = "model"
     CONVERSION = "conversion"
+    QUANTIZATION = "quantization"
+    """A conversion, of which no weight is wrong beyond its steps: what it rounds, or cuts off."""
     TARGET = "target"
     REFERENCE = "reference"
     CHECK = "check"
     BOTH = "both lose digits"
     UNKNOWN = "not known"
+
+
+CONVERTED = (Whose.CONVERSION, Whose.QUANTIZATION)
+"""The file is at fault, compared with its original."""
 
 
 # ---- how a run ends

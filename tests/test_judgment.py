@@ -134,5 +134,5 @@ def test_to_get_further_is_an_order(met: list[Signature]) -> None:
 
 def test_whose_fault_it_can_be() -> None:
     assert [one.value for one in Whose] == [
-        "model", "conversion", "target", "reference", "check", "both lose digits", "not known",
+        "model", "conversion", "quantization", "target", "reference", "check", "both lose digits", "not known",
     ]  # fmt: skip

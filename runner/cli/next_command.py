@@ -11,7 +11,7 @@ from pathlib import Path
 from runner.cli.bounded_yaml import read_yaml
 from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
-from runner.judgment import ANSWERED, BUDGET_REACHED, NON_FINITE, CauseStatus, Status, UsageError, Whose
+from runner.judgment import ANSWERED, BUDGET_REACHED, CONVERTED, NON_FINITE, CauseStatus, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
 from runner.report.short_answer import ABOUT_KEPT, FLOATS, OWN_CODE, keeps_all, nothing_low
 from runner.report.summary import Summary, read_result
@@ -176,7 +176,9 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
         return "", ""
     if result.cause and beyond_range(result.cause) and model.parent == folder:
         return _again(program, folder, *(word.format(run=shown_path(folder)) for word in _HELP[0])), _HELP[1]
-    if result.whose in (Whose.CONVERSION, Whose.MODEL):  # the user changes the model first
+    if result.whose == Whose.QUANTIZATION and result.precision is None:
+        return _again(program, folder, "strategy=precision"), "finds the layers that do not stand quantization"
+    if result.whose in (*CONVERTED, Whose.MODEL):  # the user changes the model first
         return "", ""
     if (
         result.checker not in OWN_CODE

@@ -130,7 +130,7 @@ def _floats(piece: Any, dtype: int) -> WeightValues:
             return WeightValues(nan)
     least, greatest = float(numbers.min()), float(numbers.max())
     large = numbers.size >= _SEVERAL and _LARGE < max(-least, greatest) < math.inf
-    median = float(np.median(np.abs(numbers))) if large else None
+    median = float(np.median(np.abs(numbers).astype(np.float64))) if large else None
     found = WeightValues(nan, 0, subnormal, 0, least, greatest, median=median)
     if least >= -HALF_LARGEST and greatest <= HALF_LARGEST:
         return found

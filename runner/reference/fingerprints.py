@@ -77,11 +77,12 @@ class Fingerprint:
         return self.kind == other.kind and sizes[0] == sizes[1]
 
 
-def distance(mine: Fingerprint, theirs: Fingerprint) -> float:
+def distance(mine: Fingerprint, theirs: Fingerprint, rounding: float = 0.0) -> float:
     """Return how far a print is from another of its shape, in parts of the other's largest number; inf: not at all.
 
-    The share MOST_ODD of the elements that differ most does not count. Elements that are not finite on either side
-    are left out, unless they are more than half.
+    ``rounding``: the part of each number that its type rounds off, which does not count. Nor does the share MOST_ODD of
+    the elements that differ most. Elements that are not finite on either side are left out, unless they are more than
+    half.
     """
     a, b = mine.numbers, theirs.numbers
     if a.shape != b.shape or not mine.fits(theirs):
@@ -89,15 +90,15 @@ def distance(mine: Fingerprint, theirs: Fingerprint) -> float:
     finite = np.isfinite(a) & np.isfinite(b)
     if not a.size or finite.sum() * 2 < a.size:
         return 0.0 if a.size and np.array_equal(a, b, equal_nan=True) else float("inf")
-    errors = np.abs(a[finite] - b[finite])
+    errors = np.maximum(np.abs(a[finite] - b[finite]) - rounding * np.abs(b[finite]), 0.0)
     place = errors.size - 1 - int(MOST_ODD * errors.size)
     error = float(np.partition(errors, place)[place])
     return error / theirs.scale if theirs.scale else (0.0 if error == 0 else float("inf"))
 
 
-def agree(mine: Fingerprint, theirs: Fingerprint) -> bool:
-    """Whether two prints can be of one tensor."""
-    return distance(mine, theirs) <= CLOSE
+def agree(mine: Fingerprint, theirs: Fingerprint, rounding: float = 0.0) -> bool:
+    """Whether two prints can be of one tensor. ``rounding``: as `distance` takes it."""
+    return distance(mine, theirs, rounding) <= CLOSE
 
 
 def print_of(arrays: Sequence[Array]) -> Fingerprint:

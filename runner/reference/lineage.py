@@ -20,11 +20,12 @@ from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
+from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
 from runner.reference.align import Matching
 from runner.reference.fingerprints import Weights, agree, print_of, prints_of
 from runner.reference.good_values import good_value
-from runner.reference.quantized import as_floats, readings
+from runner.reference.quantized import Reading, as_floats, readings
 from runner.reference.recording import PACK, Recorded
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
 
@@ -90,19 +91,22 @@ def restored(
     made: Sequence[Mapping[str, TensorFile]],
     weights: Weights,
 ) -> bool:
-    """Whether ``name`` is what a QuantizeLinear makes of a good value, which its scale and zero point give back.
+    """Whether ``name`` is what a node that quantizes makes of a good value, which its scale and zero point give back.
 
     False where that cannot be said: another operator, no good value before it.
     """
     proto = graph.protos[graph.producers[name]]
-    told = readings(proto, {}, weights.array).get(name) if proto.op_type == "QuantizeLinear" else None
-    if not told:
+    told = readings(proto, {}, weights.array).get(name, []) if proto.op_type == "QuantizeLinear" else []
+    if not told and proto.op_type != "DynamicQuantizeLinear":
         return False
     for before, after in zip(good, made, strict=True):
-        if proto.input[0] not in before or name not in after:
+        if proto.input[0] not in before or not after.keys() >= {*proto.output}:
             return False
-        back = told[0].floats(recorded.read(after[name]))
-        if not agree(print_of([back]), print_of([recorded.read(before[proto.input[0]])])):
+        steps, *beside = (recorded.read(after[one]) for one in proto.output)
+        reading = Reading(*beside) if beside else told[0]
+        back, kind = reading.floats(steps), FLOATS.get(after[proto.output[0]].dtype)
+        rounding = 2.0**-kind.digits if kind else 0.0  # of 8 bits it is more than what tells two tensors apart
+        if not agree(print_of([back]), print_of([recorded.read(before[proto.input[0]])]), rounding):
             return False
     return True
 

@@ -20,6 +20,7 @@ from runner.journal.kept_files import confirm_source, leave_affordable, leave_ke
 from runner.judgment import NotApplicable, UsageError, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import LOW, low_nodes
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 # Inputs as the profiles of a TensorRT target say that they move: the shapes to optimize for first, then both ends.
 
 _PROFILES, _VALUES = "target.profiles", "target.shape_values"
-_INTEGERS = frozenset({onnx.TensorProto.INT8, onnx.TensorProto.UINT8})
-"""Element types of weights that are quantized."""
 
 
 def profiled_samples(
@@ -420,7 +419,7 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
         )
     types = {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}
     hints = [RANDOM_INPUTS] if asks_for_data(settings) else []
-    hints += [HIDDEN_ROUNDING] if hides_rounding(settings, types) and types.isdisjoint(_INTEGERS) else []
+    hints += [HIDDEN_ROUNDING] if hides_rounding(settings, types) and not any(low_nodes(graph.model)) else []
     return [*found, *filter(None, ["; ".join(hints)])]
 
 
@@ -446,7 +445,7 @@ def hides_rounding(settings: Settings, types: Collection[int]) -> bool:
     target = settings.target
     if not settings.checker.looks_at_values or not isinstance(target, OnnxRuntimeBackend):
         return False
-    stored = not {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}.isdisjoint(types)
+    stored = not LOW.isdisjoint(types)
     shown = target.rounding in (Rounding.on, Rounding.strict)
     return stored and not shown and target.providers == ["CPUExecutionProvider"]
 

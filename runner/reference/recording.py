@@ -30,6 +30,7 @@ from runner.judgment import NotTried, UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError, cut
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import has_low_floats
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile, paths
 from runner.model.values.value_types import Shape, common_shape, structure_of, tensor_type, type_of
@@ -37,8 +38,6 @@ from runner.workers.pool import Pool, lease_of
 from runner.workers.reply import without_folder
 
 # Pieces of a model that are run together: what they give, how large that is, and what of it has to be kept.
-
-_LOW = frozenset({onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,19 +47,6 @@ class Piece:
     nodes: tuple[int, ...]
     types: Mapping[str, onnx.TypeProto]
     folder: Path
-
-
-def is_low(graph: Graph, types: Mapping[str, onnx.TypeProto]) -> bool:
-    """Return whether values of low precision occur.
-
-    A runtime may go on with float32 from node to node and round only what it hands out: then a piece's edge is
-    seen in the values, and where something overflows it is seen in all that follow.
-    """
-    stored = {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}
-    fed = [value.type for value in graph.model.graph.input]
-    declared = {kind.tensor_type.elem_type for kind in (*fed, *types.values())}
-    chosen = {one.i for proto in graph.protos for one in proto.attribute if one.name in ("to", "dtype")}
-    return not _LOW.isdisjoint(stored | declared | chosen)
 
 
 def needed(graph: Graph, piece: Sequence[int]) -> frozenset[str]:
@@ -353,7 +339,7 @@ class Recorder:
         """
         started = time.monotonic()
         everything = tuple(range(len(self.graph.nodes)) if nodes is None else nodes)
-        low = is_low(self.graph, self.types)
+        low = has_low_floats(self.graph.model, self.types.values())
         window = max(len(everything), 1) if low else WINDOW
         waiting = [everything[at : at + window] for at in reversed(range(0, len(everything), window))]
         # of several samples, those that are held would take memory beside the one that is run

@@ -14,6 +14,7 @@ REFERENCE_TOO = "the reference computes a NaN or Inf in"
 _MOST_INSTANCES, _LONGEST_WHY = 20, 300
 NOT_THE_TARGET: Mapping[str, str] = {
     "conversion": "the converted model differs from its original on any runtime",
+    "quantization": "the quantized model differs from its original on any runtime",
     "reference": "the reference is wrong, not the target",
     "both lose digits": "both sides lose digits",
 }
@@ -21,6 +22,7 @@ NOT_THE_TARGET: Mapping[str, str] = {
 WHOSE: Mapping[str, str] = {
     "model": "the model itself",
     "conversion": "the conversion",
+    "quantization": "the quantization",
     "target": "the target",
     "reference": "the reference, not the target",
     "check": "your check",

@@ -19,7 +19,7 @@ from typing import Any
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import read_plain
-from runner.judgment import NON_FINITE, Status, Whose
+from runner.judgment import CONVERTED, NON_FINITE, Status, Whose
 from runner.model.graph.hold_values import FENCES, HOLDS
 from runner.model.values.dtypes import BY_NUMPY
 from runner.model.values.tensor_bytes import range_of
@@ -318,7 +318,7 @@ def title(summary: Summary, model: ModelProto | None) -> str:
     """Return the title of a report on a part of a model that fails: what happens, on what, with which operators."""
     what = summary.failure.raised or _words(summary.failure)[0] + quoted(summary)
     named = with_inside(some(summary.culprits), len(summary.culprits), some(summary.nested))
-    if summary.whose == Whose.CONVERSION or model is None or not model.graph.node:
+    if summary.whose in CONVERTED or model is None or not model.graph.node:
         return headed(summary, what, named)
     if held := _in_place(summary, model):
         return headed(summary, what, held.named)
@@ -335,6 +335,7 @@ def headed(summary: Summary, what: str, about: str, *, only_rounded: bool = Fals
     where = runtime(summary, "target")
     heads: Mapping[str, str] = {
         Whose.CONVERSION: "the conversion changed",
+        Whose.QUANTIZATION: "the quantization changed",
         Whose.REFERENCE: "the reference is wrong, not the target:",
         Whose.BOTH: "both sides lose digits:",
     }

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from onnx import ModelProto
 
 from runner.files import write_text
-from runner.judgment import ANSWERED, Status, Whose
+from runner.judgment import ANSWERED, CONVERTED, Status, Whose
 from runner.report import failure_section
 from runner.report.cause_section import experiments
 from runner.report.diagnosis_sections import (
@@ -487,11 +487,12 @@ def _advice(summary: Summary) -> list[Block]:
         wanted = f"{releases.package}=={releases.good[-1]}"
         found.append(_or(f"Take a release without it: {code(wanted)} (shown on {on.releases})", found))
     found += [_or(one, found) for one in _kept_high(summary)]
-    if summary.whose == Whose.CONVERSION:
+    if summary.whose in CONVERTED:
         weights = summary.cause.weights if summary.cause else ()
-        quantized = summary.precision is not None and summary.precision.low not in FLOATS
+        quantized = summary.whose == Whose.QUANTIZATION
         why = "; ".join(weights) or (_OF_THE_QUANTIZATION if quantized else _OF_THE_CONVERSION)
-        found += [f"Fix the conversion of {some(summary.culprits)}: {why}", *_evidence(summary)]
+        fixed = [f"Fix the {summary.whose} of {some(summary.culprits)}: {why}"] if summary.culprits else []
+        found += [*fixed, *_evidence(summary)]
     elif summary.whose == Whose.REFERENCE:
         found += [_OF_THE_REFERENCE, *_evidence(summary)]
     elif summary.whose == Whose.MODEL or told.reproduced.reference_too or told.reproduced.plain_is_finite:

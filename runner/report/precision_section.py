@@ -70,6 +70,9 @@ def title(summary: Summary) -> str:
     return f"{needed} of {summary.nodes_before} nodes {verb} to be in {high}: {some(summary.culprits)}"
 
 
+_LAYERS = " A node counts with all that was quantized around it, so minimal means of layers."
+
+
 def raised(summary: Summary, told: Precision) -> list[Section]:
     """Return the sections on what is raised, and on how to use the model."""
     every = list(_rows(told))
@@ -80,7 +83,7 @@ def raised(summary: Summary, told: Precision) -> list[Section]:
     if summary.strategy.startswith("precision") and beside > 0:
         count += f", and so {'is' if beside == 1 else 'are'} {counted(beside, 'node')} raised with them"
     said = [
-        f"{count}. In {_called(told.low)}: {parts}.",
+        f"{count}. In {_called(told.low)}: {parts}." + _LAYERS * bool(told.quantizers),
         _staying(told),
         *_worth(told),
         table(("quantized otherwise, no node raised", "error / tolerance", "passes"), _otherwise(told), names=1),
@@ -257,6 +260,7 @@ def _quantizing(told: Precision) -> list[Block]:
         said.append(Code(_TWO_TURNS.format(names=list(told.nodes_to_exclude)), "python"))
     else:
         said.append(Code(f"nodes_to_exclude={list(told.nodes_to_exclude)}", "python", _fold(told.nodes_to_exclude)))
+        said.append("This was not tried, as it is not known what made the quantized model, and on which samples.")
         if more := list(told.quantizers.get("beside", [])):
             said.append("It still quantizes what these read for other nodes. If it fails, leave those out, too:")
             said.append(Code(f"nodes_to_exclude += {more}", "python", _fold(more)))

@@ -43,6 +43,7 @@ ABOUT_KEPT = ("recheck", "bugs")
 """The strategies that ask about kept results, and search nothing."""
 FLOATS = ("float16", "bfloat16")
 """The low types that are no quantization."""
+_NOT_ALONE = "quantization takes more than the tolerance; that these nodes alone do is not shown"
 _TOLERANCES = ("auto", "compare")
 """Checkers whose measure counts tolerances."""
 
@@ -174,7 +175,7 @@ def _why(summary: Summary) -> str:
     if beyond_range(cause):
         return f"{summary.seen or 'NaN or Inf'}; the reference computes it too"
     if cause.status not in SHOWN or not cause.causes:
-        return summary.seen
+        return summary.seen or _NOT_ALONE * (summary.whose == Whose.QUANTIZATION)
     answer = cause.causes[0]
     others = [", ".join(one) for one in answer.instances if one != answer.culprits]
     alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from runner.judgment import UsageError
+from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.reference.align import aligned
@@ -25,12 +26,13 @@ from runner.reference.fingerprints import (
     TWINS,
     Fingerprint,
     FingerprintIndex,
+    Weights,
     agree,
     distance,
     print_of,
 )
 from runner.reference.good_values import UnfitError, cast, good_value
-from runner.reference.lineage import doubtful, forced
+from runner.reference.lineage import doubtful, forced, restored
 from runner.reference.tensor_map import matched_inputs, read_map
 from runner.samples.declared_inputs import Declared
 
@@ -252,6 +254,39 @@ def test_what_something_right_depends_on_is_not_doubtful() -> None:
     assert doubtful(graph, {"x", "c", "d"}, {"x", "d"}) == ("b",)
     assert doubtful(graph, {"x", "c", "d"}, {"x", "c"}) == ()
     assert doubtful(graph, {"x"}, {"x"}) == ()
+
+
+@pytest.mark.parametrize(("scale", "good"), [(0.1, True), (0.001, False)])
+@pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, np.int8])
+def test_a_scale_gives_a_value_back_but_for_what_its_type_rounds_off(
+    tmp_path: Path, kind: type, scale: float, good: bool
+) -> None:
+    scale = scale if kind is np.int8 else scale / 1e2 if kind is ml_dtypes.float8_e5m2 else scale / 4
+    node = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], name="q")
+    held = [numpy_helper.from_array(np.float32(scale), "scale"), numpy_helper.from_array(np.zeros((), kind), "zero")]
+    graph = Graph.of(helper.make_model(helper.make_graph([node], "g", [], [], held)))
+    x = np.linspace(-10, 10, 101, dtype=np.float32) + np.float32(0.07)
+    most = 127 if kind is np.int8 else float(ml_dtypes.finfo(kind).max)
+    q = np.clip(x / scale, -most, most)
+    files = [
+        {name: recorded.write(array, name, tmp_path / f"{name}.pb")}
+        for name, array in (("x", x), ("q", (np.rint(q) if kind is np.int8 else q).astype(kind)))
+    ]
+    assert restored(graph, "q", files[:1], files[1:], Weights(graph, Store(tmp_path / "store"))) is good
+
+
+@pytest.mark.parametrize(("scale", "good"), [(0.08, True), (0.02, False)])
+def test_what_is_quantized_at_run_time_is_given_back_by_the_scale_beside_it(
+    tmp_path: Path, scale: float, good: bool
+) -> None:
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"], name="q")
+    graph = Graph.of(helper.make_model(helper.make_graph([node], "g", [], [])))
+    x = np.linspace(-10, 10, 101, dtype=np.float32)
+    q = np.clip(np.rint(x / scale) + 128, 0, 255).astype(np.uint8)
+    held = {"x": x, "q": q, "scale": np.float32(scale), "zero": np.uint8(128)}
+    files = {name: recorded.write(np.asarray(one), name, tmp_path / f"{name}.pb") for name, one in held.items()}
+    weights = Weights(graph, Store(tmp_path / "store"))
+    assert {restored(graph, name, [files], [files], weights) for name in node.output} == {good}
 
 
 def test_the_map_is_read_from_a_file_or_as_it_is(tmp_path: Path) -> None:

@@ -19,14 +19,12 @@ from onnx import (
 )
 from onnx.reference import ReferenceEvaluator
 
-from runner.jobs.precision.layers import (
-    is_quantization,
-)
 from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WeightsWriter
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of
+from runner.model.graph.low_precision import is_quantization
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 

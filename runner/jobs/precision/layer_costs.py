@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from onnx import NodeProto, TensorProto
 
-from runner.jobs.precision.layers import pairs_of
 from runner.jobs.precision.prepare_model import FloatNode, float_nodes
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
 from runner.judgment import UsageError
+from runner.model.graph.low_precision import pairs_of
 from runner.model.graph.scopes import initializers
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS

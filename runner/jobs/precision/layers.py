@@ -1,36 +1,29 @@
-"""Layers: nodes that can run in the low type, what schemas say of their types, and Q/DQ pairs.
+"""Layers: nodes that can run in the low type, and what schemas say of their types.
 
 The elements of a precision search: nodes, nested ones included, that can run in the low type.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from onnx import (
     GraphProto,
     ModelProto,
     NodeProto,
-    SparseTensorProto,
     TensorProto,
     TypeProto,
     defs,
-    helper,
-    numpy_helper,
 )
 
 from runner.backends.nested_graphs import bodies
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
-from runner.model.values import tensor_bytes
+from runner.model.graph.low_precision import is_quantization, pairs_of
 from runner.model.values.dtypes import BY_NAME, BY_NUMBER
-from runner.text import listed
 
 # What schemas say of a node's types: which formal inputs and outputs share a type, and which it may be.
 #
@@ -163,164 +156,6 @@ def _at(formals: tuple[Formal, ...], place: int) -> Formal | None:
     if last is None or not last.tail:
         return None
     return replace(last, variable=f"{last.variable}#{place}") if last.free else last
-
-
-# Q/DQ pairs: where quantization stands between layers, and what a layer reads without it.
-
-Limits = tuple[float | None, float | None]
-"""What a tensor is limited to: least and largest value; None: no limit."""
-
-_DOMAINS = ("", "ai.onnx", "com.microsoft")
-_NEVER_NEGATIVE = ("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus")
-_ACTIVATIONS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16)
-
-
-@dataclass(frozen=True)
-class QdqPair:
-    """What a DequantizeLinear makes. ``source``: the float tensor that its pair quantizes, None: a constant is stored.
-
-    ``constant``: the stored tensor. ``ends``: what the pair limits a tensor to, if nothing below zero survives it and
-    somebody may rely on that: quantizers leave out a Relu or a Clip in front of such a pair.
-    """
-
-    source: str | None
-    constant: TensorProto | None = None
-    ends: Limits = (None, None)
-
-
-def is_quantization(node: NodeProto) -> bool:
-    """Whether a node quantizes or dequantizes linearly."""
-    return node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in _DOMAINS
-
-
-def pairs_of(graph: GraphProto) -> list[dict[str, QdqPair]]:
-    """Return for each graph (a nested one after its outer one, in reading order) its pairs, by what they make.
-
-    Only pairs are: what comes quantized from anywhere else has no float to go back to. A pair behind a pair stands for
-    what the first one quantizes.
-    """
-    found: list[dict[str, QdqPair]] = []
-
-    def visit(
-        graph: GraphProto,
-        makers: Mapping[str, NodeProto],
-        constants: Mapping[str, TensorProto | SparseTensorProto],
-        outer: Mapping[str, QdqPair],
-    ) -> None:
-        own = {name: node for node in graph.node for name in node.output}
-        makers, constants = {**makers, **own}, {**constants, **initializers_of(graph)}
-        pairs: dict[str, QdqPair] = {}
-        found.append(pairs)
-        for node in graph.node:
-            pair = _pair(node, makers, constants)
-            if pair is not None:
-                above = pairs.get(pair.source or "") or outer.get(pair.source or "")
-                pairs[node.output[0]] = above or pair
-        for node in graph.node:
-            for nested in scopes.subgraphs(node):
-                visit(nested, makers, constants, {**outer, **pairs})
-
-    visit(graph, {}, {}, {})
-    return found
-
-
-def _pair(
-    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, TensorProto | SparseTensorProto]
-) -> QdqPair | None:
-    if not is_quantization(node) or node.op_type != "DequantizeLinear":
-        return None
-    maker = makers.get(node.input[0])
-    if maker is not None and is_quantization(maker) and maker.op_type == "QuantizeLinear":
-        above = makers.get(maker.input[0])
-        open_below = above is None or above.op_type not in _NEVER_NEGATIVE
-        return QdqPair(maker.input[0], ends=ends_of(maker, constants) if open_below else (None, None))
-    stored = constants.get(node.input[0])
-    if isinstance(stored, TensorProto) and all(name in constants for name in node.input if name):
-        return QdqPair(None, stored)
-    return None
-
-
-def ends_of(
-    node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorProto], *, whole: bool = False
-) -> Limits:
-    """Return what a QuantizeLinear limits to, if it makes the least integer of zero; ``whole``: whatever it makes."""
-    scale = constants.get(node.input[1])
-    zero = constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
-    kinds = [attribute.i for attribute in node.attribute if attribute.name == "output_dtype" and attribute.i]
-    kind = zero.data_type if isinstance(zero, TensorProto) else (kinds or [TensorProto.UINT8])[0]
-    if kind not in _ACTIVATIONS or not isinstance(scale, TensorProto):
-        return None, None
-    if any(isinstance(one, TensorProto) and tensor_bytes.is_external(one) for one in (scale, zero)):
-        return None, None  # `take_in_limits` was not asked to read them
-    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(kind))
-    zeros = numpy_helper.to_array(zero).astype("int64").reshape(-1) if isinstance(zero, TensorProto) else np.zeros(1)
-    if not whole and any(int(one) != limits.min for one in zeros):
-        return None, None
-    steps = numpy_helper.to_array(scale).astype("float64").reshape(-1)
-    ends = [(steps * (end - zeros)).tolist() for end in (int(limits.min), int(limits.max))]
-    return min(ends[0], default=0.0), max(ends[1], default=0.0)
-
-
-def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[NodeProto]:
-    """Return the nodes without quantization that nobody reads any more; ``wanted``: read from outside."""
-    kept: list[NodeProto] = []
-    read = set(wanted)
-    for node in reversed(list(nodes)):
-        if is_quantization(node) and not read & set(node.output):
-            continue
-        read.update(scopes.reads(node))
-        kept.append(node)
-    return kept[::-1]
-
-
-def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[str]:
-    """Return the initializers of a graph that only quantization read, and that ``nodes`` read no more."""
-    kept = {name for node in nodes for name in scopes.reads(node)}
-    by_quantization = {
-        name
-        for graph in scopes.graphs_below(original)
-        for node in graph.node
-        if is_quantization(node)
-        for name in node.input
-    }
-    return {name for name in initializers_of(original) if name in by_quantization and name not in kept}
-
-
-# Which nodes of a file are quantized, told from the file alone.
-
-NARROW = frozenset(
-    {TensorProto.INT16, TensorProto.UINT16}
-    | {one.number for one in BY_NUMBER.values() if 0 < one.bits <= 8 and one.name != "bool"}
-)
-QUANTIZING = re.compile(r"Quantize|^QLinear|Integer|^MatMul(NBits|Bnb4|FpQ4)|^Q(Attention|Embed|Gemm|MoE|Ordered)")
-
-
-def is_low(node: NodeProto, types: Mapping[str, int]) -> bool:
-    """Whether a node quantizes, or computes with what is quantized. ``types``: element types, as far as known."""
-    if QUANTIZING.search(node.op_type):
-        return True
-    return any(types.get(name) in NARROW for name in (*scopes.reads(node), *node.output))
-
-
-def others_than_pairs(model: ModelProto) -> list[NodeProto]:
-    """Return the quantized nodes that are no part of Q/DQ pairs, and do not read one."""
-    pairs = {name for one in pairs_of(model.graph) for name in one}
-    makers = {name: node for node in scopes.all_nodes(model.graph.node) for name in node.output}
-    quantized = {makers[name].input[0] for name in pairs if name in makers}
-    others = (node for node in low_nodes(model) if not {*node.output} & (pairs | quantized))
-    return [node for node in others if not pairs or QUANTIZING.search(node.op_type)]
-
-
-def low_nodes(model: ModelProto) -> Iterator[NodeProto]:
-    """Yield the quantized nodes of a model, nested ones too."""
-    types = {tensor.name: tensor.data_type for tensor in scopes.initializers(model)}
-    return (node for node in scopes.all_nodes(model.graph.node) if is_low(node, types))
-
-
-def kinds(nodes: Sequence[NodeProto]) -> str:
-    """Say of which operators nodes are, and how many of each."""
-    counts = Counter(f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in nodes)
-    return listed([f"{count} {kind}" for kind, count in counts.items()])
 
 
 # Layers: nodes that can run in either type.

@@ -23,20 +23,17 @@ from runner.jobs.precision.layers import (
     Contrib,
     Formals,
     Layer,
-    Limits,
     Pair,
     TypedGraph,
     Types,
-    constants_dropped,
     is_plumbing,
     levels,
-    pairs_of,
     schemas_of,
-    without_unused,
 )
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
 from runner.model.graph.edits import set_messages
+from runner.model.graph.low_precision import Limits, constants_dropped, pairs_of, without_unused
 from runner.model.graph.scopes import NameSupply
 from runner.model.values.dtypes import FLOATS
 

@@ -19,7 +19,7 @@ from onnx import ModelProto, NodeProto, TypeProto
 from runner.checkers.auto_tolerance import coarse
 from runner.engine.subject import values_digest
 from runner.jobs.precision.layer_costs import costs_of
-from runner.jobs.precision.layers import Layer, levels, node_label, pairs_of
+from runner.jobs.precision.layers import Layer, levels, node_label
 from runner.jobs.precision.mixer import Mixer
 from runner.jobs.precision.prepare_model import float_nodes
 from runner.jobs.precision.ranking import SENTINEL, Measurements, measure, prior
@@ -31,6 +31,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.edits import copy_of
+from runner.model.graph.low_precision import pairs_of
 from runner.model.graph.scopes import NameSupply
 from runner.reference.load import Loaded, load
 from runner.schema.inputs import FilesInputs

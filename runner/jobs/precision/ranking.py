@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from onnx import GraphProto, ModelProto, NodeProto
 
-from runner.jobs.precision.layers import Layer, is_quantization, pairs_of
+from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.regions import RegionMixer
 from runner.jobs.precision.setup import PrecisionModel
 from runner.jobs.precision.validation_samples import Samples, Values
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import initializers_of
+from runner.model.graph.low_precision import is_quantization, pairs_of
 from runner.model.graph.scopes import graphs_below
 from runner.model.values.dtypes import FLOATS
 from runner.workers.pool import limited

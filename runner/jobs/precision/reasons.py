@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from runner.jobs.precision.layers import Layer, ends_of, is_quantization
+from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.prepare_search import PrecisionSetup
 from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.jobs.precision.regions import RegionMixer
 from runner.model.graph.graph_index import initializers_of
+from runner.model.graph.low_precision import ends_of, is_quantization
 from runner.model.graph.scopes import graphs_below
 from runner.model.values import recorded as values
 from runner.model.values.dtypes import FLOATS
@@ -157,8 +158,9 @@ def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:
     some, parts = [], list[list[Any]]()
     for block in blocks:
         found = np.asarray(block, np.float32)
-        some.append(np.abs(found.reshape(-1)[:: max(1, found.size >> 16)]))
-        parts.append([np.maximum(found.max(axis), -found.min(axis)) for axis in _others(found.ndim)])
+        # the median of a mask is between two numbers whose sum is beyond float32
+        some.append(np.abs(found.reshape(-1)[:: max(1, found.size >> 16)]).astype(np.float64))
+        parts.append([np.maximum(found.max(axis), -found.min(axis), dtype=np.float64) for axis in _others(found.ndim)])
     usual = float(np.median(np.concatenate(some)))
     peaks = [
         np.concatenate([first for first, *_ in parts]),

@@ -22,21 +22,14 @@ from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper
 
-from runner.jobs.precision.layers import (
-    QUANTIZING,
-    Layer,
-    is_low,
-    is_quantization,
-    kinds,
-    low_nodes,
-    others_than_pairs,
-)
+from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.mixer import Mixer, without_graph
 from runner.judgment import NotApplicable, UsageError
 from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, Node
+from runner.model.graph.low_precision import QUANTIZING, is_low, is_quantization, kinds, low_nodes, others_than_pairs
 from runner.model.graph.names_and_order import sort_nodes
 from runner.model.graph.scopes import NameSupply
 from runner.model.values import tensor_bytes

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
 
 from runner import backends
 from runner.engine.check_trials import Judge
@@ -24,7 +23,6 @@ from runner.files import write_text
 from runner.jobs.inspect import refused_by_target
 from runner.jobs.job import Job
 from runner.jobs.precision import overflow_report
-from runner.jobs.precision.layers import low_nodes
 from runner.jobs.precision.mixed_model import Loading, Margin, PrecisionAnswer, PrecisionQuestion
 from runner.jobs.precision.prepare_search import PrecisionSetup, prepare
 from runner.jobs.precision.regions import unknown_forms
@@ -34,14 +32,12 @@ from runner.jobs.precision.validation_samples import Values, held_places
 from runner.jobs.processes import processes
 from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_good
 from runner.judgment import CannotJudge, Status, UsageError
-from runner.model.files.parse_without_weights import parse
+from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.scopes import all_nodes, initializers, inline_tensors
-from runner.model.graph.wider_types import LOW
+from runner.model.graph.low_precision import has_low_floats, low_nodes
 from runner.model.values import recorded
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
-from runner.reference.recording import is_low
 from runner.report.short_answer import FLOATS
 from runner.report.summary import Summary
 from runner.run_folder import FLOAT, MIXED, QUANTIZED, WITHIN
@@ -112,16 +108,8 @@ def _refuses_optimized(job: Job) -> str:
 def _unknown_form(settings: Settings) -> bool:
     """Whether the model is quantized in a form that is not known: that is refused by name before a runtime is asked."""
     return chosen(settings.strategy, PrecisionSettings).low is FloatType.quantized and bool(
-        unknown_forms(_structure(settings.model))
+        unknown_forms(structure(settings.model))
     )
-
-
-def _structure(path: str | None) -> ModelProto:
-    """Return a model without its weights, nothing where it cannot be read: loading it says what is wrong with it."""
-    try:
-        return parse(Path(path or "").expanduser())
-    except Exception:  # noqa: BLE001 - native code raises what it likes
-        return ModelProto()
 
 
 def _asked(settings: Settings) -> Settings:
@@ -129,7 +117,7 @@ def _asked(settings: Settings) -> Settings:
     strategy = chosen(settings.strategy, PrecisionSettings)
     if strategy.low is not FloatType.auto:
         return settings
-    low, quantized = FloatType.float16, low_nodes(_structure(settings.model))
+    low, quantized = FloatType.float16, low_nodes(structure(settings.model))
     if any(quantized):  # a form that needs the original is refused by name where there is none
         low = FloatType.quantized
         log.info(
@@ -163,22 +151,12 @@ def _rounding(settings: Settings) -> Settings:
         )
     if target.rounding is not Rounding.auto or target.providers != [_CPU]:
         return settings
-    files = (_structure(path) for path in (settings.model, settings.reference.model))
-    if not rounds and strategy.high is FloatType.float32 and not any(map(_has_low_floats, files)):
+    files = (structure(path) for path in (settings.model, settings.reference.model))
+    if not rounds and strategy.high is FloatType.float32 and not any(map(has_low_floats, files)):
         return settings
     if rounds and not own:
         log.info("each low-precision tensor is rounded when it is computed, as on a GPU (target.rounding=on)")
     return replace(settings, target=replace(target, rounding=Rounding.on))
-
-
-def _has_low_floats(model: ModelProto) -> bool:
-    """Whether anything in a model is in float16 or bfloat16: a tensor that it holds, declares, or casts to."""
-    values = (*model.graph.input, *model.graph.output, *model.graph.value_info)
-    kinds = {one.data_type for one in (*initializers(model), *inline_tensors(model))} | {
-        one.type.tensor_type.elem_type for one in values
-    }
-    casts = (node for node in all_nodes(model.graph.node) if node.op_type == "Cast")
-    return bool(LOW & (kinds | {one.i for node in casts for one in node.attribute}))
 
 
 def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> Summary:
@@ -194,9 +172,10 @@ def _raise(job: Job, made: Quantized | None, warnings: tuple[str, ...] = ()) -> 
     reliability, steady = job.reliability(), _is_steady(job, loaded)
     low = _QUANTIZED if material.casting.quantized else strategy.low.value
     low = made.low if made and made.low == FloatType.accuracy_level_4 else low
+    has_floats = low in FLOATS or has_low_floats(loaded.graph.model, loaded.types.values())
     question = replace(
         PrecisionQuestion.of(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
-        emulation=_emulated(settings) if low in FLOATS or is_low(loaded.graph, loaded.types) else "",
+        emulation=_emulated(settings) if has_floats else "",
         stays_high=len(material.kept.high),
         stays_low=len(material.kept.low),
     )

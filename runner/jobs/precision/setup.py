@@ -13,18 +13,7 @@ import onnx
 from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.jobs.precision.convert_weights import convert as convert_values
-from runner.jobs.precision.layers import (
-    Contrib,
-    Layer,
-    Pair,
-    contrib_of,
-    kinds,
-    layers,
-    levels,
-    others_than_pairs,
-    pairs_of,
-    quantized_layers,
-)
+from runner.jobs.precision.layers import Contrib, Layer, Pair, contrib_of, layers, levels, quantized_layers
 from runner.jobs.precision.mixer import Mixer, Weights
 from runner.jobs.precision.regions import GIVEN, RegionMixer, Regions
 from runner.judgment import NotApplicable, UsageError
@@ -32,6 +21,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.files.parse_without_weights import WeightsWriter
 from runner.model.graph import scopes
 from runner.model.graph.edits import copy_of
+from runner.model.graph.low_precision import kinds, others_than_pairs, pairs_of
 from runner.model.graph.scopes import NameSupply, graphs_below, initializers
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile

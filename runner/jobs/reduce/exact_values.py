@@ -28,7 +28,8 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
 from runner.model.graph.edits import edited
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.wider_types import LOW, NAMES, WIDER, WiderTypes
+from runner.model.graph.low_precision import LOW
+from runner.model.graph.wider_types import NAMES, WIDER, WiderTypes
 from runner.model.values.dtypes import BY_NUMBER
 from runner.model.values.recorded import TensorFile, read
 from runner.model.values.tensor_bytes import beyond, range_of
@@ -372,11 +373,10 @@ class Overflow:
                 return cause  # what the answer reads is not finite where this is not
             values = self._values(tensor, base.types_of_all, wider, alone, tested.answer)
         except (NotKnown, CutError) as why:
-            known = self._inside(standing, cause)
-            return known or replace(cause, reason=f"{cause.reason}; its exact value is not known: {why}")
+            said = f"{cause.reason}; its exact value is not known: {why}"
+            return self._inside(standing, cause) or replace(cause, reason=said)
         if not all(np.isfinite(one).all() for one in values):
-            said = _no_value(base, tensor, values)
-            return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
+            return _without_value(cause, base, tensor, values)
         found = _found(tensor, dtype, values)
         if tensor == unfit and not found.beyond:
             return cause
@@ -397,8 +397,7 @@ class Overflow:
             with suppress(NotKnown, CutError):
                 values = self._values(tensor, own.types_of_all, wider, own, standing.trial) if wider else ()
                 if not all(np.isfinite(one).all() for one in values):
-                    said = _no_value(own, tensor, values)
-                    return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
+                    return _without_value(cause, own, tensor, values)
                 if values and (one := _found(tensor, dtype, values)).beyond:
                     said = f"{one.type} overflow in {tensor}: {one.said}; a body is not tried in {one.wider}"
                     return replace(cause, reason=said, whose=Whose.MODEL, wider=one)
@@ -483,8 +482,8 @@ def _found(tensor: str, dtype: int, values: tuple[Array, ...]) -> InWiderType:
     return InWiderType(tensor, _called(dtype), NAMES[WIDER[dtype]], largest, float(ends[1]), sum(over), elements)
 
 
-def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:
-    """Name the value out of an operator's domain, and the node that made it."""
+def _without_value(cause: Cause, base: Subgraph, tensor: str, values: tuple[Array, ...]) -> Cause:
+    """Return the cause with the value out of an operator's domain, and the node that made it."""
     index = base.graph.producers[tensor]
     node = base.graph.nodes[index]
     sample, value = next((at, one) for at, one in enumerate(values) if not np.isfinite(one).all())
@@ -507,7 +506,8 @@ def _no_value(base: Subgraph, tensor: str, values: tuple[Array, ...]) -> str:
         low, high = f"{float(array.min()):.6g}", f"{float(array.max()):.6g}"
         span = low if low == high else f"{low} to {high}"
         read_.append(f"{told} ({name}, {whose})" if told else f"{name} ({whose}, {span})")
-    return f"{node.name} ({node.op_type}) computes {kind} from {' and '.join(read_) or 'its inputs'}"
+    said = f"{node.name} ({node.op_type}) computes {kind} from {' and '.join(read_) or 'its inputs'}"
+    return replace(cause, reason=said, whose=Whose.MODEL, no_value=said)
 
 
 def _called(dtype: int) -> str:

@@ -33,7 +33,8 @@ from runner.jobs.run import Pipeline
 from runner.jobs.summary import seen
 from runner.judgment import Status, Whose, milder
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.scopes import all_nodes, names_of
+from runner.model.graph.low_precision import is_low
+from runner.model.graph.scopes import all_nodes, initializers, names_of
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
 from runner.reference.recording import Recorded, Recorder
@@ -338,6 +339,14 @@ class Reduction(Pipeline):
         self.opening.confirm(self, answer)
 
     @cached_property
+    def _quantized(self) -> frozenset[str]:
+        """The names of the nodes that are quantized, or have such nodes inside."""
+        graph = self.loaded.graph
+        types = {tensor.name: tensor.data_type for tensor in initializers(graph.model)}
+        pairs = zip(graph.nodes, graph.protos, strict=True)
+        return frozenset(node.name for node, proto in pairs if any(is_low(one, types) for one in all_nodes([proto])))
+
+    @cached_property
     def _refinements(self) -> Refinements:
         return refinements(self.job, self.loaded, self.subject, self, self.unknown)
 
@@ -423,8 +432,11 @@ class Reduction(Pipeline):
             above, elder = loaded.inherited, loaded.inherited.parent
             mine = WeightedGraph(loaded.graph, Weights(loaded.graph, loaded.store))
             theirs = WeightedGraph(elder.graph, Weights(elder.graph, elder.store))
-            weights = changed_weights(mine, theirs, above.origins, {*summary.culprits, *summary.nested})
+            names = {*summary.culprits, *summary.nested}
+            weights = changed_weights(mine, theirs, above.origins, names)
             summary = replace(summary, cause=replace(summary.cause, weights=weights))
+            if not weights and names & self._quantized:
+                summary = replace(summary, whose=Whose.QUANTIZATION.value)
         return replace(summary, first_look=self.look.said, warnings=warnings)
 
     def conclude(self, judge: Judge, ending: SessionResult, folder: Path) -> Summary:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.jobs.triage.transcript import SEEN, Known
-from runner.judgment import Status, Whose
+from runner.judgment import CONVERTED, Status
 from runner.report.diagnosis_sections import inputs_of
 from runner.report.result_parts import Decision, Precision
 from runner.report.short_answer import keeps_all, stays_high
@@ -56,6 +56,8 @@ def verdict(known: Known) -> str:
             hand = "run it by hand on this file, where it has to fail"
             return f"your check passes the model in {counted(tried, 'run')}; to try next: {inputs}{hand}"
         more = "real inputs (--inputs x.npz), more seeds, a tighter checker.rtol"
+        if known.situation.quantized_alone:
+            more = f"the model before quantization (--original float.onnx), else its costs are not asked, {more}"
         if known.situation.hides_rounding and not known.has_result("rounded"):
             more = f"target.rounding=on (the target computes low precision in float32), {more}"
         more = ", ".join(filter(None, (sizes, more)))
@@ -84,6 +86,8 @@ def told_reference(known: Known) -> str:
 
 
 def _told_part(known: Known) -> str:
+    if known.rounds_everywhere:
+        return "quantization takes more than the tolerance; no single part is shown to be the cause"
     if known.culprits:
         return known.proof if known.answer == "reduce" else "this part fails alone; no smaller one was found"
     step = known.of("reduce")
@@ -135,7 +139,7 @@ def _told_workaround(known: Known) -> str:
 
 RECORDED = "the good values were recorded for the whole model, and this step cannot use them"
 
-CONVERTED = "the conversion changed the model, and no setting of a runtime can correct that"
+CHANGED = "the conversion changed the model, and no setting of a runtime can correct that"
 INSPECT = "inspect"
 """The step that looks at the file itself, before any that checks it."""
 WHY_INSPECT = "a model that cannot be loaded needs no search"
@@ -274,8 +278,8 @@ def _not_the_runtimes(known: Known) -> str:
     """Return why neither an optimization nor a release is asked about; "" where the runtime may be at fault."""
     if known.result("reduce").status == Status.reference_wrong:
         return "the reference is wrong, not the target"
-    if known.result("reduce").whose == Whose.CONVERSION:
-        return CONVERTED
+    if known.result("reduce").whose in CONVERTED:
+        return CHANGED
     if known.unseen:
         return RECORDED
     return OF_THE_MODEL if known.reference_too else ""
@@ -324,8 +328,8 @@ def _workaround(known: Known) -> tuple[bool, str]:
         return False, "the reference is wrong, not the target"
     high = _mixed(known)
     stays = f"step precision tells what helps: {stays_high(high)}" if high else ""
-    if known.result("reduce").whose == Whose.CONVERSION and not known.raised:
-        return False, stays or CONVERTED
+    if known.result("reduce").whose in CONVERTED and not known.raised:
+        return False, stays or CHANGED
     if not known.remedies:
         return False, stays or "no earlier step found a place for a workaround"
     return True, f"does this help the whole model, and at what cost: {listed(known.remedies)}?"

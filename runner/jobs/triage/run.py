@@ -396,7 +396,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         releases=known.releases,
         layers=_layers(known),
         precision=known.result("precision").precision,
-        cause=reduced.cause,
+        cause=None if known.rounds_everywhere else reduced.cause,
         whose=first.whose if unloaded else _whose(known),
         seen=answer.seen,
         said=(answer if known.answer else first).said,

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from runner.jobs.variants.release_cache import ReleaseCache, installed_under, read_versions
 from runner.judgment import UsageError
-from runner.model.files.parse_without_weights import parse
+from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import low_nodes
 from runner.reference.load import asks_for_data, hides_rounding, larger_sizes
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import BuildsChecker, CommandChecker, Golden, PythonChecker
@@ -19,7 +20,6 @@ from runner.workers.worker import find_python
 
 _LOW = {10: FloatType.float16, 16: FloatType.bfloat16}
 """Element types of ONNX, as a precision search calls them."""
-_INTEGERS = frozenset({2, 3})
 _HIGH = 1
 
 
@@ -33,8 +33,9 @@ class Situation:
     for these. ``alone``: what is right needs neither files nor another model, ``on_its_own`` nor what was recorded.
     ``hides_rounding``: the target computes a low precision in float32; ``rounds``: it rounds after every operator, as
     it was asked to. ``low``: the float type of a model whose original is in float32, or ``quantized``; "" for any
-    other. ``larger``: the setting with larger sizes than those that are assumed, "" where none are. ``releases``:
-    which can be asked, in words. ``strategies``: what is there.
+    other. ``quantized_alone``: it is quantized, and nothing says what its original computes. ``larger``: the setting
+    with larger sizes than those that are assumed, "" where none are. ``releases``: which can be asked, in words.
+    ``strategies``: what is there.
     """
 
     own_code: bool = False
@@ -51,6 +52,7 @@ class Situation:
     hides_rounding: bool = False
     rounds: bool = False
     low: str = ""
+    quantized_alone: bool = False
     larger: str = ""
     releases: str = ""
     strategies: frozenset[str] = frozenset()
@@ -77,6 +79,7 @@ def situation_of(settings: Settings) -> Situation:
         hides_rounding=not checker.runs_own_code and hides_rounding(settings, _float_types(settings.model)),
         rounds=getattr(target, "rounding", None) in (Rounding.on, Rounding.strict),
         low=_low(settings),
+        quantized_alone=alone and not given and _is_quantized(settings.model),
         larger=_larger(settings),
         releases=_releases(settings),
         strategies=frozenset(SCHEMAS["strategy"]),
@@ -97,17 +100,19 @@ def _low(settings: Settings) -> str:
         return ""
     kinds = _float_types(settings.model)
     low = next((kind for number, kind in _LOW.items() if number in kinds), None)
-    if low is None and not kinds.isdisjoint(_INTEGERS):
+    if low is None and _is_quantized(settings.model):
         low = FloatType.quantized
     return low.value if low and _HIGH in _float_types(settings.reference.model) else ""
 
 
+def _is_quantized(path: str | None) -> bool:
+    """Whether any node of a model is quantized."""
+    return any(low_nodes(structure(path)))
+
+
 def _float_types(path: str | None) -> set[int]:
-    """Return the element types of a model's weights; none where it cannot be read, which the steps will say."""
-    try:
-        return {one.data_type for one in parse(Path(path or "").expanduser()).graph.initializer}
-    except Exception:  # noqa: BLE001 - whatever lies there
-        return set()
+    """Return the element types of a model's weights."""
+    return {one.data_type for one in structure(path).graph.initializer}
 
 
 def package_of(settings: Settings) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from runner.jobs.triage.situation import Situation
-from runner.judgment import ANSWERED, NON_FINITE, SHOWN, Status
+from runner.judgment import ANSWERED, NON_FINITE, SHOWN, Status, Whose
 from runner.report.cause_section import NOT_THE_TARGET, own_values
 from runner.report.diagnosis_sections import NOT_FINITE
 from runner.report.result_parts import KnownFailure, NeededPasses, Releases
@@ -276,9 +276,16 @@ class Known:
     @property
     def answer(self) -> str:
         """The step whose model is the part that fails; "": none."""
-        if self.has_answer("reduce") and self.result("reduce").culprits:
+        if self.has_answer("reduce") and self.result("reduce").culprits and not self.rounds_everywhere:
             return "reduce"
         return "extract" if self.extracted_fails else ""
+
+    @property
+    def rounds_everywhere(self) -> bool:
+        """Whether the layers that must not be quantized are the answer, and not a part that is not the cause."""
+        found = self.result("reduce")
+        shown = found.cause is not None and found.cause.status in SHOWN
+        return found.whose == Whose.QUANTIZATION and not shown and self.has_answer("precision")
 
     @property
     def message(self) -> str:

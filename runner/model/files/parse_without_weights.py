@@ -264,6 +264,14 @@ def parse(path: Path) -> ModelProto:
     return model or ModelProto.FromString(path.read_bytes())
 
 
+def structure(path: str | None) -> ModelProto:
+    """Return the same of a path as the user wrote it; nothing where no model can be read there, as loading it says."""
+    try:
+        return parse(Path(path or "").expanduser())
+    except Exception:  # noqa: BLE001 - native code raises what it likes
+        return ModelProto()
+
+
 def parse_without_weights(path: Path) -> ModelProto | None:
     """Return the model of a file without its large tensors' bytes; None where it must be parsed whole.
 

@@ -11,10 +11,10 @@ from onnx import NodeProto, TensorProto, TypeProto, defs, helper
 from runner.model.graph.edits import Edit, Insert, Make, Read
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import LOW
 from runner.model.graph.scopes import NameSupply, names_of
 from runner.model.nested.hoist import opset_of
 
-LOW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
 WIDER: Mapping[int, int] = {**dict.fromkeys(LOW, TensorProto.FLOAT), TensorProto.FLOAT: TensorProto.DOUBLE}
 """The next wider type of each that has one."""
 NAMES: Mapping[int, str] = {TensorProto.FLOAT: "float32", TensorProto.DOUBLE: "float64"}

@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 import onnx.parser
 
+from runner.jobs.model_concerns import values_in
+from runner.jobs.precision.reasons import _outlier
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_precision import network
 
@@ -97,6 +99,14 @@ def test_what_stands_for_infinity_and_what_becomes_zero(tmp_path: Path) -> None:
     assert {rows["choose"]["why"], rows["masked"]["why"]} == {"not finite: what stands for infinity leaves the range"}
     # an overflow with everything low that is gone in what is handed over
     assert rows["big"]["not_finite"] == ["low"]
+
+
+def test_the_median_of_a_mask_is_within_float32() -> None:
+    mask = np.full((4, 8), -3.4e38, np.float32)
+    mask[0, :3] = 1
+    with np.errstate(all="raise"):
+        assert not [*_outlier("it", [mask])]
+        assert values_in(onnx.TensorProto.FLOAT, [mask.tobytes()]).median == -float(mask.min())
 
 
 def test_where_no_ranking_is_wanted_that_is_why(tmp_path: Path) -> None:

@@ -145,6 +145,8 @@ def test_where_rounding_is_hidden_and_was_not_asked_about_it_is_what_to_try() ->
     hides = replace(HERE, hides_rounding=True)
     assert "to try next: target.rounding=on (the" in verdict(Known(hides, (), ended=ended))
     assert "rounding" not in verdict(Known(HERE, (), ended=ended))
+    alone = Known(replace(HERE, quantized_alone=True), (), ended=ended)
+    assert "to try next: the model before quantization (--original float.onnx)" in verdict(alone)
 
 
 def test_inputs_that_the_check_does_not_look_at_are_not_varied() -> None:
@@ -213,6 +215,18 @@ def test_where_a_precision_search_has_what_helps_no_workaround_is_said_to_be_mis
         known = told(replace(HERE, low="quantized", optimizes=False, alone=False, inputs="python"), steps)
         (why,) = [one.why for one in decisions(known) if "workaround" in one.question]
         assert why == "step precision tells what helps: in float32: n"
+
+
+@pytest.mark.parametrize("status", ["proven", "not proven"])
+def test_where_no_part_is_the_cause_the_layers_that_do_not_stand_quantization_are_the_answer(status: str) -> None:
+    precision = found("n", precision={"high": "float32", "low": "quantized", "selected": [{"node": "n"}]})
+    cut = found("dq", nodes={"before": 9, "after": 1}, whose="quantization", cause={"status": status})
+    known = told(
+        replace(HERE, low="quantized", alone=False, inputs="python"),
+        {**FAILS, "layerwise": NONE, "reduce": cut, "precision": precision},
+    )
+    assert known.culprits == (("dq",) if status == "proven" else ())
+    assert verdict(known).startswith("wrong values" if status == "proven" else "n must stay in float32; quantization")
 
 
 def test_what_heals_the_reduced_model_but_not_the_whole_is_asked_again() -> None:

@@ -9,9 +9,10 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, numpy_helper, parser, shape_inference
 
-from runner.jobs.precision.layers import Pair, layers, pairs_of, quantized_layers
+from runner.jobs.precision.layers import Pair, layers, quantized_layers
 from runner.jobs.precision.mixer import Mixer
 from runner.model.graph import scopes
+from runner.model.graph.low_precision import pairs_of
 from tests.jobs.precision.cast import mixers
 from tests.jobs.precision.cast.mixers import converted
 

@@ -1,0 +1,68 @@
+"""Which precision a file has: floats of 16 bits wherever they are, and quantized nodes of every narrow type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
+from runner.jobs.triage.situation import situation_of
+from runner.model.graph.low_precision import has_low_floats, low_nodes
+from runner.schema.backend import OnnxRuntimeBackend
+from runner.schema.checker import AutoChecker
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from runner.schema.strategy import TriageSettings
+
+FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+
+
+def model(*nodes: NodeProto, stored: int = FLOAT, fed: int = FLOAT) -> ModelProto:
+    weight = helper.make_tensor("w", stored, [2], [1.0, 2.0])
+    inputs, outputs = ([helper.make_tensor_value_info(name, kind, [2])] for name, kind in (("x", fed), ("y", FLOAT)))
+    return helper.make_model(helper.make_graph(nodes, "g", inputs, outputs, [weight]))
+
+
+def within(node: NodeProto) -> NodeProto:
+    body = helper.make_graph([node], "body", [], [helper.make_tensor_value_info("inner", HALF, [2])])
+    return helper.make_node("If", ["c"], ["y"], name="if", then_branch=body, else_branch=body)
+
+
+ADD = helper.make_node("Add", ["x", "w"], ["y"], name="add")
+CAST = helper.make_node("Cast", ["x"], ["inner"], name="cast", to=HALF)
+
+
+@pytest.mark.parametrize(
+    ("made", "low"),
+    [
+        (model(ADD), False),
+        (model(ADD, stored=HALF), True),
+        (model(ADD, fed=TensorProto.BFLOAT16), True),
+        (model(ADD, CAST), True),
+        (model(within(CAST)), True),
+        (model(helper.make_node("DequantizeLinear", ["x", "w"], ["y"], output_dtype=HALF)), True),
+    ],
+)
+def test_floats_of_16_bits_are_seen_wherever_they_are(made: ModelProto, low: bool) -> None:
+    assert has_low_floats(made) is low
+
+
+@pytest.mark.parametrize("kind", ["INT8", "UINT16", "INT4", "FLOAT8E4M3FN", "FLOAT"])
+def test_a_triage_knows_quantized_weights_of_every_type(tmp_path: Path, kind: str) -> None:
+    onnx.save(model(ADD), tmp_path / "float.onnx")
+    onnx.save(model(ADD, stored=TensorProto.DataType.Value(kind)), tmp_path / "net.onnx")
+    quantized = kind != "FLOAT"
+    assert [node.name for node in low_nodes(onnx.load(tmp_path / "net.onnx"))] == ["add"] * quantized
+    settings = Settings(
+        model=str(tmp_path / "net.onnx"),
+        strategy=TriageSettings(),
+        checker=AutoChecker(),
+        target=OnnxRuntimeBackend(),
+        reference=OnnxRuntimeBackend(model=str(tmp_path / "float.onnx")),
+        inputs=RandomInputs(),
+    )
+    assert situation_of(settings).low == ("quantized" if quantized else "")
+    alone = situation_of(Settings(**{**vars(settings), "reference": OnnxRuntimeBackend()}))
+    assert (alone.low, alone.quantized_alone) == ("", quantized)
