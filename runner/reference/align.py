@@ -136,15 +136,10 @@ def named_weights(child: FingerprintedGraph, parent: FingerprintedGraph) -> Iter
                 yield own, name
 
 
-def limited(parent: FingerprintedGraph, partner: str, read: Collection[str]) -> str:
-    """Return what a tensor that was quantized and back is: ``partner``, or what a node after that limits it to.
-
-    A quantizer leaves out such a node, as what it quantizes is cut off there. ``read``: what the parent's nodes read in
-    its place.
-    """
-    node = parent.producer(next(iter(read))) if len(read) == 1 else None
-    limits = node is not None and node.op_type in _LIMITING and node.inputs[:1] == (partner,)
-    return node.outputs[0] if node and limits else partner
+def limits(parent: FingerprintedGraph, partner: str) -> Node | None:
+    """Return the node that makes a tensor by cutting off what is beyond its limits; None: another makes it."""
+    node = parent.producer(partner)
+    return node if node is not None and node.op_type in _LIMITING and node.inputs else None
 
 
 MOST_ROUNDS = 50
@@ -187,24 +182,34 @@ class Matching:
             self._values()
             self._anchors()
             self._backward()
+            self._limits()
             self._left_over()
             self._reshapes()
             if len(self.pairs) == before:
                 self._sequence()
             if len(self.pairs) == before:
                 break
+        for tensor, source in self.child.limited.items():
+            if (known := self.pairs.get(source)) and tensor not in self.pairs and self._fits(tensor, known.tensor):
+                self._pair(tensor, known.tensor, How.position)
         for tensor, root in self.child.roots.items():
             known = self.pairs.get(root)
             if known and tensor not in self.pairs and (known.reshaped or self._fits(tensor, known.tensor)):
-                partner = known.tensor
-                if tensor in self.child.dequantized:
-                    partner = limited(self.parent, partner, set(self._votes(root)))
-                self._pair(tensor, partner, How.position, reshaped=known.reshaped)
+                self._pair(tensor, known.tensor, How.position, reshaped=known.reshaped)
         for tensor in self.child.steps:
             known = self.pairs.get(tensor)
             if known and known.how is How.position and not known.reshaped:
-                self._pair(tensor, limited(self.parent, known.tensor, set(self._votes(tensor))), How.position)
+                self._pair(tensor, self._limited(known.tensor, set(self._votes(tensor))), How.position)
         return self.pairs
+
+    def _limited(self, partner: str, read: Collection[str]) -> str:
+        """Return what a tensor cut off by its integers is: ``partner``, or what a node after that limits it to.
+
+        ``read``: what the parent's nodes read in its place.
+        """
+        after = next(iter(read)) if len(read) == 1 else ""
+        node = limits(self.parent, after)
+        return after if node and node.inputs[0] == partner else partner
 
     def place_outputs(self) -> None:
         """Make partners of outputs that have none, by their place, if there are as many on both sides."""
@@ -222,9 +227,10 @@ class Matching:
         for tensor in self.child.graph.producers:
             known = self.pairs.get(tensor)
             named = self.named and known is None and tensor in self.parent.graph.producers
-            if named and self._fits(tensor, tensor) and not bias_apart(self.child, tensor, self.parent, tensor):
-                known = Partner(tensor, How.name)
-                self._pair(tensor, tensor, How.name)
+            partner = self._before_limit(tensor, tensor) if named else tensor
+            if named and self._fits(tensor, partner) and not bias_apart(self.child, tensor, self.parent, partner):
+                known = Partner(partner, How.name)
+                self._pair(tensor, partner, How.name)
             revisable = known and known.how in (How.name, How.position) and not known.reshaped
             if known and revisable and (better := self._by_value(tensor, known.tensor)):
                 self._pair(tensor, better, How.value)
@@ -305,6 +311,24 @@ class Matching:
                         self._pair(tensor, vote, How.position)
                     elif vote and self._is_factor(tensor) and self._fits_reshaped(tensor, vote):
                         self._pair(tensor, vote, How.position, reshaped=True)
+
+    def _limits(self) -> None:
+        """What a pair limits, and what it leaves of that, are what a Relu or a Clip reads and makes."""
+        for after, before in self.child.limited.items():
+            known, left = self.pairs.get(before), self.pairs.get(after)
+            if left and not known and self._fits(before, read := self._before_limit(before, left.tensor)):
+                self._pair(before, read, How.position)
+            elif known and not left and not known.reshaped:
+                readers = self.parent.readers.get(self.parent.root(known.tensor), ())
+                made = self._limited(known.tensor, {one.outputs[0] for one, _ in readers if one.outputs})
+                if made != known.tensor and self._fits(after, made):
+                    self._pair(after, made, How.position)
+
+    def _before_limit(self, tensor: str, partner: str) -> str:
+        """Return what a tensor is that a pair limits: ``partner``, or what that was before a node limited it."""
+        node, own = limits(self.parent, partner), self.child.producer(tensor)
+        is_before = node and own and tensor in self.child.before_limit and operator(own) != operator(node)
+        return node.inputs[0] if node and is_before else partner
 
     def _left_over(self) -> None:
         """Of the nodes with one operator on the same tensors: the last without a partner, where there is one each."""

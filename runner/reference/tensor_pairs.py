@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property, partial
 
+import numpy as np
+
 from runner.model.graph.graph_index import Graph, Node
 from runner.reference.fingerprints import CLEARLY, TWINS, Fingerprint, FingerprintIndex, Weights, agree, distance
+from runner.reference.quantized import readings
 
 # what goes in comes out: the tensor before and the one after are the same for a matching
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
@@ -55,18 +58,45 @@ class FingerprintedGraph:
         found: dict[str, str] = {}
         for node in self.graph.nodes:
             if self.hands_on(node):
-                source = node.inputs[0]
-                if node.op_type == _DEQUANTIZE:
-                    source = self.graph.nodes[self.graph.producers[source]].inputs[0]
+                pair = self._pairs.get(node.outputs[0])
+                source = pair.inputs[0] if pair else node.inputs[0]
                 found[node.outputs[0]] = found.get(source, source)
         return found
 
     @cached_property
-    def dequantized(self) -> frozenset[str]:
-        """The tensors that are others quantized and back."""
+    def _pairs(self) -> Mapping[str, Node]:
+        """What quantizes a tensor before it is dequantized, by the name that it has then."""
+        back = [node for node in self.graph.nodes if node.op_type == _DEQUANTIZE]
+        makers = ((node, self.producer(node.inputs[0])) for node in back)
+        return {node.outputs[0]: one for node, one in makers if one and one.op_type == _QUANTIZE}
+
+    @cached_property
+    def limited(self) -> Mapping[str, str]:
+        """The tensors that are others quantized and back, less what is beyond the ends of the integers; and these.
+
+        A quantizer takes out a Relu or a Clip in front of such a pair, which then does its work.
+        """
+        return {name: node.inputs[0] for name, node in self._pairs.items() if self._limits(node)}
+
+    @cached_property
+    def before_limit(self) -> frozenset[str]:
+        """The tensors that pairs limit, and that nobody else reads."""
+        nodes = self.graph.nodes
         return frozenset(
-            name for name in self.roots if self.graph.nodes[self.graph.producers[name]].op_type == _DEQUANTIZE
+            name
+            for name in self.limited.values()
+            if name not in self.graph.outputs
+            and all(nodes[at].op_type == _QUANTIZE for at in self.graph.readers.get(name, ()))
         )
+
+    def _limits(self, node: Node) -> bool:
+        held, told = self.prints.get(node.inputs[0]), readings(self.graph.protos[node.index], {}, self.weights.array)
+        for one in told.get(node.outputs[0], ()) if held is not None else ():
+            kind = one.zero.dtype if one.zero.dtype.kind in "iu" else np.dtype(np.uint8)
+            ends = np.array([np.iinfo(kind).min, np.iinfo(kind).max])
+            if held is not None and one.scale.size == one.zero.size == 1:
+                return not agree(replace(held, numbers=np.clip(held.numbers, *one.floats(ends))), held)
+        return False
 
     def root(self, tensor: str) -> str:
         """Return the first of the tensors that are all this one."""
@@ -79,8 +109,7 @@ class FingerprintedGraph:
             return all(one.kind == "f" for one in ends)
         if node.op_type in _HANDED_ON:
             return True
-        maker = self.producer(node.inputs[0]) if node.op_type == _DEQUANTIZE else None
-        return maker is not None and maker.op_type == _QUANTIZE
+        return node.op_type == _DEQUANTIZE and node.outputs[0] in self._pairs and node.outputs[0] not in self.limited
 
     def reads(self, node: Node) -> tuple[str, ...]:
         """Return the tensors that a node reads, those left out that no data reaches unless all are such."""

@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from runner.model.graph.cut import CutError, cut, splice
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.hold_values import holding
+from runner.model.graph.hold_values import holding, stacked, telling
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import dags, model_of, recorded, types_of
 from tests.model.nested import run_ort
@@ -30,7 +30,9 @@ def held(model: ModelProto, feeds: dict[str, np.ndarray], gone: set[int]) -> Mod
     types = types_of(values)
     types |= {alias: types[name] for alias, name in made.given.items()}
     part = cut(graph, made.keep, types=types, constants={}, expose="own", front=made.front)
-    found = {name: numpy_helper.from_array(np.asarray(values[made.given.get(name, name)])) for name in part.inputs}
+    found = {
+        name: numpy_helper.from_array(np.asarray(values[made.given.get(name, name)])[None]) for name in part.inputs
+    }
     return holding(part, graph, found).model
 
 
@@ -122,3 +124,22 @@ def test_it_computes_what_the_model_does_whatever_it_is_fed(dag, data) -> None:
     outputs = run_ort(made, {name: np.zeros_like(feeds[name]) for name in graph.inputs})
     for name in graph.outputs:
         np.testing.assert_allclose(outputs[name], values[name], rtol=1e-5, atol=1e-6)
+
+
+def test_each_of_several_samples_gets_its_own_values() -> None:
+    """By a number that no two of them share, so that a model which is near one of them gets that one's."""
+    model, random = fusing(), np.random.default_rng(0)
+    fed = [random.normal(size=(2, 4)).astype(np.float32) for _ in range(3)]
+    graph, values = Graph.of(model), [recorded(model, {"x": one}) for one in fed]
+    assert telling(graph, {"x": [fed[0], fed[0], fed[1]]}) is None
+    made = splice(graph, {0, 1})
+    types = {alias: types_of(values[0])[name] for alias, name in made.given.items()} | types_of(values[0])
+    part = cut(graph, made.keep, types=types, constants={}, expose="own", front=made.front)
+    held = {
+        name: stacked([numpy_helper.from_array(np.asarray(one[made.given.get(name, name)])) for one in values])
+        for name in part.inputs
+    }
+    whole = holding(part, graph, held, told=telling(graph, {"x": fed})).model
+    onnx.checker.check_model(whole, full_check=True)
+    for one, good in zip(fed, values, strict=True):
+        np.testing.assert_allclose(run_ort(whole, {"x": one + np.float32(1e-4)})["y"], good["y"], rtol=1e-5)

@@ -187,14 +187,29 @@ def test_a_node_that_does_nothing_is_not_taken_for_what_it_reads(tmp_path: Path)
     assert told["c2"] == "p2"
 
 
-def square(body: str) -> ModelProto:
+def square(body: str, more: str = "int64[1] one = {1}, int64[2] shape = {8, 8}") -> ModelProto:
     """A model of square matrices: its input, and a weight."""
-    weights = "int64[1] a = {0}, int64[1] b = {4}, int64[1] c = {8}, int64[1] one = {1}, int64[2] shape = {8, 8}"
+    weights = f"int64[1] a = {{0}}, int64[1] b = {{4}}, int64[1] c = {{8}}, {more}"
     text = f'<ir_version: 8, opset_import: ["" : 18]> m (float[8,8] x) => (y) <{weights}> {{ {body} y = Neg(z) }}'
     model = onnx.parser.parse_model(text)
     weight = np.random.default_rng(2).normal(size=(8, 8)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
     return model
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_a_pair_cuts_off_is_known_before_and_after_that(tmp_path: Path, named: bool) -> None:
+    """A quantizer takes out a Relu, and gives its name to what it read."""
+    held = "float scale = {{{}}}, int8 zero = {{{}}}, float least = {{0}}, float most = {{3}}"
+    pair = "r = MatMul(x, w) q = QuantizeLinear(r, scale, zero) d = DequantizeLinear(q, scale, zero) z = Softmax(d)"
+    texts = [f"p = MatMul(x, w) r = {op} z = Softmax(r)" for op in ("Relu(p)", "Clip(p, least, most)", "Tanh(p)")]
+    relu, clip, tanh = (kin(square(text, held.format(1, 0)), tmp_path) for text in texts)
+    child, whole = (kin(square(pair, held.format(*ends)), tmp_path) for ends in ((0.02, -128), (0.1, 0)))
+    for elder in (relu, clip):
+        told = matched(child, elder, named)
+        assert (told["r"], told["d"], told["z"]) == ("p", "r", "z")
+    if named:  # and nothing says that a Relu is in the pair
+        assert matched(child, tanh)["r"] == matched(whole, relu)["r"] == "r"
 
 
 def test_nodes_that_together_do_nothing_are_not_taken_for_what_they_read(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -96,12 +96,18 @@ NEEDS = (
 )
 """What may be wrong with a check that passes no harmless model."""
 ALWAYS = (
-    "If it fails on every model, mend it: it has to exit with 0 on a good one.\n"
+    "If it fails on every model, mend it: it has to {passes} on a good one.\n"
     "If it feeds or compares values of its own, it fits the whole model only: give {these}.\n"
-    "Other questions ask a check about the whole model only: strategy=repeat, strategy=passes (a command with "
-    "{{switches}}), and strategy=versions (a command with {{python}})"
+    "Other questions ask a check about the whole model only: strategy=repeat{also}"
 )
 """What is said of a check that passes no harmless model: what may be wrong, and what it can do as it is."""
+COMMAND = {
+    "passes": "exit with 0",
+    "these": "it {inputs} and {references}",
+    "also": ", strategy=passes (a command with {switches}), and strategy=versions (a command with {python})",
+}
+FUNCTION = {"passes": "return True", "these": "the inputs that it feeds, all at once (--inputs FOLDER)", "also": ""}
+"""`ALWAYS` of a command, and of a function, which gets inputs and expected outputs whether it uses them or not."""
 INPUTS, ORIGINAL = "--inputs x.npz", "--original good.onnx"
 """Options, as they are typed, with which a check that fits the whole model only may be asked."""
 _NOTHING, _SO = Question().nothing_fails
@@ -176,7 +182,7 @@ class Controls:
     ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
     ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
     ``original``: the good model, None: not given; ``samples``: what it is fed. ``lacks``: options that the user may
-    give besides.
+    give besides. ``words``: for what it can do.
     """
 
     fallbacks: frozenset[Closure] = frozenset()
@@ -186,6 +192,7 @@ class Controls:
     original: Path | None = None
     samples: tuple[Sample, ...] = ()
     lacks: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=COMMAND.copy)
 
     @staticmethod
     def of(checker: Checker, settings: Settings, samples: tuple[Sample, ...] = ()) -> Controls | None:
@@ -202,7 +209,8 @@ class Controls:
             *((INPUTS,) if isinstance(settings.inputs, RandomInputs) else ()),
             *((ORIGINAL,) if not given and not settings.reference.has_expected else ()),
         )
-        return Controls(fallbacks(settings), repeated, slip, checker.wants_feeds, original, samples, lacks)
+        words = FUNCTION if isinstance(checker, PythonCheck) else COMMAND
+        return Controls(fallbacks(settings), repeated, slip, checker.wants_feeds, original, samples, lacks, words)
 
     def judge(self, judge: Judge) -> Judged:
         """Return a judge whose candidates this check can judge.
@@ -216,6 +224,10 @@ class Controls:
             return Judged(found, why)
         own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
         if not own:
+            # an Identity hands out what is right for one sample, and the whole model can hold that of all
+            several = not self.slip and self.fallbacks == set(KEPT.values()) and subject.told_apart
+            if several and isinstance(placed := self._in_place(judge, why, lenient=True), Judged):
+                return placed
             if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
                 if not self.fed and _OWN_INPUT.match(why.reason):
                     return self._whole_only(judge, why)
@@ -258,8 +270,9 @@ class Controls:
             return self._wrong_values(judge)  # it fits the whole model, and finds it wrong
         if not self.slip and (known := fails_on_good(judge, self.original, self.samples, ORIGINAL_FILE)):
             return known
-        check, also = f"check: {judge.checker.describe()}", listed(self.lacks) or "it {inputs} and {references}"
-        advice, lacks = (self.slip, ()) if self.slip else (ALWAYS.format(these=also), self.lacks)
+        check, words = f"check: {judge.checker.describe()}", {**self.words}
+        words |= {"these": listed(self.lacks)} if self.lacks else {}
+        advice, lacks = (self.slip, ()) if self.slip else (ALWAYS.format(**words), self.lacks)
         return CannotJudge(
             "the check cannot tell good from bad: it does not pass even a model of a single Identity node "
             f"({why.said}).\n{advice}.\n{check}",
@@ -296,8 +309,8 @@ class Controls:
         )
         return CannotJudge(f"{said}\n{check}", [one for one in lacks if one == ORIGINAL])
 
-    def _in_place(self, judge: Judge, why: Verdict) -> Judged | str:
-        """Return who judges nodes in their place; else why that cannot be.
+    def _in_place(self, judge: Judge, why: Verdict, *, lenient: bool = False) -> Judged | str:
+        """Return who judges nodes in their place; else why that cannot be. ``lenient``: good values that fail are that.
 
         The recorded values are right for the sample that the check feeds where it passes them and nothing else, and
         fails the whole model when that computes with them.
@@ -314,6 +327,8 @@ class Controls:
         if passing.outcome is Outcome.UNRESOLVED:
             return f"{self._no_cuts(judge, why, ())}\nGood values were not put into the whole model: {passing.reason}"
         right = passing.outcome is Outcome.PASS
+        if lenient and not right:
+            return passing.said
         if not right or placed.sure(subject.space.whole, Phase.PREFLIGHT, QUESTION.whole).outcome is not Outcome.FAIL:
             raise self._wrong_values(judge)
         said = (

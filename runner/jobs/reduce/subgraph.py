@@ -35,7 +35,7 @@ from runner.model.graph.cut import (
 )
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.hold_values import CONDITION, fenced, holding
+from runner.model.graph.hold_values import CONDITION, Telling, fenced, holding, stacked, telling
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.value_types import has_no_rank, structure_of, without_shape
@@ -201,6 +201,23 @@ class Subgraph:
         file, draws = copy_for_check(self.file, folder), bool(self._drawing)
         copied = file != self.file
         return Candidate(file, folder, self.space.whole, self.whole_samples, draws=draws, ours=False, temporary=copied)
+
+    @cached_property
+    def told_apart(self) -> Telling | None:
+        """What tells the samples apart, if a model can hold the good values of all; None: it can of the first only."""
+        known = self.recorded.values
+        kinds = [{name: (one.shape, one.dtype, one.structure) for name, one in sample.items()} for sample in known]
+        if any(kind != kinds[0] for kind in kinds) or any(
+            one[2] is not None for kind in kinds for one in kind.values()
+        ):
+            return None
+        read = (name for name in self.graph.inputs if known and name in known[0])
+        return telling(self.graph, {name: [recorded.read(one[name]) for one in known] for name in read})
+
+    @property
+    def held_samples(self) -> tuple[Mapping[str, TensorFile], ...]:
+        """The samples whose good values a model can hold together."""
+        return self.recorded.values[: None if self.told_apart else 1]
 
     @property
     def whole_samples(self) -> tuple[Sample, ...]:
@@ -387,8 +404,7 @@ class Spliced(SameNodes):
     """Splices good values into one model.
 
     ``base``: cuts the same model. ``alive``: see `splice_good_values`. ``parts``: have fences around them (`fences`).
-    ``held``: the good values of the first sample are in the candidate, whose inputs and outputs are the model's own
-    (`hold_values`).
+    ``held``: the good values are in the candidate, whose inputs and outputs are the model's own (`hold_values`).
     """
 
     alive: bool = False
@@ -399,7 +415,8 @@ class Spliced(SameNodes):
     def identity(self) -> dict[str, str]:
         """Return all that decides what a trial is: how the model is cut, and what is shown besides its outputs."""
         fences = {"fences": " | ".join(part.ranges for part in self.parts)} if self.parts else {}
-        held = {"held": "True"} if self.held else {}
+        several = f"{len(self.base.held_samples)} samples" if self.base.told_apart else "True"
+        held = {"held": several} if self.held else {}
         return {**self.base.identity(), "kind": "spliced", "alive": str(self.alive), **fences, **held}
 
     def kept(self, trial: Trial) -> Kept:
@@ -467,11 +484,12 @@ class Spliced(SameNodes):
             name = given.get(alias, alias)
             if why := self._unusable(name):
                 raise CutError(why)
-            known = self.base.recorded.values[0].get(name) if self.base.recorded.values else None
-            if known is None or known.structure is not None:
+            known = [one[name] for one in self.base.held_samples if name in one]
+            if len(known) < max(1, len(self.base.held_samples)) or any(one.structure is not None for one in known):
                 raise CutError(f"{name!r} has no value that a model can hold")
-            values[alias] = self.base.store.hold({name: TensorProto.FromString(known.content())})[name]
-        return holding(made, self.base.graph, values, condition)
+            value = stacked([TensorProto.FromString(one.content()) for one in known])
+            values[alias] = self.base.store.hold({name: value})[name]
+        return holding(made, self.base.graph, values, condition, self.base.told_apart)
 
     def samples(self, made: Cut, trial: Trial) -> tuple[Sample, ...]:
         """Return, for each input sample, what a candidate is fed and what its outputs should be."""
@@ -483,7 +501,7 @@ class Spliced(SameNodes):
                 {name: values[tensor] for name in made.inputs if (tensor := given.get(name, name)) in values} | more,
                 {name: values[name] for name in made.outputs if name in values and self.base.has_reference(name)},
             )
-            for values in self.base.recorded.values[: 1 if self.held else None]
+            for values in (self.base.held_samples if self.held else self.base.recorded.values)
         )
 
     def _condition(self, name: str) -> TensorFile:

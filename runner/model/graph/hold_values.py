@@ -5,40 +5,79 @@ Values that a model holds itself, in place of some of its tensors, in a form tha
 A check that feeds the model's own inputs, and compares its own outputs, takes no other model: good values cannot be
 fed to it. As initializers they would be constants, which runtimes fold and fuse what reads them. So each is gathered
 from its initializer by an index that is computed of an input when the model runs: the place of the largest among one
-element, which is always 0.
+element, which is always 0. Of several samples it is that of the one whose input is nearest to what the model is fed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
 from runner.model.graph.cut import Cut, CutError, takes_identity
 from runner.model.graph.edits import add_initializer, copy_of
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.scopes import NameSupply, names_of, rename_node
 from runner.model.nested.hoist import opset_of
+from runner.model.values import tensor_bytes
 
 HOLDS, FENCES = "holds good values", "hands on a value, so that no fusion crosses it"
 """What the nodes that are put into a model say of themselves (their doc_string)."""
-_LEAST_OPSET, _BFLOAT16_OPSET = 5, 13
+_LEAST_OPSET, _BROADCAST_OPSET, _BFLOAT16_OPSET = 5, 7, 13
+_LOOKED_AT = 4096
+"""Numbers of an input, at most, that may tell samples apart."""
 _NUMBERS = frozenset({*range(1, 8), *range(9, 14)})
 """Dtypes that Cast makes a float of: numbers and bools, no texts."""
 
 
-def holding(made: Cut, graph: Graph, values: Mapping[str, TensorProto], condition: str = "") -> Cut:
+Telling = tuple[str, int, tuple[float, ...]]
+"""An input by which samples are told apart, the place of one of its numbers, and that number in each sample."""
+
+
+def telling(graph: Graph, fed: Mapping[str, Sequence[np.ndarray[Any, Any]]]) -> Telling | None:
+    """Return what tells samples apart; None: no single number does. ``fed``: the inputs of each sample, by name."""
+    found: list[tuple[float, Telling]] = []
+    for name in _numbers(graph):
+        rows = [one.reshape(-1)[:_LOOKED_AT].astype(np.float32) for one in fed.get(name, ())]
+        if len(rows) > 1 and rows[0].size:
+            held = np.stack(rows)
+            gaps = np.diff(np.sort(held, axis=0), axis=0).min(axis=0)
+            place = int(np.argmax(np.where(np.isfinite(held).all(axis=0), gaps, 0)))
+            found.append((float(gaps[place]), (name, place, tuple(held[:, place].tolist()))))
+    gap, told = max(found, key=lambda one: one[0], default=(0.0, None))
+    return told if gap > 0 else None
+
+
+def stacked(tensors: Sequence[TensorProto]) -> TensorProto:
+    """Return values of one type and shape, one behind the other along a first axis. Raises CutError for a few types."""
+    first = tensors[0]
+    made = TensorProto(data_type=first.data_type, dims=[len(tensors), *first.dims])
+    parts = [tensor_bytes.raw_bytes(one) for one in tensors]
+    if first.data_type == TensorProto.STRING:
+        made.string_data.extend(text for one in tensors for text in one.string_data)
+    elif len(tensors) > 1 and tensor_bytes.BITS.get(first.data_type, 1) % 8:
+        raise CutError("values of less than a byte are not held for several samples")
+    else:
+        made.raw_data = b"".join(part or b"" for part in parts)
+    return made
+
+
+def holding(
+    made: Cut, graph: Graph, values: Mapping[str, TensorProto], condition: str = "", told: Telling | None = None
+) -> Cut:
     """Return a candidate with the inputs and outputs of its model, that holds what it would be fed.
 
-    ``values``: of its inputs, those of the model's own as well: what the model is fed makes no difference.
-    ``condition``: an input that may be any bool. Raises CutError where the candidate lacks an output of the model, or a
-    value or an operator for that.
+    ``values``: of its inputs, those of the model's own as well, one behind the other along a first axis: one, and then
+    what the model is fed makes no difference, or as many as ``told`` tells apart. ``condition``: an input that may be
+    any bool. Raises CutError where the candidate lacks an output of the model, or a value or an operator for that.
     """
     if missing := [name for name in graph.outputs if name not in made.outputs]:
         raise CutError(f"the model's output {missing[0]!r} has no good value")
     model, supply, own = made.model, NameSupply({*names_of(graph.model), *names_of(made.model)}), set(graph.inputs)
-    front, index = _index(graph, model, supply)
+    front, index = _index(graph, model, supply, told)
     renamed = {name: supply.fresh(f"{name}_good") for name in made.inputs if name in own}
     for node in model.graph.node if renamed else ():
         rename_node(node, renamed, supply)
@@ -49,9 +88,7 @@ def holding(made: Cut, graph: Graph, values: Mapping[str, TensorProto], conditio
         value, held = values[name], supply.fresh(f"{name}_values")
         if not _gathers(value.data_type, opset_of(graph) or 0):
             raise CutError(f"{name!r} is of a type that no Gather takes")
-        stacked = copy_of(value)
-        stacked.dims.insert(0, 1)
-        add_initializer(model, stacked, held)
+        add_initializer(model, copy_of(value), held)
         given = renamed.get(name, name)
         front.append(helper.make_node("Gather", [held, index], [given], name=supply.fresh(f"{name}_held")))
     for node in front:
@@ -63,22 +100,37 @@ def holding(made: Cut, graph: Graph, values: Mapping[str, TensorProto], conditio
     return replace(made, inputs=graph.inputs, outputs=graph.outputs)
 
 
-def _index(graph: Graph, model: ModelProto, supply: NameSupply) -> tuple[list[NodeProto], str]:
-    """Return nodes that compute 0 of an input of the model, and what that is called."""
-    fed = next((value.name for value in _own(graph.model.graph.input, graph.inputs) if _is_number(value)), None)
-    if fed is None or (opset_of(graph) or 0) < _LEAST_OPSET:
-        raise CutError("no input holds numbers" if fed is None else f"the opset is older than {_LEAST_OPSET}")
+def _index(graph: Graph, model: ModelProto, supply: NameSupply, told: Telling | None) -> tuple[list[NodeProto], str]:
+    """Return nodes that compute of an input of the model which sample it is fed, and what that is called."""
+    fed, place, numbers = told or (next(_numbers(graph), None), 0, ())
+    least = _BROADCAST_OPSET if told else _LEAST_OPSET
+    if fed is None or (opset_of(graph) or 0) < least:
+        raise CutError("no input holds numbers" if fed is None else f"the opset is older than {least}")
     flat, first = (supply.fresh(name) for name in ("held_flat", "held_first"))
     add_initializer(model, helper.make_tensor("", TensorProto.INT64, [1], [-1]), flat)
-    add_initializer(model, helper.make_tensor("", TensorProto.INT64, [1], [0]), first)
+    add_initializer(model, helper.make_tensor("", TensorProto.INT64, [1], [place]), first)
     number, row, one, index = (supply.fresh(f"held_{name}") for name in ("number", "row", "one", "index"))
     nodes = [
         helper.make_node("Cast", [fed], [number], name=number, to=TensorProto.FLOAT),
         helper.make_node("Reshape", [number, flat], [row], name=row),
         helper.make_node("Gather", [row, first], [one], name=one),
-        helper.make_node("ArgMax", [one], [index], name=index, axis=0, keepdims=0),
     ]
+    if told:
+        known, apart, far, near = (supply.fresh(f"held_{name}") for name in ("known", "apart", "far", "near"))
+        add_initializer(model, numpy_helper.from_array(np.array(numbers, np.float32)), known)
+        nodes += [
+            helper.make_node("Sub", [known, one], [apart], name=apart),
+            helper.make_node("Abs", [apart], [far], name=far),
+            helper.make_node("Neg", [far], [near], name=near),
+        ]
+        one = near
+    nodes.append(helper.make_node("ArgMax", [one], [index], name=index, axis=0, keepdims=0))
     return nodes, index
+
+
+def _numbers(graph: Graph) -> Iterator[str]:
+    """Yield the model's inputs that hold numbers."""
+    return (value.name for value in _own(graph.model.graph.input, graph.inputs) if _is_number(value))
 
 
 def _is_number(value: ValueInfoProto) -> bool:

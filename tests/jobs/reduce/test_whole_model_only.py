@@ -117,6 +117,27 @@ def test_one_wrong_kernel_is_named_alone(tmp_path: Path, feeds: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_number_over_several_inputs_is_judged_with_the_good_values_of_each(tmp_path: Path) -> None:
+    """Each file alone would pass: only the sum tells."""
+    (tmp_path / "given").mkdir()
+    files = [X, X[::-1] + 1, X * 2 - 1]
+    for at, array in enumerate(files):
+        np.savez(tmp_path / "given" / f"{at}.npz", x=array)
+    good = [ReferenceEvaluator(chain()).run(None, {"x": one})[0] for one in files]
+    np.savez(tmp_path / "good.npz", *good)
+    judge = """
+import glob
+good, off = np.load('good.npz'), 0
+for at, path in enumerate(sorted(glob.glob('given/*.npz'))):
+    off += not np.allclose(ran.run(['y'], {'x': np.load(path)['x']})[0], good[f'arr_{at}'], rtol=1e-2, atol=1e-4)
+sys.exit(int(off > 2))
+"""
+    found = run(tmp_path, "{'HardSwish'}", f"inputs.path={tmp_path / 'given'}", feeds="", judge=judge)
+    assert (found.code, found.result["culprits"]) == (0, ["HardSwish"]), found.output
+    assert found.result["cause"]["status"] == "proven"
+
+
+@pytest.mark.slow
 def test_a_wrong_fusion_is_named_with_all_of_it(tmp_path: Path) -> None:
     """Good values for its first node heal the model, and with these for what that reads it fails: a fence tells."""
     found = run(tmp_path, "(), ('Exp', 'Sigmoid')")
