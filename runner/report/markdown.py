@@ -51,7 +51,17 @@ from runner.report.page.data import PageTensor
 from runner.report.precision_section import again_section, float32_section, raised, title
 from runner.report.repro.write import REPRO_NAME, Repro
 from runner.report.result_parts import CheckReliability, Decision, Statistics, Triage, Workaround
-from runner.report.short_answer import ABOUT_KEPT, FLOATS, keeps_all, mixed_model, short_answer, sized, stays_high
+from runner.report.short_answer import (
+    ABOUT_KEPT,
+    FLOATS,
+    keeps_all,
+    mixed_model,
+    refuted,
+    refuting,
+    short_answer,
+    sized,
+    stays_high,
+)
 from runner.report.summary import Summary
 from runner.report.typed_json import to_json
 from runner.text import counted, percent, with_inside, without_values
@@ -490,7 +500,7 @@ def _advice(summary: Summary) -> list[Block]:
         wider = summary.cause.wider if summary.cause else None
         said = _OF_THE_MODEL
         if wider:
-            said = f"No runtime is at fault: values at {some(summary.culprits)} do not fit into {wider.type}"
+            said = f"No runtime is at fault: values of {code(wider.tensor)} do not fit into {wider.type}"
             said += "" if found else f". Compute there in {wider.wider}, or make the values smaller"
         found += [said if own else _PLAIN_IS_FINITE, *_evidence(summary)]
     else:
@@ -507,8 +517,13 @@ def _kept_high(summary: Summary) -> list[str]:
         said = stays_high(told, sentence=True)
         larger = f". Take a larger tolerance{'' if told.low in FLOATS else _OF_QUANTIZED}" * keeps_all(told)
         return [f"{said[0].upper()}{said[1:]}{larger}"]
+    against = refuted(told, summary.workarounds)
+    if refuting(told, summary.workarounds) and not against:
+        return []  # the workaround raises more nodes, and passes
     names = some([one.node for one in told.selected], _MOST_NAMES)
-    return [f"Keep {names} in {told.high}. The model with them: {code(model)}"]
+    types = ", with the original's types of inputs and outputs" if told.low in FLOATS else ""
+    said = f"Keep {names} in {told.high}. The model with them: {code(model)}{types}"
+    return ["; but ".join(filter(None, (said, against)))]
 
 
 def _evidence(summary: Summary) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from runner.judgment import Status
 from runner.report.document import Block, Code, Picture, Section, code, cut, section, some, strong, table
 from runner.report.result_parts import Precision
+from runner.report.short_answer import high_nodes
 from runner.report.summary import Summary
 from runner.text import counted, listed
 
@@ -155,7 +156,7 @@ def float32_section(summary: Summary) -> list[Section]:
     None where nothing was shown to need it. Where the given model is the low one, its original is named so.
     """
     told, wider = summary.precision, summary.cause.wider if summary.cause else None
-    names = [*(told.nodes_to_exclude if told else wider.raised if wider else ())]
+    names = [*(high_nodes(summary) if told else wider.raised if wider else ())]
     high = told.high if told else wider.wider if wider else ""
     if not names or high != "float32" or (told and told.low in ("quantized", "accuracy_level_4")):
         return []
@@ -173,7 +174,7 @@ def float32_section(summary: Summary) -> list[Section]:
             folded,
         ),
     ]
-    if not told:  # a precision run says more of it
+    if not told or summary.triage:  # a precision run says more of it
         blocks += [f"For {strong('TensorRT 10')}, weakly typed:"]
         layers = {name: "fp32" for name in names if not _SPECIAL & {*name}}
         blocks += [Code(_with_types(weakly, layers, "layerPrecisions"), "sh", folded)]

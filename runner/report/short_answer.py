@@ -157,10 +157,11 @@ def failure_in_words(failure: str | None, said: str = "") -> str:
 def _why(summary: Summary) -> str:
     """Return the cause in a clause, with the numbers that show it."""
     cause = summary.cause
-    if summary.precision and (numbers := summary.precision.numbers):
+    step = summary.triage is not None and bool(summary.culprits)  # the reduction of a triage says why
+    if not step and summary.precision and (numbers := summary.precision.numbers):
         said = ", ".join(f"{value:.3f} {name}" for name, value in numbers.items())
         return f"the check's number: {said.replace('as handed over', f'in {MIXED}.onnx')}"
-    if summary.precision and summary.culprits and summary.status in NAMED:
+    if not step and summary.precision and summary.culprits and summary.status in NAMED:
         return summary.message.partition("; ")[2]
     if cause is None or summary.status not in NAMED:
         return summary.seen
@@ -248,7 +249,9 @@ def _helps(summary: Summary) -> str:
         said = [f"{_what(passing[0])} ({shown(passing[0])})" + (f", and {more} more" if more else "")]
         said += ["target.rounding=on tries it with the rounding of a GPU"] if passing[0].where else []
     elif summary.triage and summary.precision and summary.precision.selected:
-        return stays_high(summary.precision) if summary.culprits else ""  # else the first line says it
+        if not summary.culprits:  # then the first line says it
+            return ""
+        return "; ".join(filter(None, (stays_high(summary.precision), refuted(summary.precision, meant))))
     elif tried and not own:
         said = [f"no workaround helped ({len(tried)} tried)"]
     elif not meant and summary.cause and beyond_range(summary.cause) and not summary.cause.wider:
@@ -279,6 +282,32 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
     if fewer and fewer[0][0] == most - 1 and fewer[0][1] > 1:
         error = f": with a single one {low} the error is at least {fewer[0][1]:.3g} times it"
     return f"no layer may be {low} at this tolerance{error}"
+
+
+def refuting(told: Precision | None, workarounds: Sequence[Workaround]) -> Workaround | None:
+    """Return the workaround that raised the nodes of a precision search in the given model, and failed."""
+    high = {one.node for one in told.selected} if told else set()
+    tried = (one for one in workarounds if one.nodes and one.tried and not one.passes)
+    return next((one for one in tried if high.issuperset(one.nodes)), None)
+
+
+def refuted(told: Precision, workarounds: Sequence[Workaround]) -> str:
+    """Return what speaks against the nodes of a precision search; "": nothing, or a workaround raises more nodes."""
+    found = refuting(told, workarounds)
+    if found is None or any(one.passes and one.nodes for one in workarounds):
+        return ""
+    samples = found.samples
+    inputs = f"number {samples.passed + 1} of {samples.of} fresh inputs" if samples.kind == "fresh" else "its inputs"
+    return f"the given model with these nodes in {told.high} fails with {inputs}"
+
+
+def high_nodes(summary: Summary) -> tuple[str, ...]:
+    """Return the nodes that stay in high precision: more of them where the search's own do not hold."""
+    told = summary.precision
+    if told and refuting(told, summary.workarounds):
+        more = next((one.nodes for one in summary.workarounds if one.passes and one.nodes), ())
+        return more or told.nodes_to_exclude
+    return told.nodes_to_exclude if told else ()
 
 
 def keeps_all(told: Precision) -> bool:
