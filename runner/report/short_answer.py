@@ -157,11 +157,11 @@ def failure_in_words(failure: str | None, said: str = "") -> str:
 def _why(summary: Summary) -> str:
     """Return the cause in a clause, with the numbers that show it."""
     cause = summary.cause
-    step = summary.triage is not None and bool(summary.culprits)  # the reduction of a triage says why
-    if not step and summary.precision and (numbers := summary.precision.numbers):
+    if summary.precision and (numbers := summary.precision.numbers):
         said = ", ".join(f"{value:.3f} {name}" for name, value in numbers.items())
         return f"the check's number: {said.replace('as handed over', f'in {MIXED}.onnx')}"
-    if not step and summary.precision and summary.culprits and summary.status in NAMED:
+    # the reduction of a triage says why
+    if summary.precision and summary.culprits and summary.status in NAMED and not summary.triage:
         return summary.message.partition("; ")[2]
     if cause is None or summary.status not in NAMED:
         return summary.seen
@@ -179,7 +179,7 @@ def _why(summary: Summary) -> str:
     others = [", ".join(one) for one in answer.instances if one != answer.culprits]
     alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
+    if first := summary.seen or _measure(summary, cause.whole):
         left = _left(answer.good_outputs) or outputs
         here = f" here{alike.replace(' and', ' and at', 1)}" if alike else ""
         return f"{first}; {left} with right outputs{here}, {inputs.removeprefix('still ')} with right inputs"
@@ -202,11 +202,14 @@ def _left(one: CauseExperiment | None) -> str:
     return f"falls to {one.measure:.3g}" if one and one.outcome == "fail" and one.measure is not None else ""
 
 
-def _measure(summary: Summary, measure: float | None) -> str:
-    if not measure:
+def _measure(summary: Summary, whole: CauseExperiment | None) -> str:
+    """Return the error of the whole model; of what has to be equal, which has no tolerance, how much of it differs."""
+    if whole is None or not whole.measure:
         return ""
-    tolerances = summary.checker in _TOLERANCES
-    return f"error {measure:.3g} times the tolerance" if tolerances else f"the check measures {measure:.3g}"
+    if summary.checker not in _TOLERANCES:
+        return f"the check measures {whole.measure:.3g}"
+    equal = " elements differ" in whole.reason
+    return one_line(whole.reason, _LONGEST_QUOTE) if equal else f"error {whole.measure:.3g} times the tolerance"
 
 
 def _sure(summary: Summary) -> Iterator[str]:

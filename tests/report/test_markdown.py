@@ -96,8 +96,10 @@ def rows(markdown: str) -> list[list[str]]:
 
 
 def test_nodes_are_told_with_domain_and_attributes() -> None:
-    markdown = html.unescape(report(summary(), shown=Shown(model_of(["Mul_1"]))))
+    markdown = html.unescape(report(summary(("Mul_1", "last")), shown=Shown(model_of(["Mul_1"]))))
     assert markdown.startswith("# Inf in the output: `com.x.Foo`, `Bar`\n")
+    markdown = html.unescape(report(summary(), shown=Shown(model_of(["Mul_1"]))))
+    assert markdown.startswith("# Inf in the output: `com.x.Foo`\n"), "what came along with the answer is none of it"
     assert '   [Mul_1] "Mul_1!" = com.x.Foo <axis=1, eps=1e-05, mode=a|b, value=float32[2, 3]> (Mul_1, , w)' in markdown
     assert (
         "[last] z = Bar <pads=[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, ...], scales=[0.5, 2]> (x)"
