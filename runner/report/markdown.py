@@ -358,11 +358,6 @@ _MOST_TITLE = 3
 _MOST_PATCHED = 12
 """Lines of code that the page shows of a model that is patched; it is there as a file."""
 
-_OF_THE_MODEL = (
-    "The reference computes the NaN or Inf too, so change the model or its inputs, not the runtime. If these nodes "
-    "are in a lower precision, float32 may help; else other inputs, or a guard before these nodes"
-)
-
 _OF_QUANTIZED = (
     " (+experiment=quantized lets 2 % of the values be off), calibrate on more real inputs, or quantize per channel"
 )
@@ -373,8 +368,8 @@ _OF_THE_REFERENCE = "The target is right. Compare with another reference, or rep
 _OF_THE_FILE = "Fix the file, or the tool that wrote it; no runtime is at fault"
 _OF_RELEASES = "Take a release of the runtime that knows this, or convert the model to an opset that this release knows"
 _OF_A_LIBRARY = (
-    "Give the library that has the operator (`target.custom_ops=[/path/to/library.so]`), or take a release or build of "
-    "the runtime that has it"
+    f"Give the library that has the operator ({code('target.custom_ops=[/path/to/library.so]')}), or take a release or "
+    "build of the runtime that has it"
 )
 
 _PLAIN_IS_FINITE = (
@@ -472,9 +467,12 @@ def _advice(summary: Summary) -> list[Block]:
     told = summary.triage or Triage()
     if summary.inspection:
         mended = [f"Take {code(summary.model)}: {summary.inspection.cure}"] if summary.model else []
-        unknown = any(one.kind == "unknown operator" for one in summary.inspection.concerns)
+        concerns = summary.inspection.concerns
+        unknown = [name for one in concerns if one.kind == "unknown operator" for name in one.names]
+        own = [name for name in unknown if "." not in name]  # of ai.onnx: no library has them
         other = _OF_A_LIBRARY if unknown else _OF_RELEASES
-        return [Bullets((*mended, _OF_THE_FILE if summary.whose else other))]
+        both = [f"Correct {some(own)} in the file"] if own and not summary.whose else []
+        return [Bullets((*mended, *both, _OF_THE_FILE if summary.whose else other))]
     passing = [one for one in summary.workarounds if one.passes]
     found: list[Block] = _applied(passing[0]) if passing else []
     kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}
@@ -498,7 +496,7 @@ def _advice(summary: Summary) -> list[Block]:
     elif summary.whose == Whose.MODEL or told.reproduced.reference_too or told.reproduced.plain_is_finite:
         own = told.reproduced.reference_too or summary.whose == Whose.MODEL
         wider = summary.cause.wider if summary.cause else None
-        said = _OF_THE_MODEL
+        said = _of_the_model(summary, told)
         if wider:
             said = f"No runtime is at fault: values of {code(wider.tensor)} do not fit into {wider.type}"
             said += "" if found else f". Compute there in {wider.wider}, or make the values smaller"
@@ -507,6 +505,18 @@ def _advice(summary: Summary) -> list[Block]:
         found += [f"Report it. {one}" for one in _evidence(summary)]
     items = groupby(found, lambda one: isinstance(one, str))
     return [one for are, some in items for one in ([Bullets(tuple(map(str, some)))] if are else some)]
+
+
+def _of_the_model(summary: Summary, told: Triage) -> str:
+    """Return what may help where the reference has the NaN or Inf too: nothing that this run has seen to fail."""
+    again = told.reproduced.other_inputs
+    others = [] if again and again.failed else ["other inputs"]
+    raised = any(one.kind == "precision" and one.tried for one in summary.workarounds)
+    nowhere = raised or (summary.cause is not None and bool(summary.cause.no_value))
+    wider = [] if nowhere else ["float32 at these nodes, if they are in a lower precision"]
+    what = "the model or its inputs" if others else "the model"
+    said = f"The reference computes the NaN or Inf too, so change {what}, not the runtime. What may help: "
+    return said + ", or ".join([*wider, *others, "a guard before these nodes"])
 
 
 def _kept_high(summary: Summary) -> list[str]:

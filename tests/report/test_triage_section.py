@@ -67,6 +67,10 @@ def test_what_could_not_be_tried_says_nothing_of_a_workaround() -> None:
 def test_what_the_model_itself_does_is_no_report_to_a_runtime() -> None:
     said = page(too=True, passes="", releases=None)
     assert "- The reference computes the NaN or Inf too" in said and "Report it." not in said
+    assert "float32 at these nodes, if they are in a lower precision, or other inputs, or a guard" in said
+    seen = {"failure": "infer: nan", "reference_too": True, "other_inputs": {"failed": 1, "of": 1}}
+    said = page(tried("precision", passes=False), triage={"reproduced": seen}, passes="", releases=None)
+    assert "change the model, not the runtime. What may help: a guard" in said, "the run has seen the others to fail"
     finite = {"reproduced": {"failure": "infer: nan", "reference_too": False, "plain_is_finite": True}}
     said = page(triage=finite, passes="", releases=None)
     assert "- The part that fails alone shows no bug" in said and "Report it." not in said
