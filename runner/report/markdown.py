@@ -54,6 +54,7 @@ from runner.report.result_parts import CheckReliability, Decision, Statistics, T
 from runner.report.short_answer import (
     ABOUT_KEPT,
     FLOATS,
+    OWN_CODE,
     keeps_all,
     mixed_model,
     refuted,
@@ -282,8 +283,9 @@ def present(
     found = {name: what for name, what in known.items() if name and (folder / name).exists()}
     if script or zipped:
         of_script = "the script, " if script and script.source else ""
-        held = f"{of_script}the model, its data" if script else "how the model is made again"
-        parts = f"one file to attach: it holds this report, {held} and the check's files"
+        held = [f"{of_script}the model", "its data"] if script else ["how the model is made again"]
+        held += ["the check's files"] if summary.checker in OWN_CODE else []
+        parts = f"one file to attach: it holds this report, {', '.join(held[:-1])}{' and ' * (len(held) > 1)}{held[-1]}"
         found["bundle.zip"] = "; ".join(filter(None, (parts, left_out)))
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 
@@ -312,13 +314,20 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
             + (f", {checks.cause} to prove the cause" if checks.cause else ""),
         ),
         ("reliability", _noticed(summary.reliability)),
-        ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
+        ("outcomes", _outcomes(summary)),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
         ("memory", summary.memory),
         ("passing model nearest to a failing one", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
     ]
     return [row for row in rows if row[1]]
+
+
+def _outcomes(summary: Summary) -> str:
+    """Return how often each was met; candidates that could not be made are unresolved without a check."""
+    told = ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())
+    unmade = sum(summary.outcomes.values()) - summary.checks.made - summary.checks.reused
+    return f"{told} ({unmade} without a check: no candidate could be made)" if unmade > 0 else told
 
 
 def _noticed(reliability: CheckReliability | None) -> str:
@@ -469,9 +478,9 @@ def _advice(summary: Summary) -> list[Block]:
         mended = [f"Take {code(summary.model)}: {summary.inspection.cure}"] if summary.model else []
         concerns = summary.inspection.concerns
         unknown = [name for one in concerns if one.kind == "unknown operator" for name in one.names]
-        own = [name for name in unknown if "." not in name]  # of ai.onnx: no library has them
+        named = [name for name in unknown if "." not in name]  # of ai.onnx: no library has them
         other = _OF_A_LIBRARY if unknown else _OF_RELEASES
-        both = [f"Correct {some(own)} in the file"] if own and not summary.whose else []
+        both = [f"Correct {some(named)} in the file"] if named and not summary.whose else []
         return [Bullets((*mended, *both, _OF_THE_FILE if summary.whose else other))]
     passing = [one for one in summary.workarounds if one.passes]
     found: list[Block] = _applied(passing[0]) if passing else []

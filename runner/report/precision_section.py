@@ -12,7 +12,7 @@ from typing import Any
 from runner.judgment import Status
 from runner.report.document import Block, Code, Picture, Section, code, cut, section, some, strong, table
 from runner.report.result_parts import Precision
-from runner.report.short_answer import high_nodes
+from runner.report.short_answer import OWN_CODE, high_nodes
 from runner.report.summary import Summary
 from runner.text import counted, listed
 
@@ -267,9 +267,10 @@ def _quantizing(told: Precision) -> list[Block]:
 def again_section(summary: Summary, zipped: str, missing: str) -> list[Section]:
     """Return how somebody who has the original makes the same model of it."""
     name = summary.input_model or "the original"
+    files = ", and the check's files" if summary.checker in OWN_CODE else ""
     said = (
-        f"{zipped} holds this report, the recipe that makes {code(summary.model or '')} from {code(name)}, and the "
-        f"check's files. It holds no model. Unzip it, put {code(name)} into its folder, and run:"
+        f"{zipped} holds this report and the recipe that makes {code(summary.model or '')} from {code(name)}{files}. "
+        f"It holds no model. Unzip it, put {code(name)} into its folder, and run:"
     )
     what = "The first lines of mixed.yaml say what else is needed. The search is not repeated."
     lacks = f"{zipped} is not complete: {missing}." if missing else ""

@@ -286,7 +286,7 @@ class Iterations:
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the number of each iteration."""
-        return tuple(f"{self.body.path}, iteration {at}" for at in trial)
+        return tuple(f"{self.body.path}, iteration {at + 1}" for at in trial)
 
     def kept(self, trial: Trial) -> Kept:
         """Return the owner."""
@@ -457,7 +457,7 @@ class NestedStages:
         self, subject: Subgraph, standing: CurrentAnswer, descent: HoistedBody, body: Body, count: int
     ) -> Stage:
         carried = descent.level.graph.constants - {*descent.hoisted.inside}
-        label = f"{body.path} without its owner" + (f", iteration {at}" if (at := descent.iteration) else "")
+        label = f"{body.path} without its owner" + (f", iteration {at + 1}" if (at := descent.iteration) else "")
         hoisted = self._hoisted(subject, standing, descent, carried)
         if body.kind in (Kind.LOOP, Kind.SCAN) and count > 1:
             hoisted = replace(hoisted, iteration=f"iteration {descent.iteration + 1} of {count}")

@@ -196,7 +196,7 @@ def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> N
     given = (f"model={path}", "checker=finite", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
     run = winnow("strategy=reduce", "checker.flaky=never", *given, folder=tmp_path / "run")
     assert (run.code, run.result["nested"]) == (0, ["loop.body/log"]), run.output
-    assert "loop.body without its owner, iteration 4 (" in run.log
+    assert "loop.body without its owner, iteration 5 (" in run.log
     assert run.result["cause"]["inside"]["status"] == "untested"
 
 
