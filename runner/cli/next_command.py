@@ -82,7 +82,7 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return "", ""
     # with a signature it fails, and what was asked about that has no answer
     if status == Status.nothing_to_find and not result.signature:
-        return _with_more_inputs(result, folder, program)
+        return ("", "") if strategy == "extract" else _with_more_inputs(result, folder, program)
     if known is _HELP and (whole := _reduction_of(result)):  # a part was asked about, and the whole is to be helped
         results = f"strategy.results=[{shown_path(folder)},{shown_path(whole)}]"
         return _again(program, whole, _HELP[0][0], results), f"{_HELP[1]} for the whole model"

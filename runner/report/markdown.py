@@ -283,9 +283,9 @@ def present(
     found = {name: what for name, what in known.items() if name and (folder / name).exists()}
     if script or zipped:
         of_script = "the script, " if script and script.source else ""
-        held = [f"{of_script}the model", "its data"] if script else ["how the model is made again"]
+        held = ["this report", *([f"{of_script}the model", "its data"] if script else ["how the model is made again"])]
         held += ["the check's files"] if summary.checker in OWN_CODE else []
-        parts = f"one file to attach: it holds this report, {', '.join(held[:-1])}{' and ' * (len(held) > 1)}{held[-1]}"
+        parts = f"one file to attach: it holds {', '.join(held[:-1])} and {held[-1]}"
         found["bundle.zip"] = "; ".join(filter(None, (parts, left_out)))
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 

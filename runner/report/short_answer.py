@@ -188,6 +188,9 @@ def _why(summary: Summary) -> str:
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
         return f"without {these}{alike} the model {outputs}; with {them}, and right inputs, it {inputs}"
+    around = answer.good_around
+    if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
+        return f"with right inputs of {these}{alike} the model {inputs}, with right outputs too it passes"
     return f"with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
 
 
