@@ -464,7 +464,7 @@ def message_drift(before: str, after: Verdict, studied: Signature, names: Collec
     if now is None or same_failure(now, studied, SameFailure.strict, names):
         return ""
     told = f"{_short(before) or studied}, now {_short(after.reason) or now}"
-    return f"the reduced model fails with another message than the whole one: {told}"
+    return f"the reduced model fails with another message than the whole model: {told}"
 
 
 def _short(text: str) -> str:

@@ -16,6 +16,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 
 from runner.cli import path_overrides
 from runner.cli.path_overrides import is_glob, means_itself, parse, quote
@@ -199,10 +200,14 @@ def with_keys(typed: Sequence[str]) -> list[str]:
     return made
 
 
-def _implied(given: Collection[str]) -> list[str]:
-    """Return the choice of each group of which keys are given that one option alone has, and not the usual one."""
+def _implied(given: Collection[str], chosen: Mapping[str, str]) -> list[str]:
+    """Return the choice of each group of which keys are given that one option alone has, and not the usual one.
+
+    ``chosen``: of groups, by a run that goes on; what has the keys stays as that run had it.
+    """
     keys = {group: {key.split(".")[1] for key in given if key.startswith(f"{group}.")} for group in SCHEMAS}
     named = {group: implied_choice(group, held) for group, held in keys.items() if held and group not in given}
+    named = {group: name for group, name in named.items() if name != chosen.get(group)}
     return [f"{group}={name}" for group, name in named.items() if name]
 
 
@@ -232,8 +237,11 @@ class Arguments:
     file: Path | None
 
 
-def rewrite(typed: Sequence[str]) -> Arguments:
-    """Rewrite the arguments after the program's name. Raises UsageError for a word that means nothing."""
+def rewrite(typed: Sequence[str], chosen: Mapping[str, str] = MappingProxyType({})) -> Arguments:
+    """Rewrite the arguments after the program's name. Raises UsageError for a word that means nothing.
+
+    ``chosen``: the choice of each group in the run that they change.
+    """
     multirun = "-m" in typed or "--multirun" in typed
     argv: list[str] = []
     words: list[str] = []
@@ -259,7 +267,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
     meant = meant_words(words, given, strategies() if words else {}, multirun=multirun)
     models = ",".join(_value("model", word, multirun=multirun) for word in meant.models)
     argv += [*meant.overrides, *([f"model={models}"] if models else [])]
-    argv += _implied(given) if meant.file is None and not _CONFIGURED & {*given} else []
+    argv += _implied(given, chosen) if meant.file is None and not _CONFIGURED & {*given} else []
     return Arguments(tuple(_for_some_choices(argv)), meant.file)
 
 

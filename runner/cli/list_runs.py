@@ -144,12 +144,19 @@ def _run(one: Found) -> tuple[str, ...]:
     return (
         _when(one),
         result.strategy,
-        Path(result.input_model or "").name,
+        _model(one.folder, result),
         result.status,
         _answer(result),
         *_cost(result),
         shown_path(one.folder),
     )
+
+
+def _model(folder: Path, result: Summary) -> str:
+    """Return the name of the model that was given; one in the folder of the run was made by it."""
+    model = Path(result.input_model or "")
+    made = model.parent.absolute() == folder.absolute()
+    return Path(_about(folder)[1] or model).name if made else model.name
 
 
 def _answer(result: Summary) -> str:

@@ -82,7 +82,7 @@ def next_command(result: Summary, folder: Path, program: Sequence[str]) -> tuple
         return "", ""
     # with a signature it fails, and what was asked about that has no answer
     if status == Status.nothing_to_find and not result.signature:
-        return _with_more_inputs(result, folder, program)
+        return ("", "") if strategy == "extract" else _with_more_inputs(result, folder, program)
     if known is _HELP and (whole := _reduction_of(result)):  # a part was asked about, and the whole is to be helped
         results = f"strategy.results=[{shown_path(folder)},{shown_path(whole)}]"
         return _again(program, whole, _HELP[0][0], results), f"{_HELP[1]} for the whole model"
@@ -105,9 +105,9 @@ def _not_judged(result: Summary, folder: Path, program: Sequence[str]) -> tuple[
         return written, "after you have written into that file what the model takes"
     unjudged = result.unresolved or result.rechecked or result.outcomes.get(Outcome.UNRESOLVED.value)
     if unjudged and resumed:
-        return resume_command(
-            program, folder
-        ), "once the reason above is mended: repeats only the checks that gave no answer"
+        repeats = "repeats only the checks that gave no answer"
+        over = f"a changed check starts over, else it {repeats}" if own else repeats
+        return resume_command(program, folder), f"once the reason above is mended: {over}"
     if result.strategy == "passes" and _fails_otherwise(result):
         if own or not (folder / REPLAY_NAME).is_file():
             return "", ""  # which switches have to stay on is the user's to say

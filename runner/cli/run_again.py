@@ -94,7 +94,7 @@ class RunAgain:
         if content.get("cwd") is None and stood.is_dir():
             content["cwd"] = str(stood)
         name = store_content(content, file)
-        options, given = _typed(self.changes)
+        options, given = _typed(self.changes, content)
         return ["--config-name", name, *options, *given, f"resume={quote(str(self.folder))}"], str(file), None
 
     def _sweep(self) -> tuple[list[str], str, Path | None]:
@@ -107,7 +107,7 @@ class RunAgain:
         content = content_from_file(whole, stood / _SETTINGS)
         launcher = {key: one for key, one in sections["launcher"].items() if not str(key).startswith("_")}
         content["hydra"] = {"launcher": launcher, "sweep": {"subdir": sections["sweep"].get("subdir", "0")}}
-        options, given = _typed(["--multirun", *self.changes])
+        options, given = _typed(["--multirun", *self.changes], content)
         given = [from_here(word) if here else word for word in given]
         changed = {_key(word) for word in given}
         typed = sections["overrides"].get("task")
@@ -166,9 +166,13 @@ def _is_run(folder: Path) -> bool:
     return False
 
 
-def _typed(changes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return what was typed as Hydra reads it: options with their values, and overrides."""
-    argv = arguments.rewrite(changes).argv
+def _typed(changes: Sequence[str], content: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return what was typed as Hydra reads it: options with their values, and overrides.
+
+    ``content``: the settings that they change.
+    """
+    chosen = {group: str(_mapping(content, group).get("name")) for group in content}
+    argv = arguments.rewrite(changes, chosen).argv
     options = [word for word in argv if "=" not in word or word.startswith("-")]
     return options, [word for word in argv if word not in options]
 

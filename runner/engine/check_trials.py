@@ -86,7 +86,7 @@ class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
 
     ``journals``: opens those of stages; None: a run without. ``also``: other words of the failure under study, as
-    experiments showed. ``mild``: whether a failure is too mild to be that one; None: no failure is.
+    experiments showed. ``mild``: whether a failure is too mild to be that one, or of another kind; None: no failure is.
     """
 
     subject: Subject
@@ -315,7 +315,9 @@ class Judge:
             return verdict
         verdict = relative(verdict, studied.signature, studied.rule, studied.names, studied.caught, self.also)
         if self.mild and verdict.outcome is Outcome.FAIL and self.mild(verdict):
-            return replace(verdict, outcome=Outcome.DIFFERENT, signature=None, reason=f"a milder one: {verdict.reason}")
+            return replace(
+                verdict, outcome=Outcome.DIFFERENT, signature=None, reason=f"milder, or another kind: {verdict.reason}"
+            )
         return verdict
 
     def make(self, trial: Trial, phase: str, label: str) -> tuple[int, Candidate | Invalid]:

@@ -73,10 +73,12 @@ class AnswerExperiments:
         if self.good_outputs and self.good_outputs.outcome is Outcome.DIFFERENT and not self.heals:
             met = self.good_outputs.reason.removeprefix("another failure, ")
             return f"with good values at their outputs the model fails in another way: {met}"
-        if self.good_around:
+        if self.good_around and not self.heals:
             return (
                 "with good values at their outputs the model still fails: later nodes do much of the harm by themselves"
             )
+        if self.good_around:
+            return "with good values at their outputs the model passes, and what the check measures is hardly better"
         if self.heals:
             return "with good values at their inputs the model passes, or nearly so: earlier nodes matter"
         return "with good values at their outputs the model still fails"
@@ -153,11 +155,14 @@ class Cause:
         return Status.suspected if self.status is CauseStatus.NOT_PROVEN else Status.found
 
     def checked(self, scale: Scale) -> Cause:
-        """Return it as untested where its measures are worse where the model passes than where it fails."""
+        """Return it as untested where its measures are no better where the model passes than where it fails."""
         bad, passing = self.whole.measure, (one.good_outputs for one in self.answers if one.heals)
         good = next((one.measure for one in passing if one and one.measure is not None), None)
-        if good is None or bad is None or scale.harm(good) <= scale.harm(bad):
+        if good is None or bad is None or scale.harm(good) < scale.harm(bad) or good == bad == 0:
             return self
+        if good == bad:
+            told = f"the check's measure is {good:g} where the model passes and where it fails, so it tells nothing"
+            return replace(self, status=CauseStatus.UNTESTED, causes=(), reason=told)
         other = f"checker.measure_better={'lower' if scale.higher_is_better else 'higher'}"
         told = f"the check's measure is {good:g} where the model passes and {bad:g} where it fails; set {other}"
         return replace(self, status=CauseStatus.UNTESTED, causes=(), reason=told, lacks=(other,))

@@ -101,6 +101,10 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     return summary
 
 
+_ENDINGS = {Outcome.FAIL: Status.found, Outcome.UNRESOLVED: Status.could_not_judge}
+"""How it ends, by what becomes of the part; one that passes, or fails in another way, shows nothing of the failure."""
+
+
 class _Nothing:
     """What there is to say where somebody stops an extraction."""
 
@@ -124,7 +128,7 @@ def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Session
     cut = f"{len(nodes_of(subject, wanted))} of {counted(len(loaded.graph.nodes), 'node')} cut out"
     said = f"{cut}; this part alone: {verdict.said}{whole}"
     signature = verdict.signature if verdict.outcome is Outcome.FAIL else None
-    status = Status.could_not_judge if verdict.outcome is Outcome.UNRESOLVED else Status.found
+    status = _ENDINGS.get(verdict.outcome, Status.nothing_to_find)
     return SessionResult(status, said, standing=CurrentAnswer(judge, wanted), signature=signature, main=wanted)
 
 

@@ -60,7 +60,7 @@ def limits_of_runtime(
     """
     target = settings.target
     if not isinstance(target, OnnxRuntimeBackend):
-        return _unknown(unknown, "onnx", inspection["opsets"]), []
+        return _unknown(unknown, "onnx", inspection), []
     name = f"onnxruntime {pool.versions(target.python).get('onnxruntime', '')}".strip()
     with tempfile.TemporaryDirectory() as scratch:
         plain, strange = Path(scratch) / "opsets.onnx", Path(scratch) / "operators.onnx"
@@ -82,7 +82,7 @@ def limits_of_runtime(
     known = {(one["domain"], one["op"]) for one in (schemas.value or {}).get("schemas", ())}
     # of the operators in a library of the user's own nobody is told
     left = [] if target.custom_ops else [one for one in unknown if (one[0], one[1]) not in known]
-    return [*found, *_unknown(left, name, inspection["opsets"])], []
+    return [*found, *_unknown(left, name, inspection)], []
 
 
 def _short(said: str) -> str:
@@ -118,12 +118,12 @@ _OLD = (13, 8)
 """An opset of ai.onnx and an IR version that any release takes."""
 
 
-def _unknown(operators: Sequence[Unknown], runtime: str, opsets: Mapping[str, int]) -> list[Concern]:
+def _unknown(operators: Sequence[Unknown], runtime: str, inspection: Mapping[str, Any]) -> list[Concern]:
     """Return what operators of the model nobody knows, with their nodes, and what to do."""
     if not operators:
         return []
     names = [operator_name(domain, name) for domain, name, _ in operators]
-    said = [_why_unknown(domain, name, runtime, opsets) for domain, name, _ in operators]
+    said = [_why_unknown(domain, name, runtime, inspection) for domain, name, _ in operators]
     told = []
     for (_, _, nodes), operator, (why, cure) in zip(operators, names, said, strict=True):
         several = len(operators) > 1
@@ -134,7 +134,7 @@ def _unknown(operators: Sequence[Unknown], runtime: str, opsets: Mapping[str, in
 _MOST_TOLD = 3
 
 
-def _why_unknown(domain: str, name: str, runtime: str, opsets: Mapping[str, int]) -> tuple[str, str]:
+def _why_unknown(domain: str, name: str, runtime: str, inspection: Mapping[str, Any]) -> tuple[str, str]:
     """Return why an operator is not known, and what to do."""
     domain = domain_of(domain) or "ai.onnx"
     if domain not in ("ai.onnx", "ai.onnx.ml"):
@@ -145,16 +145,23 @@ def _why_unknown(domain: str, name: str, runtime: str, opsets: Mapping[str, int]
             f"give the library of {domain}: target.custom_ops=[/path/to/library.so]",
         )
     schemas = [one for one in onnx.defs.get_all_schemas_with_history() if (one.domain or "ai.onnx") == domain]
-    version, own = opsets.get(domain, 0), [one for one in schemas if one.name == name]
+    version, own = inspection["opsets"].get(domain, 0), [one for one in schemas if one.name == name]
     if later := [one.since_version for one in own if one.since_version > version and not one.deprecated]:
-        return (
-            f"{domain} {version} has no {name}, {min(later)} has",
-            f"export the model with opset {min(later)}, or raise its opset_import",
-        )
+        others = [one for one in inspection["operators"] if one in {each.name for each in schemas} and one != name]
+        changed = [one for one in others if _since(one, version, domain) != _since(one, min(later), domain)]
+        enough = f"; to raise its opset_import is not enough: {listed(changed)} changed" if changed else ""
+        cure = f"export the model with opset {min(later)}{enough or ', or raise its opset_import'}"
+        return f"{domain} {version} has no {name}, {min(later)} has", cure
     if gone := [one.since_version for one in own if one.deprecated]:
         return f"{domain} has no {name} since opset {min(gone)}", "let the exporter write what took its place"
     near = get_close_matches(name, sorted({one.name for one in schemas}), 1, 0.75)
     return f"{domain} {version} has no such operator", f"is {near[0]} meant?" if near else "correct its name or domain"
+
+
+def _since(name: str, version: int, domain: str) -> int:
+    """Return the opset since which an operator is as it is in a version; 0: it has none."""
+    domain = "" if domain == "ai.onnx" else domain
+    return onnx.defs.get_schema(name, version, domain).since_version if onnx.defs.has(name, version, domain) else 0
 
 
 def _write(path: Path, nodes: Sequence[NodeProto], inspection: Mapping[str, Any]) -> None:

@@ -189,17 +189,18 @@ class Job:
         journal = journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
         self.ready.close()
-        strategy, tell = settings.strategy.name, listener()
+        strategy, tell, step = settings.strategy.name, listener(), self.folder.parent.name == run_folder.STEPS
         outline = Outline(
             tries or len(subject.space.order),
             Outcome.PASS if isinstance(settings.strategy, PrecisionSettings) else Outcome.FAIL,
             self._at_once,
             repeats=isinstance(settings.strategy, RepeatSettings | TacticRepeatSettings),
-            step=self.folder.parent.name == run_folder.STEPS,
+            step=step,
             follow=partial(checks_after, settings, workers=self._at_once),
         )
         # a panel would swallow the question that is put to a person, and the terminal of a program is its own
-        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun, outline)
+        title = self.folder.name.partition("-")[2] if step else strategy  # 04-inputs
+        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(title, noun, outline)
 
         def report(told: Checked) -> None:
             watcher.checked(told, size(told.nodes))

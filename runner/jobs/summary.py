@@ -205,13 +205,14 @@ def drift_of_message(ending: SessionResult, judge: Judge) -> tuple[str, ...]:
     if not ending.drift and before and after and before.kind != after.kind:
         said = f"the model file fails with {before.kind}, the reduced model with {after.kind}"
         if {before.kind, after.kind} == {"nan", "inf"}:
-            said += ": the Inf that is made here becomes NaN later, so both count as one failure"
+            later = "the Inf that is made here becomes NaN later, so " if after.kind == "inf" else ""
+            said += f": {later}both count as one failure"
         return (said,)
     return (ending.drift,) if ending.drift else ()
 
 
 def another_failure(ending: SessionResult, judge: Judge, settings: Settings) -> tuple[str, ...]:
-    """Say that an answer may be another failure than the original's, where the check of the user's own said otherwise.
+    """Say that an answer may be another failure than the whole model's, where a check of the user's said otherwise.
 
     A tolerance that is meant for a model's outputs may be too tight for tensors inside it. Where the cause is proven
     the failure is the original's.
@@ -224,7 +225,7 @@ def another_failure(ending: SessionResult, judge: Judge, settings: Settings) -> 
         return ()
     how = "" if getattr(checker, "measure", None) else "; checker.measure=REGEX tells how bad by the number it prints"
     said = (
-        f"this may be another failure than the original's. The check said {before!r} of the original, and "
+        f"this may be another failure than the whole model's. The check said {before!r} of that, and "
         f"{after!r} of the reduced model. A tolerance for the model's outputs may be too tight for tensors inside it: "
         f"let the check compare each with its own largest value{how}"
     )

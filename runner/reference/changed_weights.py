@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from onnx import NodeProto
+from onnx import AttributeProto, NodeProto, defs
 from onnx.helper import get_attribute_value
 
 from runner.model.graph.graph_index import Graph, Node
@@ -179,7 +179,7 @@ class Operand:
 def changed_weights(
     mine: WeightedGraph, theirs: WeightedGraph, origins: Mapping[str, str], names: Collection[str]
 ) -> tuple[str, ...]:
-    """Return what a conversion made of the weights that these nodes read, a sentence each, as far as that is known.
+    """Return what a conversion made of these nodes' weights and attributes, a sentence each, as far as that is known.
 
     ``mine``: the converted model, of which ``names`` are nodes; ``theirs``: its original. ``origins``: the original's
     node by the one of ``mine`` that makes the same tensor.
@@ -194,9 +194,10 @@ def changed_weights(
         folded = last.op_type != _NORMALIZED
         good = operands(theirs, origin, folded=folded)
         own = operands(mine, last, folded=False) if last == node else _scaled_by(mine, last)
-        for role, one in own.items():
-            if one.node == node and role in good:
-                said += _told(one, good[role], theirs)
+        pairs = [(one, good[role]) for role, one in own.items() if one.node == node and role in good]
+        told = [words for one, other in pairs for words in _told(one, other, theirs)]
+        told += [f"{one.name} differs too" for one, other in pairs if told and _differs(one, other, theirs)]
+        said += [*told, *(_attributes_told(mine, theirs, origins, node, origin) if last == node else ())]
         lost = good.keys() - own.keys() == {"bias"} and last == node and operator(node) in _PRODUCTS | _CONVOLUTIONS
         if lost and good["bias"].used.any() and not _is_added_to(mine, node):
             said.append(f"{node.name} adds no bias; the original adds {good['bias'].name}")
@@ -406,6 +407,51 @@ def _told(mine: Operand, good: Operand, theirs: WeightedGraph) -> list[str]:
         return [f"{mine.node.name} reads {mine.name}; the original reads {good.name} there"]
     more = f" {good.reading}" if good.reading.startswith("with ") else ""
     return [f"{mine.name} is {told.said}, compared with {good.name} of the original{more}"] if told else []
+
+
+def _differs(mine: Operand, good: Operand, theirs: WeightedGraph) -> bool:
+    """Whether a weight differs in a way that has no name."""
+    wanted, held = _shaped(mine.laid(good.used) / (mine.factor or 1.0), mine.stored), mine.stored.astype(np.float64)
+    near = 1e-2 if mine.stored.dtype in LOW.values() else near_of(held, mine.step)
+    same = wanted.shape != held.shape or alike(held, wanted, near)
+    return not same and bool(mine.factor) and not _told(mine, good, theirs)
+
+
+_NUMBERS = frozenset({"FLOAT", "FLOATS", "INT", "INTS", "STRING"})
+_UNTOLD = frozenset({"to", "dtype", "momentum", "training_mode", "transA", "transB", "alpha", "beta", "auto_pad"})
+"""Attributes of a type that is asked for, of training, that a weight's words tell of, or that say pads otherwise."""
+
+
+def _attributes_told(
+    mine: WeightedGraph, theirs: WeightedGraph, origins: Mapping[str, str], node: Node, origin: Node
+) -> Iterator[str]:
+    """Yield the attributes of a node that differ from those of the original's, where both do the same with the same."""
+    sides = ((mine, node), (theirs, origin))
+    makers = [[made.name if (made := side.producer(name)) else "" for name in one.inputs] for side, one in sides]
+    if operator(node) != operator(origin) or [origins.get(one, one) for one in makers[0]] != makers[1]:
+        return
+    own, good = (_attributes(side, one) for side, one in sides)
+    for name in sorted(own.keys() & good.keys() - _UNTOLD):
+        one, other = own[name], good[name]
+        counted_back = [any(each < 0 for each in np.ravel(value)) for value in (one, other) if name.startswith("ax")]
+        if one != other and len({*counted_back}) < 2:
+            yield f"{node.name} has {name}={_in_words(one)}; the original has {name}={_in_words(other)}"
+
+
+def _attributes(side: WeightedGraph, node: Node) -> dict[str, Any]:
+    """Return the attributes of a node, those that it leaves out with their usual values; padding that is told once."""
+    proto, found = side.proto(node), dict[str, AttributeProto]()
+    version = next((one.version for one in side.graph.model.opset_import if one.domain == proto.domain), 1)
+    if defs.has(proto.op_type, version, proto.domain):
+        usual = defs.get_schema(proto.op_type, version, proto.domain).attributes
+        found = {name: one.default_value for name, one in usual.items() if one.default_value.name}
+    found |= {one.name: one for one in proto.attribute}
+    held = {name: one for name, one in found.items() if AttributeProto.AttributeType.Name(one.type) in _NUMBERS}
+    return {name: get_attribute_value(one) for name, one in held.items()}
+
+
+def _in_words(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _shaped(one: Array, like: Array) -> Array:

@@ -235,6 +235,8 @@ def shown(one: Workaround) -> str:
 def inputs_of(one: Workaround, word: str = "") -> str:
     """Return on how many inputs a workaround passes, and where it was seen."""
     samples = one.samples
+    if not one.passes and samples.kind == "fresh":
+        return f"the given ones, and the first {samples.passed} of {samples.of} fresh ones"
     return " ".join(filter(None, (f"{samples.passed} of {samples.of} {samples.kind}", word, one.where)))
 
 
@@ -246,7 +248,7 @@ def left_out(workarounds: Iterable[Workaround]) -> str:
 
 def _row(one: Workaround) -> tuple[str, ...]:
     answer = "yes" if one.passes else "no" if one.tried else "could not be tried"
-    return (one.kind, one.what, answer, inputs_of(one) if one.passes else "", _time(one.latency), one.why_not)
+    return (one.kind, one.what, answer, inputs_of(one) if one.samples.passed else "", _time(one.latency), one.why_not)
 
 
 def _time(latency: Latency | None) -> str:

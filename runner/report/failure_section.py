@@ -10,7 +10,7 @@ import math
 import platform
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -322,7 +322,7 @@ def title(summary: Summary, model: ModelProto | None) -> str:
         return headed(summary, what, named)
     if held := _in_place(summary, model):
         return headed(summary, what, held.named)
-    about = some(operators(model)) + (f" ({named})" if summary.nested else "")
+    about = some(operators(model, summary.culprits)) + (f" ({named})" if summary.nested else "")
     return headed(summary, what, about)
 
 
@@ -358,9 +358,10 @@ def quoted(summary: Summary) -> str:
     return f": {code(quote)}" if said else ""
 
 
-def operators(model: ModelProto) -> list[str]:
-    """Return the operators of a model, each once."""
-    return list(dict.fromkeys(operator_of(node) for node in model.graph.node))
+def operators(model: ModelProto, names: Collection[str] = ()) -> list[str]:
+    """Return the operators of a model, each once; where it has nodes with these ``names``, theirs alone."""
+    nodes = [node for node in model.graph.node if node.name in names] or model.graph.node
+    return list(dict.fromkeys(operator_of(node) for node in nodes))
 
 
 def called(failure: str) -> str:

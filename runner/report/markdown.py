@@ -54,8 +54,11 @@ from runner.report.result_parts import CheckReliability, Decision, Statistics, T
 from runner.report.short_answer import (
     ABOUT_KEPT,
     FLOATS,
+    OWN_CODE,
     keeps_all,
     mixed_model,
+    refuted,
+    refuting,
     short_answer,
     sized,
     stays_high,
@@ -281,8 +284,9 @@ def present(
     found = {name: what for name, what in known.items() if name and (folder / name).exists()}
     if script or zipped:
         of_script = "the script, " if script and script.source else ""
-        held = f"{of_script}the model, its data" if script else "how the model is made again"
-        parts = f"one file to attach: it holds this report, {held} and the check's files"
+        held = ["this report", *([f"{of_script}the model", "its data"] if script else ["how the model is made again"])]
+        held += ["the check's files"] if summary.checker in OWN_CODE else []
+        parts = f"one file to attach: it holds {', '.join(held[:-1])} and {held[-1]}"
         found["bundle.zip"] = "; ".join(filter(None, (parts, left_out)))
     return {**found, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
 
@@ -311,13 +315,20 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
             + (f", {checks.cause} to prove the cause" if checks.cause else ""),
         ),
         ("reliability", _noticed(summary.reliability)),
-        ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
+        ("outcomes", _outcomes(summary)),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
         ("memory", summary.memory),
         ("passing model nearest to a failing one", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
     ]
     return [row for row in rows if row[1]]
+
+
+def _outcomes(summary: Summary) -> str:
+    """Return how often each was met; candidates that could not be made are unresolved without a check."""
+    told = ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())
+    unmade = sum(summary.outcomes.values()) - summary.checks.made - summary.checks.reused
+    return f"{told} ({unmade} without a check: no candidate could be made)" if unmade > 0 else told
 
 
 def _noticed(reliability: CheckReliability | None) -> str:
@@ -357,11 +368,6 @@ _MOST_TITLE = 3
 _MOST_PATCHED = 12
 """Lines of code that the page shows of a model that is patched; it is there as a file."""
 
-_OF_THE_MODEL = (
-    "The reference computes the NaN or Inf too, so change the model or its inputs, not the runtime. If these nodes "
-    "are in a lower precision, float32 may help; else other inputs, or a guard before these nodes"
-)
-
 _OF_QUANTIZED = (
     " (+experiment=quantized lets 2 % of the values be off), calibrate on more real inputs, or quantize per channel"
 )
@@ -372,8 +378,8 @@ _OF_THE_REFERENCE = "The target is right. Compare with another reference, or rep
 _OF_THE_FILE = "Fix the file, or the tool that wrote it; no runtime is at fault"
 _OF_RELEASES = "Take a release of the runtime that knows this, or convert the model to an opset that this release knows"
 _OF_A_LIBRARY = (
-    "Give the library that has the operator (`target.custom_ops=[/path/to/library.so]`), or take a release or build of "
-    "the runtime that has it"
+    f"Give the library that has the operator ({code('target.custom_ops=[/path/to/library.so]')}), or take a release or "
+    "build of the runtime that has it"
 )
 
 _PLAIN_IS_FINITE = (
@@ -471,9 +477,12 @@ def _advice(summary: Summary) -> list[Block]:
     told = summary.triage or Triage()
     if summary.inspection:
         mended = [f"Take {code(summary.model)}: {summary.inspection.cure}"] if summary.model else []
-        unknown = any(one.kind == "unknown operator" for one in summary.inspection.concerns)
+        concerns = summary.inspection.concerns
+        unknown = [name for one in concerns if one.kind == "unknown operator" for name in one.names]
+        named = [name for name in unknown if "." not in name]  # of ai.onnx: no library has them
         other = _OF_A_LIBRARY if unknown else _OF_RELEASES
-        return [Bullets((*mended, _OF_THE_FILE if summary.whose else other))]
+        both = [f"Correct {some(named)} in the file"] if named and not summary.whose else []
+        return [Bullets((*mended, *both, _OF_THE_FILE if summary.whose else other))]
     passing = [one for one in summary.workarounds if one.passes]
     found: list[Block] = _applied(passing[0]) if passing else []
     kinds = {one.kind: one for one in reversed(passing[1:]) if one.kind != passing[0].kind}
@@ -498,9 +507,9 @@ def _advice(summary: Summary) -> list[Block]:
     elif summary.whose == Whose.MODEL or told.reproduced.reference_too or told.reproduced.plain_is_finite:
         own = told.reproduced.reference_too or summary.whose == Whose.MODEL
         wider = summary.cause.wider if summary.cause else None
-        said = _OF_THE_MODEL
+        said = _of_the_model(summary, told)
         if wider:
-            said = f"No runtime is at fault: values at {some(summary.culprits)} do not fit into {wider.type}"
+            said = f"No runtime is at fault: values of {code(wider.tensor)} do not fit into {wider.type}"
             said += "" if found else f". Compute there in {wider.wider}, or make the values smaller"
         found += [said if own else _PLAIN_IS_FINITE, *_evidence(summary)]
     else:
@@ -511,6 +520,18 @@ def _advice(summary: Summary) -> list[Block]:
     return [one for are, some in items for one in ([Bullets(tuple(map(str, some)))] if are else some)]
 
 
+def _of_the_model(summary: Summary, told: Triage) -> str:
+    """Return what may help where the reference has the NaN or Inf too: nothing that this run has seen to fail."""
+    again = told.reproduced.other_inputs
+    others = [] if again and again.failed else ["other inputs"]
+    raised = any(one.kind == "precision" and one.tried for one in summary.workarounds)
+    nowhere = raised or (summary.cause is not None and bool(summary.cause.no_value))
+    wider = [] if nowhere else ["float32 at these nodes, if they are in a lower precision"]
+    what = "the model or its inputs" if others else "the model"
+    said = f"The reference computes the NaN or Inf too, so change {what}, not the runtime. What may help: "
+    return said + ", or ".join([*wider, *others, "a guard before these nodes"])
+
+
 def _kept_high(summary: Summary) -> list[str]:
     """Return what becomes of the layers that were shown to need high precision."""
     if (told := summary.precision) is None or not told.selected:
@@ -519,8 +540,13 @@ def _kept_high(summary: Summary) -> list[str]:
         said = stays_high(told, sentence=True)
         larger = f". Take a larger tolerance{'' if told.low in FLOATS else _OF_QUANTIZED}" * keeps_all(told)
         return [f"{said[0].upper()}{said[1:]}{larger}"]
+    against = refuted(told, summary.workarounds)
+    if refuting(told, summary.workarounds) and not against:
+        return []  # the workaround raises more nodes, and passes
     names = some([one.node for one in told.selected], _MOST_NAMES)
-    return [f"Keep {names} in {told.high}, as {code(model)} does"]
+    types = ", with the original's types of inputs and outputs" if told.low in FLOATS else ""
+    said = f"Keep {names} in {told.high}, as {code(model)} does{types}"
+    return ["; but ".join(filter(None, (said, against)))]
 
 
 def _evidence(summary: Summary) -> list[str]:

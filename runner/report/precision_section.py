@@ -12,6 +12,7 @@ from typing import Any
 from runner.judgment import Status
 from runner.report.document import Block, Code, Picture, Section, code, cut, section, some, strong, table
 from runner.report.result_parts import Precision
+from runner.report.short_answer import OWN_CODE, high_nodes
 from runner.report.summary import Summary
 from runner.text import counted, listed
 
@@ -161,7 +162,7 @@ def float32_section(summary: Summary) -> list[Section]:
     None where nothing was shown to need it. Where the given model is the low one, its original is named so.
     """
     told, wider = summary.precision, summary.cause.wider if summary.cause else None
-    names = [*(told.nodes_to_exclude if told else wider.raised if wider else ())]
+    names = [*(high_nodes(summary) if told else wider.raised if wider else ())]
     high = told.high if told else wider.wider if wider else ""
     if not names or high != "float32" or (told and told.low in ("quantized", "accuracy_level_4")):
         return []
@@ -179,7 +180,7 @@ def float32_section(summary: Summary) -> list[Section]:
             folded,
         ),
     ]
-    if not told:  # a precision run says more of it
+    if not told or summary.triage:  # a precision run says more of it
         blocks += [f"For {strong('TensorRT 10')}, weakly typed:"]
         layers = {name: "fp32" for name in names if not _SPECIAL & {*name}}
         blocks += [Code(_with_types(weakly, layers, "layerPrecisions"), "sh", folded)]
@@ -273,9 +274,10 @@ def _quantizing(told: Precision) -> list[Block]:
 def again_section(summary: Summary, zipped: str, missing: str) -> list[Section]:
     """Return how somebody who has the original makes the same model of it."""
     name = summary.input_model or "the original"
+    files = ", and the check's files" if summary.checker in OWN_CODE else ""
     said = (
-        f"{zipped} holds this report, the recipe that makes {code(summary.model or '')} from {code(name)}, and the "
-        f"check's files. It holds no model. Unzip it, put {code(name)} into its folder, and run:"
+        f"{zipped} holds this report and the recipe that makes {code(summary.model or '')} from {code(name)}{files}. "
+        f"It holds no model. Unzip it, put {code(name)} into its folder, and run:"
     )
     what = "The first lines of mixed.yaml say what else is needed. The search is not repeated."
     lacks = f"{zipped} is not complete: {missing}." if missing else ""

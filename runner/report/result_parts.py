@@ -205,7 +205,8 @@ class Workaround:
     """What was tried against the failure, how it was checked and what it costs.
 
     ``tried``: false where it could not be tried at all, which says nothing about it. ``where``: in words, where it was
-    seen to help and only there; "": no such limit is known. ``places``: how many of the model it changes.
+    seen to help and only there; "": no such limit is known. ``places``: how many of the model it changes; ``nodes``:
+    what it has in float32.
     """
 
     kind: str = ""
@@ -215,6 +216,7 @@ class Workaround:
     samples: PassedSamples = field(default_factory=PassedSamples)
     where: str = ""
     places: int = 1
+    nodes: tuple[str, ...] = ()
     latency: Latency | None = None
     overrides: tuple[str, ...] = ()
     code: str = ""

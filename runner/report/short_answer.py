@@ -14,7 +14,7 @@ from runner.judgment import ANSWERED, SHOWN, Status, Whose
 from runner.report.cause_section import WHOSE, beyond_range, in_a_word
 from runner.report.diagnosis_sections import left_out, shown
 from runner.report.failure_section import called, runtime
-from runner.report.result_parts import CauseExperiment, Count, Precision, Workaround
+from runner.report.result_parts import Cause, CauseExperiment, Count, Precision, Workaround
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.text import counted, duration, listed, one_line, with_inside
@@ -161,7 +161,8 @@ def _why(summary: Summary) -> str:
     if summary.precision and (numbers := summary.precision.numbers):
         said = ", ".join(f"{value:.3f} {name}" for name, value in numbers.items())
         return f"the check's number: {said.replace('as handed over', f'in {MIXED}.onnx')}"
-    if summary.precision and summary.culprits and summary.status in NAMED:
+    # the reduction of a triage says why
+    if summary.precision and summary.culprits and summary.status in NAMED and not summary.triage:
         return summary.message.partition("; ")[2]
     if cause is None or summary.status not in NAMED:
         return summary.seen
@@ -176,11 +177,16 @@ def _why(summary: Summary) -> str:
         return f"{summary.seen or 'NaN or Inf'}; the reference computes it too"
     if cause.status not in SHOWN or not cause.causes:
         return summary.seen or _NOT_ALONE * (summary.whose == Whose.QUANTIZATION)
+    return _by_experiments(summary, cause)
+
+
+def _by_experiments(summary: Summary, cause: Cause) -> str:
+    """Return what the experiments on the answer have shown."""
     answer = cause.causes[0]
     others = [", ".join(one) for one in answer.instances if one != answer.culprits]
     alike = f" and {listed(names_of(others), 1)} (the same pattern)" if others else ""
     outputs, inputs = (_ended(one) for one in (answer.good_outputs, answer.good_inputs or answer.good_around))
-    if first := summary.seen or _measure(summary, cause.whole.measure if cause.whole else None):
+    if first := summary.seen or _measure(summary, cause.whole):
         here = f" here{alike.replace(' and', ' and at', 1)}" if alike else ""
         ends = "not" if inputs == "still fails" else inputs
         if fallen := _left(answer.good_outputs):
@@ -191,6 +197,9 @@ def _why(summary: Summary) -> str:
         ways = {"passes": f"{stage}s", "still fails": f"still does not {stage}"}
         outputs, inputs = (ways.get(one, one) for one in (outputs, inputs))
         return f"without {these}{alike} the model {outputs}; with {them}, and right inputs, it {inputs}"
+    around = answer.good_around
+    if around and around.outcome == "pass" and outputs != "passes":  # there is another fault
+        return f"with right inputs of {these}{alike} the model {inputs}, with right outputs too it passes"
     return f"with right outputs of {these}{alike} the model {outputs}, with right inputs it {inputs}"
 
 
@@ -205,11 +214,14 @@ def _left(one: CauseExperiment | None) -> str:
     return f"falls to {one.measure:.3g}" if one and one.outcome == "fail" and one.measure is not None else ""
 
 
-def _measure(summary: Summary, measure: float | None) -> str:
-    if not measure:
+def _measure(summary: Summary, whole: CauseExperiment | None) -> str:
+    """Return the error of the whole model; of what has to be equal, which has no tolerance, how much of it differs."""
+    if whole is None or not whole.measure:
         return ""
-    tolerances = summary.checker in _TOLERANCES
-    return f"error {measure:.3g} times the tolerance" if tolerances else f"the check measures {measure:.3g}"
+    if summary.checker not in _TOLERANCES:
+        return f"the check measures {whole.measure:.3g}"
+    equal = " elements differ" in whole.reason
+    return one_line(whole.reason, _LONGEST_QUOTE) if equal else f"error {whole.measure:.3g} times the tolerance"
 
 
 def _sure(summary: Summary) -> Iterator[str]:
@@ -252,7 +264,9 @@ def _helps(summary: Summary) -> str:
         said = [f"{_what(passing[0])} ({shown(passing[0])})" + (f", and {more} more" if more else "")]
         said += ["target.rounding=on tries it with the rounding of a GPU"] if passing[0].where else []
     elif summary.triage and summary.precision and summary.precision.selected:
-        return stays_high(summary.precision) if summary.culprits else ""  # else the first line says it
+        if not summary.culprits:  # then the first line says it
+            return ""
+        return "; ".join(filter(None, (stays_high(summary.precision), refuted(summary.precision, meant))))
     elif tried and not own:
         said = [f"no workaround helped ({len(tried)} tried)"]
     elif not meant and summary.cause and beyond_range(summary.cause) and not summary.cause.wider:
@@ -283,6 +297,32 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
     if fewer and fewer[0][0] == most - 1 and fewer[0][1] > 1:
         error = f": with a single one {low} the error is at least {fewer[0][1]:.3g} times it"
     return f"no layer may be {low} at this tolerance{error}"
+
+
+def refuting(told: Precision | None, workarounds: Sequence[Workaround]) -> Workaround | None:
+    """Return the workaround that raised the nodes of a precision search in the given model, and failed."""
+    high = {one.node for one in told.selected} if told else set()
+    tried = (one for one in workarounds if one.nodes and one.tried and not one.passes)
+    return next((one for one in tried if high.issuperset(one.nodes)), None)
+
+
+def refuted(told: Precision, workarounds: Sequence[Workaround]) -> str:
+    """Return what speaks against the nodes of a precision search; "": nothing, or a workaround raises more nodes."""
+    found = refuting(told, workarounds)
+    if found is None or any(one.passes and one.nodes for one in workarounds):
+        return ""
+    samples = found.samples
+    inputs = f"number {samples.passed + 1} of {samples.of} fresh inputs" if samples.kind == "fresh" else "its inputs"
+    return f"the given model with these nodes in {told.high} fails with {inputs}"
+
+
+def high_nodes(summary: Summary) -> tuple[str, ...]:
+    """Return the nodes that stay in high precision: more of them where the search's own do not hold."""
+    told = summary.precision
+    if told and refuting(told, summary.workarounds):
+        more = next((one.nodes for one in summary.workarounds if one.passes and one.nodes), ())
+        return more or told.nodes_to_exclude
+    return told.nodes_to_exclude if told else ()
 
 
 def keeps_all(told: Precision) -> bool:

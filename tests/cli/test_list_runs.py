@@ -88,6 +88,16 @@ def test_all_answers_of_a_run_are_listed(tmp_path: Path, capsys: pytest.CaptureF
     assert "2 nodes: /layer.0/MatMul; c  " in capsys.readouterr().out
 
 
+def test_a_model_that_the_run_made_is_told_as_the_one_that_was_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = run(tmp_path / "1", 0, replace(FOUND, input_model=str(tmp_path / "1" / "quantized.onnx")))
+    (made / ".hydra" / "config.yaml").write_text("strategy: {name: precision}\nmodel: fp32.onnx\n")
+    list_runs([str(tmp_path)])
+    said = capsys.readouterr().out
+    assert "fp32.onnx" in said and "quantized.onnx" not in said
+
+
 def test_what_is_not_shown_to_be_the_cause_is_not_listed_as_an_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,6 +184,11 @@ def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     found = meant(["resume", "run", "checker.timeout=3"])
     assert found and (found.folder, found.changes, found.sweep) == (tmp_path / "run", ("checker.timeout=3",), False)
     assert meant(["resume", "reduce"]), "a strategy's name is none behind resume"
+    for chosen in ("python", "command"):
+        folder_of(tmp_path / chosen, config={"checker": {"name": chosen}})
+        again = meant(["resume", chosen, "checker.file=c.py"])
+        words = again.for_hydra()[0] if again else []
+        assert ("checker=python" in words) is (chosen != "python"), "what it is about stays as the run had it"
     for words in (["reduce", "net.onnx"], ["empty"], ["net.onnx"], ["model=run"], ["--help"], []):
         assert meant(words) is None
     for words, said in (

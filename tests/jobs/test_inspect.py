@@ -387,7 +387,22 @@ def test_what_to_do_about_an_operator_that_nobody_knows(
     assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["act"], whose), run.output
     assert said in run.result["message"] and said in run.screen[0]
     advice = (run.folder / "REPORT.md").read_text().partition("## What to do now\n\n")[2].partition("\n\n")[0]
-    assert ("custom_ops" in advice) == (whose is None)
+    assert ("`target.custom_ops=[/path/to/library.so]`" in advice) == (whose is None)
+
+
+def test_an_operator_is_told_by_its_opset_and_by_its_name(tmp_path: Path) -> None:
+    """What else changed between two opsets is named; a name that is wrong is no matter of a library."""
+    mean = helper.make_node("ReduceMean", ["x"], ["m"], name="mean", axes=[-1])
+    nodes = [
+        mean,
+        helper.make_node("Gelu", ["m"], ["g"], name="gelu"),
+        helper.make_node("My", ["g"], ["y"], domain="me"),
+    ]
+    path = saved(tmp_path, nodes, {}, opset=17, imports=[helper.make_opsetid("me", 1)])
+    run = winnow("triage", str(path), folder=tmp_path / "run")
+    assert "with opset 20; to raise its opset_import is not enough: ReduceMean changed" in run.result["message"]
+    advice = (run.folder / "REPORT.md").read_text().partition("## What to do now\n\n")[2].partition("\n\n")[0]
+    assert advice.startswith("- Correct `Gelu` in the file\n- Give the library")
 
 
 def test_all_operators_without_a_kernel_are_named(tmp_path: Path) -> None:

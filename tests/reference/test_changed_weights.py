@@ -382,3 +382,18 @@ def test_a_name_that_a_product_keeps_without_its_bias_makes_no_partner(
     assert f"Gemm{wrong}.sum/MatMul" in culprits, run.output
     assert all(name.startswith(f"Gemm{wrong}.sum/") for name in culprits), culprits
     assert cause["weights"] == [f"Gemm{wrong}.weight is transposed, compared with Gemm{wrong}.weight of the original"]
+
+
+def test_an_attribute_that_differs_is_told_and_a_weight_that_differs_otherwise(tmp_path: Path) -> None:
+    """One that is left out has its usual value; two ways to count an axis are one."""
+    for own, good, said in (
+        ({"axis": 1}, {"axis": -1}, ()),
+        ({"gamma": 2.0}, {}, ("y/Selu has gamma=2.0; the original has gamma=",)),
+    ):
+        parts = [([node("Selu" if said else "Softmax", "x", "y", **one)], {}) for one in (own, good)]
+        (tmp_path / str(bool(said))).mkdir()
+        found = told(*parts, tmp_path / str(bool(said)))
+        assert len(found) == len(said) and all(map(str.startswith, found, said)), found
+    (tmp_path / "both").mkdir()
+    found = told(gemm(2 * W, B + DRAW.normal(size=6).astype(np.float32)), gemm(W), tmp_path / "both")
+    assert found == ("gw is scaled by 2, compared with gw of the original", "gb differs too")

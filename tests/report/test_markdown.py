@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.report.markdown import Shown
+from runner.report.markdown import Shown, facts
 from runner.report.markup import code, fenced, text
 from runner.report.result_parts import KnownFailure, Statistics, TacticSuspect
 from runner.report.summary import Checks, Summary
@@ -96,8 +96,10 @@ def rows(markdown: str) -> list[list[str]]:
 
 
 def test_nodes_are_told_with_domain_and_attributes() -> None:
-    markdown = html.unescape(report(summary(), shown=Shown(model_of(["Mul_1"]))))
+    markdown = html.unescape(report(summary(("Mul_1", "last")), shown=Shown(model_of(["Mul_1"]))))
     assert markdown.startswith("# Inf in the output: `com.x.Foo`, `Bar`\n")
+    markdown = html.unescape(report(summary(), shown=Shown(model_of(["Mul_1"]))))
+    assert markdown.startswith("# Inf in the output: `com.x.Foo`\n"), "what came along with the answer is none of it"
     assert '   [Mul_1] "Mul_1!" = com.x.Foo <axis=1, eps=1e-05, mode=a|b, value=float32[2, 3]> (Mul_1, , w)' in markdown
     assert (
         "[last] z = Bar <pads=[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, ...], scales=[0.5, 2]> (x)"
@@ -203,3 +205,9 @@ def test_an_interrupted_run_has_a_best_only_where_it_found_one() -> None:
     nothing = replace(summary(()), status="interrupted", nodes_after=None, minimality="budget reached")
     assert "budget reached" not in report(nothing) and "budget reached" in report(replace(nothing, status="found"))
     assert report(nothing).startswith("# interrupted before there was an answer\n")
+
+
+def test_outcomes_without_a_check_are_told_apart() -> None:
+    """A candidate that cannot be made costs none."""
+    told = dict(facts(summary(outcomes={"fail": 7, "pass": 10, "unresolved": 2})))
+    assert told["outcomes"] == "7 fail, 10 pass, 2 unresolved (1 without a check: no candidate could be made)"

@@ -67,6 +67,10 @@ def test_what_could_not_be_tried_says_nothing_of_a_workaround() -> None:
 def test_what_the_model_itself_does_is_no_report_to_a_runtime() -> None:
     said = page(too=True, passes="", releases=None)
     assert "- The reference computes the NaN or Inf too" in said and "Report the failure" not in said
+    assert "float32 at these nodes, if they are in a lower precision, or other inputs, or a guard" in said
+    seen = {"failure": "infer: nan", "reference_too": True, "other_inputs": {"failed": 1, "of": 1}}
+    said = page(tried("precision", passes=False), triage={"reproduced": seen}, passes="", releases=None)
+    assert "change the model, not the runtime. What may help: a guard" in said, "the run has seen the others to fail"
     finite = {"reproduced": {"failure": "infer: nan", "reference_too": False, "plain_is_finite": True}}
     said = page(triage=finite, passes="", releases=None)
     assert "- The part that fails alone shows no bug" in said and "Report the failure" not in said
@@ -101,3 +105,25 @@ def test_layers_that_stay_are_told_with_what_the_margin_costs() -> None:
     )
     margin = stays_high(replace(every, without_margin=("a",)))
     assert margin == "in float32: all layers for strategy.margin; for the whole tolerance perhaps a (strategy.margin=1)"
+
+
+def test_nodes_that_the_run_itself_found_too_few_are_not_offered() -> None:
+    """A workaround that raises more of them passes; where none does, what fails is said beside the offer."""
+    few = {"selected": [{"node": "a"}], "nodes_to_exclude": ["a"], "high": "float32", "low": "float16"}
+    held = {**tried("precision", passes=False), "nodes": ["a"], "samples": {**SAMPLES, "passed": 10}, "why_not": "off"}
+    more = {**tried("precision", passes=True), "nodes": ["a", "b"]}
+    step = {"name": "precision", "folder": "steps/05-precision", "status": "found"}
+    triage = {"reproduced": {"failure": "infer: nan"}, "steps": [step]}
+    cause = {"status": "proven", "wider": {"tensor": "t", "type": "float16", "wider": "float32", "said": "2 of 3"}}
+    given = {"triage": triage, "cause": cause, "message": "so; with others too", "passes": None, "releases": None}
+    said = page(more, held, precision=few, whose="model", **given)
+    assert "mixed.onnx" not in said and "```text\na\nb\n```" in said and "--layerPrecisions=" in said
+    assert "- Why: float16 overflow: 2 of 3\n" in said, "the reduction says why"
+    assert "values of `t` do not fit into float16" in said
+    said = page(held, precision=few, **given)
+    assert "mixed.onnx`, with the original's types of inputs and outputs; but the given model with these" in said
+    assert "fails with number 11 of 20 fresh inputs" in said
+    (row,) = [
+        one for one in sections_text(workarounds_section([from_json(Workaround, held)])).splitlines() if "off" in one
+    ]
+    assert "the given ones, and the first 10 of 20 fresh ones" in row

@@ -29,6 +29,16 @@ def own_error(row: Row) -> float:
     return float(row["error"] if "relative" not in row else row["relative"])
 
 
+def within(graph: Graph, own: Mapping[str, Row]) -> dict[str, Row]:
+    """Return the errors that nodes make of good values, where any tensor inside the model could be fed.
+
+    Else what is left are outputs of the model with all of its error, except those that one node makes of the inputs.
+    """
+    if not own.keys() <= graph.output_set:
+        return {**own}
+    return {name: row for name, row in own.items() if len(between(graph, name, own)) == 1}
+
+
 def overflows(row: Row) -> bool:
     """Whether the target's tensor holds a NaN or Inf that is not meant; the Inf of a mask stands among equal values."""
     if "nan" not in row or not (row["nan"][0] or row["inf"][0]):

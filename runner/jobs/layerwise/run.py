@@ -318,6 +318,10 @@ class Look:
                 self.take(self.own, (row for row in rows if not row["output"]))
                 if not rows and verdict.outcome is not Outcome.PASS:
                     self.own_unknown = self.own_unknown or verdict.said
+        inside = findings.within(self.subject.base.graph, self.own)
+        if self.own and not inside:
+            self.own_unknown = self.own_unknown or "the target has no tensor inside the model that could be fed"
+        self.own = inside
 
     @property
     def _settings(self) -> LayerwiseSettings:

@@ -30,7 +30,7 @@ from runner.model.graph.edits import edited
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.low_precision import LOW
 from runner.model.graph.wider_types import NAMES, WIDER, WiderTypes
-from runner.model.values.dtypes import BY_NUMBER
+from runner.model.values.dtypes import BY_NUMBER, is_integer
 from runner.model.values.recorded import TensorFile, read
 from runner.model.values.tensor_bytes import beyond, range_of
 from runner.reference.models import recording_backend
@@ -82,10 +82,12 @@ class Exact:
         wider: tuple[frozenset[int], int],
         *,
         outputs: bool = False,
+        whole: str = "",
     ) -> Sequence[Mapping[str, Array]]:
         """Return the exact values of all that is computed, for each sample; ``outputs``: of the outputs alone.
 
-        ``wider``: the types that are too narrow, and the one in their place. Raises NotKnown.
+        ``wider``: the types that are too narrow, and the one in their place. ``whole``: an output of integers, which is
+        handed out as well. Raises NotKnown.
         """
         graph = Graph.of(model)
         if stays := [node for node in graph.nodes if node.nests or node.name in graph.drawing]:
@@ -93,15 +95,18 @@ class Exact:
         widened = WiderTypes(graph, {**types, **graph.value_types}, *wider)
         made = edited(model, [*widened.edits(range(len(graph.nodes)))])
         raised = {name: new for name, new in widened.raised.items() if not outputs or name in graph.output_set}
-        if not raised:
+        if not raised and not whole:
             raise NotKnown("no node of it computes in a type that has a wider one")
+        kept = [one for one in made.graph.output if one.name == whole]
         del made.graph.output[:]
         fed = {name for one in samples for name in one.feeds}  # a Cast rounds what it is fed
         wanted = [name for name in dict.fromkeys(raised.values()) if name not in fed]
         made.graph.output.extend(helper.make_tensor_value_info(name, widened.wide, None) for name in wanted)
-        ran = self._first(made, samples) if wanted else [{} for _ in samples]
+        made.graph.output.extend(kept)
+        ran = self._first(made, samples) if wanted or kept else [{} for _ in samples]
+        own = {one.name: one.name for one in kept}
         return tuple(
-            {name: held[new] if new in held else read(one.feeds[new]) for name, new in raised.items()}
+            {name: held[new] if new in held else read(one.feeds[new]) for name, new in {**raised, **own}.items()}
             for one, held in zip(samples, ran, strict=True)
         )
 
@@ -187,7 +192,7 @@ class WhoIsRight:
         why = ""
         for (of, trial), witness in product(asked, self.exact.sides):
             try:
-                whose, said = self._of(base, trial, witness)
+                whose, said = self._of(base, trial, witness, self._alone(session, trial))
                 if self.speaks_for_itself(witness, whose):
                     raise NotKnown("what computes it there is the program of one side, and clears itself")
                 return replace(cause, whose=whose, right=f"Computed in float64 ({of}): {said}")
@@ -243,19 +248,32 @@ class WhoIsRight:
         sides, origin = (max(map(_largest, mine, other)) for other in (peer, good))
         return sides * TIMES <= origin < np.inf and origin > 0
 
-    def _of(self, base: Subgraph, trial: Trial | None, witness: BackendRunner) -> tuple[Whose, str]:
+    def _alone(self, session: Session, trial: Trial | None) -> str:
+        """Return the output that fails while all others pass; "": several fail, or that is not known."""
+        judge = session.judge
+        verdicts = judge.counted(trial or judge.subject.space.whole)
+        told = next((one.metrics for one in verdicts if one.outcome is Outcome.FAIL), {})
+        return str(told.get("output", "")) if told.get("failing") == 1 else ""
+
+    def _of(self, base: Subgraph, trial: Trial | None, witness: BackendRunner, alone: str) -> tuple[Whose, str]:
         """Return whose failure it is, and both errors in words; of the whole without a trial.
 
-        Raises NotKnown, CutError.
+        ``alone``: the output that has to tell it; "": the one whose sides are farthest apart. Raises NotKnown,
+        CutError.
         """
         model, samples = _made(base, trial)
         given = model, base.types_of_all, samples, _FLOAT64
-        exact = replace(self.exact, sides=(witness,)).values(*given, outputs=True)
+        whole = alone if any(alone in one.expected and is_integer(one.expected[alone].dtype) for one in samples) else ""
+        exact = replace(self.exact, sides=(witness,)).values(*given, outputs=True, whole=whole)
         ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference)]
         good = arrays([one.expected for one in samples]) if self.apart else ran[1]
+        if whole:
+            if not self.apart or not _differ(good, exact, whole) or any(_differ(one, exact, whole) for one in ran):
+                raise NotKnown(f"rounding may decide the integers of {whole}")
+            return Whose.CONVERSION, f"{whole} has the same integers, and those of the original differ"
         found = []
         for right, *held in zip(exact, *ran, good, strict=True):
-            for name in right:
+            for name in right if not alone else right.keys() & {alone}:
                 if all(name in one and one[name].shape == right[name].shape for one in held):
                     mine, peer, theirs = (one[name] for one in held)
                     off = [_off(one, right[name], right[name]) for one in (mine, peer, theirs)]
@@ -284,6 +302,10 @@ def _made(base: Subgraph, trial: Trial | None) -> tuple[ModelProto, tuple[Sample
     cut = base.cut(trial) if trial else None
     samples = base.samples(cut) if cut else base.whole_samples
     return (cut.model if cut else base.graph.model), samples or (Sample({}),)
+
+
+def _differ(some: Iterable[Mapping[str, Array]], others: Iterable[Mapping[str, Array]], name: str) -> bool:
+    return not all(np.array_equal(one[name], other[name]) for one, other in zip(some, others, strict=True))
 
 
 def _largest(made: Mapping[str, Array], good: Mapping[str, Array]) -> float:

@@ -286,7 +286,7 @@ class Iterations:
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the number of each iteration."""
-        return tuple(f"{self.body.path}, iteration {at}" for at in trial)
+        return tuple(f"{self.body.path}, iteration {at + 1}" for at in trial)
 
     def kept(self, trial: Trial) -> Kept:
         """Return the owner."""

@@ -182,6 +182,18 @@ class Causes:
         return unless_fed(model.session, cause, strongest), other
 
 
+def of_the_first(causes: Causes, session: Pipeline, first: HandedOver) -> Cause | None:
+    """Return the cause where an answer is shown to be it, or nothing speaks against it; no other is looked for."""
+    if first.doubtful:
+        return None
+    answer = first.standing.top_level(session.judge.subject) or first.main
+    few = replace(causes, most=causes.most or LEAST_QUESTIONS + 1)
+    cause, _ = few.cause_of(SessionModel(session, few.search), answer, first.standing)
+    same = cause.answers[cause.main].answer == answer
+    cause = replace(cause, reason="") if cause.reason == ANOTHER else cause  # which is looked for
+    return cause if same and cause.status is not CauseStatus.NOT_PROVEN else None
+
+
 class Prover:
     """Finds out by experiments which of the answers of a reduction are the cause.
 

@@ -28,6 +28,7 @@ from runner.jobs.reduce.simpler_values import DefaultAttributes, PlainFloats, Sh
 from runner.jobs.reduce.simplification_levels import SameAnswer, Shrunk, Simpler, Whole
 from runner.jobs.reduce.subgraph import InPlace, Subgraph, same_in_all
 from runner.journal.journal import context_digest
+from runner.judgment import NON_FINITE
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, Form
 from runner.model.graph.edits import copy_of, set_messages
@@ -173,7 +174,7 @@ class Shrinking:
                 shrunk = Shrunk(subject, trial, whole, simpler, number, self.reference, folder)
                 first = simpler.levels.search({shrunk.space.whole: Answer.YES}, self.most).next
                 assert isinstance(first, Ask), "one question is allowed at least, and there is a lower level"
-                self._made[key] = Pass(shrunk, judge.stage(simpler.name, shrunk), first)
+                self._made[key] = Pass(shrunk, _of_its_kind(judge, trial, judge.stage(simpler.name, shrunk)), first)
                 break
         return self._made[key]
 
@@ -217,6 +218,17 @@ class Shrinking:
             if verdict.outcome is Outcome.FAIL:
                 log.info("the recorded values are kept: the check has expected values of its own (%s)", verdict.said)
         return self._able[made.outputs]
+
+
+def _of_its_kind(judge: Judge, trial: Trial, staged: Judge) -> Judge:
+    """Return the judge of a pass, to whom a NaN is not the Inf of the answer, nor the other way round."""
+    held = {one.signature.kind for one in judge.counted(trial) if one.outcome is Outcome.FAIL and one.signature}
+    if not held.isdisjoint(NON_FINITE):
+        staged.mild = lambda verdict: bool(
+            (judge.mild and judge.mild(verdict))
+            or (verdict.signature and verdict.signature.kind in NON_FINITE and verdict.signature.kind not in held)
+        )
+    return staged
 
 
 def _label(together: Sequence[Pass]) -> str:

@@ -357,19 +357,22 @@ class Reduction(Pipeline):
     def prove(self, first: HandedOver) -> tuple[HandedOver, Cause | None]:
         """Show the answer, or another one, to be the cause; a person is asked no more questions than the search has.
 
-        If it is not, the end that misled the search, where the user chose one, is not looked for first again.
+        If it is not, the end that misled the search, where the user chose one, is not looked for first again. Where all
+        answers are wanted, the first stays, and is told of if it is the cause.
         """
-        if self.strategy.find is not Find.cause:
+        every, beyond = self.strategy.find is Find.all, len(self.space.order) < len(self.judge.subject.space.order)
+        if self.strategy.find is Find.one or (every and beyond):
             return first, None
         from runner.jobs.reduce.carried_constants import prove
         from runner.jobs.reduce.cause_experiments import unless_made_up
         from runner.jobs.reduce.exact_values import Exact, Overflow, WhoIsRight
         from runner.jobs.reduce.flipped_index import unless_flipped
-        from runner.jobs.reduce.prove_cause import Causes
+        from runner.jobs.reduce.prove_cause import Causes, of_the_first
 
         exact, most = Exact.of(self.job, self.subject.store), self.strategy.cause_checks
         search = searching(self.strategy, FirstEnd.auto, self.subject, self.judge)
-        handed, cause = prove(Causes(search, most, self.look.places, Overflow(exact, most).shown), self, first)
+        causes = Causes(search, most, self.look.places, Overflow(exact, most).shown)
+        handed, cause = (first, of_the_first(causes, self, first)) if every else prove(causes, self, first)
         who = WhoIsRight(exact, self.job.settings.reference.model is not None)
         cause = cause and unless_made_up(who.judged(self, cause), handed.standing, self.loaded.taken)
         return handed, unless_flipped(self.judge, cause, handed.main)

@@ -13,7 +13,7 @@ from runner.jobs.triage.transcript import SEEN, Known
 from runner.judgment import CONVERTED, Status
 from runner.report.diagnosis_sections import inputs_of
 from runner.report.result_parts import Decision, Precision
-from runner.report.short_answer import keeps_all, stays_high
+from runner.report.short_answer import keeps_all, refuted, refuting, stays_high
 from runner.text import counted, listed, one_line
 
 # A triage in a sentence or two: what fails, how often, why, since when, and what helps.
@@ -123,8 +123,13 @@ def _told_precision(known: Known) -> str:
     step = known.of("precision")
     if step and step.status == Status.nothing_to_find and (made := step.known.model):
         return f"Winnow converted the original to {known.situation.low}, and that model passes ({step.folder}/{made})"
-    found = _mixed(known)
-    return stays_high(found, sentence=True) if found else ""
+    found, tried = _mixed(known), known.result("workaround").workarounds
+    if found is None:
+        return ""
+    against = refuted(found, tried)
+    if refuting(found, tried) and not against:  # the workaround raises more nodes, and passes
+        return ""
+    return ", but ".join(filter(None, (stays_high(found, sentence=True), against)))
 
 
 def _mixed(known: Known) -> Precision | None:

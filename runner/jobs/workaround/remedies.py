@@ -54,7 +54,7 @@ class Remedy:
     ``variant``: what runs the model, where that is otherwise; ``edits``: of the model. ``overrides``, ``code``: how
     Winnow and anybody else apply it (of edits: how the model is changed). ``environment``: what the interpreter of the
     variant holds. ``why_not``: why it cannot be tried at all, "" where it can. ``places``: how many of the model it
-    changes; one that sets something else counts as one.
+    changes; one that sets something else counts as one. ``nodes``: what it has in float32.
     """
 
     kind: str
@@ -66,6 +66,7 @@ class Remedy:
     environment: str = ""
     why_not: str = ""
     places: int = 1
+    nodes: tuple[str, ...] = ()
 
     def identity(self) -> str:
         """Return all that a verdict on it depends on."""
@@ -113,6 +114,7 @@ class Tried:
             samples=PassedSamples(self.passed, self.of, self.kind),
             where=self.where,
             places=self.remedy.places,
+            nodes=self.remedy.nodes,
             latency=self.latency,
             overrides=self.overrides,
             code=self.remedy.code,
@@ -334,7 +336,9 @@ def together(given: object) -> tuple[str, ...]:
 
 
 def _edited(kind: str, rewrite: Rewrite) -> Remedy:
-    return Remedy(kind, rewrite.what, edits=rewrite.edits, code=program(rewrite.edits), places=rewrite.places)
+    return Remedy(
+        kind, rewrite.what, edits=rewrite.edits, code=program(rewrite.edits), places=rewrite.places, nodes=rewrite.nodes
+    )
 
 
 # Subject `workaround`: the whole model with one remedy; a trial is its number, or that and a sample.

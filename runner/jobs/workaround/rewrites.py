@@ -236,13 +236,17 @@ _COMPARED = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16})
 
 @dataclass(frozen=True)
 class Rewrite:
-    """``what``: one line for people; ``change``, ``where``: the same of one place of many. ``places``: how many."""
+    """``what``: one line for people; ``change``, ``where``: the same of one place of many. ``places``: how many.
+
+    ``nodes``: what it has in float32.
+    """
 
     what: str
     edits: tuple[Edit, ...]
     change: str = ""
     where: str = ""
     places: int = 1
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass
@@ -275,7 +279,7 @@ class Rewriting:
             what = f"in float32: {listed(names)}"
             what = f"in float32: {', '.join(names)}" if what in told else what
             told.add(what)
-            yield Rewrite(what, tuple(wider.edits(several)), places=len(names))
+            yield Rewrite(what, tuple(wider.edits(several)), places=len(names), nodes=tuple(names))
 
     def _alike(self, nodes: Collection[int]) -> frozenset[int]:
         """Return the nodes of all places where the pattern of some nodes stands."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from onnx import TensorProto, helper
 
-from runner.jobs.layerwise.findings import Findings, overflows
+from runner.jobs.layerwise.findings import Findings, overflows, within
 from runner.jobs.layerwise.run import BREAKS, CHANGES, HIDES, SAME, Marking
 from runner.model.graph.graph_index import Graph
 
@@ -45,6 +45,11 @@ def test_where_marks_hide_it_what_parts_make_counts_first(graph: Graph) -> None:
     rows, own = {"c": row(0.5), "d": row(0.9)}, {"a": row(0.3), "b": row(0.0), "c": row(0.0)}
     assert Findings(graph, rows, own, hides=True).culprits == ("n0",)
     assert Findings(graph, rows, own).culprits == ("n0", "n1", "n2")
+
+
+def test_the_error_of_the_whole_model_is_no_part_s_own(graph: Graph) -> None:
+    """No tensor inside could be fed: the one part that is left is the model."""
+    assert within(graph, {"d": row(0.9)}) == {} and [*within(graph, {"a": row(0.0), "d": row(0.9)})] == ["a", "d"]
 
 
 def test_nothing_is_claimed_of_errors_that_pass(graph: Graph) -> None:

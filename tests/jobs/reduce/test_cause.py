@@ -166,7 +166,7 @@ def test_noise_below_the_fault_is_not_proven_by_what_leaks_around_it(tmp_path: P
     assert cause["answers"][0]["good_inputs"]["outcome"] == "pass"
     assert cause["status"] == "not proven"
     warning = run.result["warnings"][0]
-    assert "this may be another failure than the original's. The check said 'error " in warning
+    assert "this may be another failure than the whole model's. The check said 'error " in warning
     assert "too tight for tensors inside it" in warning
     assert "checker.measure=" in warning
     # what is read first says so: the screen, the report, the page, and the message of result.json

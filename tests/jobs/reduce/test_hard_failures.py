@@ -118,11 +118,11 @@ def changing(tmp_path: Path) -> tuple[str, ...]:
 def test_a_message_that_changes_on_the_way(tmp_path: Path) -> None:
     run = winnow(*changing(tmp_path), folder=tmp_path / "run")
     assert run.result["culprits"] == ["Cos_4"], run.output
-    said = "another message than the whole one: error: cannot build Atan_9, now error: cannot build Cos_4"
+    said = "another message than the whole model: error: cannot build Atan_9, now error: cannot build Cos_4"
     assert any(said in warning for warning in run.result["warnings"])
     assert "the same way" not in " ".join(run.screen)
     assert any(
-        line.startswith("  warning  ") and "another message than the whole one: " in line for line in run.screen
+        line.startswith("  warning  ") and "another message than the whole model: " in line for line in run.screen
     ), run.output
     assert said.replace("_", "") in (run.folder / "REPORT.md").read_text().replace("_", "").replace("&#95;", "")
 

@@ -133,6 +133,26 @@ def test_large_weights_are_not_computed_in_float64(tmp_path: Path) -> None:
     assert run.result["cause"]["right"].startswith("Computed in float64 (the answer): ")
 
 
+@pytest.mark.slow
+def test_integers_that_differ_tell_whose_it_is_and_not_the_scores_that_pass(tmp_path: Path) -> None:
+    """The smallest are chosen, not the largest: the scores beside them differ by rounding alone."""
+    for who, largest in (("parent", 1), ("child", 0)):
+        nodes = [
+            helper.make_node("Sigmoid", ["x"], ["scores"], name="scores"),
+            helper.make_node("TopK", ["scores", "k"], ["best", "at"], name="top", largest=largest),
+        ]
+        ends = [helper.make_tensor_value_info(name, 1, [2, 9]) for name in ("x", "scores")]
+        ends.append(helper.make_tensor_value_info("at", TensorProto.INT64, [2, 3]))
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(np.array([3]), "k")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{who}.onnx")
+    given = (f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'parent.onnx'}")
+    run = winnow(*given, "strategy=reduce", folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["top"], "conversion"), run.output
+    assert run.result["cause"]["weights"] == ["top has largest=0; the original has largest=1"]
+    assert "at has the same integers, and those of the original differ" in run.result["cause"]["right"]
+
+
 def test_a_model_that_computes_something_else_is_the_conversions(tmp_path: Path) -> None:
     steps = [("Mul", "x", "a", 1.0), ("Mul", "a", "fault", 2.0), ("Neg", "fault", "y")]
     run = winnow(*pair(tmp_path, steps, ["y"], {"fault": 2.5}), *COMPARE, folder=tmp_path / "run")

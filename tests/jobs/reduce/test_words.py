@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from runner.checkers.failure_text import LARGEST, Measure
+from runner.engine.session_question import AnswerExperiments, Cause
 from runner.jobs.reduce.prove_cause import MILDER
+from runner.judgment import CauseStatus, Experiment, Scale
 from runner.schema.checker import Better
+from strategies.search import Outcome, Trial
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_cause import pair
 from tests.jobs.reduce.test_hard_failures import plain
@@ -170,6 +173,15 @@ def test_an_accuracy_that_hardly_drops_is_no_cause(tmp_path: Path, better: str, 
         assert cause["reason"].endswith("; set checker.measure_better=higher")
         # the number says nothing of whose bug it is
         assert run.result["whose"] == "not known" and re.search(r"next .* checker.measure_better=higher", run.output)
+
+
+def test_a_number_that_is_the_same_where_it_passes_and_fails_tells_nothing() -> None:
+    """With good outputs it passes: that the model still fails is not said then."""
+    failed, passed = Experiment(Outcome.FAIL, 0.99), Experiment(Outcome.PASS, 0.99)
+    tested = AnswerExperiments(Trial.of([1]), (), passed, failed, passed)
+    assert "still fails" not in tested.doubt
+    cause = Cause(CauseStatus.NOT_PROVEN, failed, (tested,)).checked(Scale())
+    assert cause.status is CauseStatus.UNTESTED and cause.reason.endswith("so it tells nothing")
 
 
 def test_of_several_accuracies_the_worst_counts_and_nan_is_the_worst() -> None:

@@ -271,6 +271,7 @@ def test_a_model_alone_from_an_overflow_that_the_cpu_hides_to_a_workaround(tmp_p
     assert run.code == 0 and run.result["triage"]["branch"] == "reduce", run.output
     assert run.result["culprits"] == ["mul"] and "mul" in run.result["layers"]["suspects"]
     assert told["rounded"]["answer"] == "2 of 2 checks failed" and told["stands"]["answer"] == "0 of 2 checks failed"
+    assert "runner.report.progress: rounded\n" in run.log, "a step is called as the flowchart calls it"
     first = run.result["workarounds"][0]
     assert (first["kind"], first["passes"], first["samples"]["passed"], first["samples"]["kind"]) == (
         *("precision", True, 20, "fresh"),

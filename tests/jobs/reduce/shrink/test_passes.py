@@ -8,20 +8,22 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
 from runner import api
-from runner.engine.check_trials import Budget, CheckLimits
+from runner.engine.check_trials import Budget, CheckLimits, Judge
 from runner.engine.session import Session, Stage
-from runner.engine.session_question import CurrentAnswer
+from runner.engine.session_question import NOTHING, CurrentAnswer
 from runner.engine.tally import Tally
-from runner.jobs.reduce.refinements import Shrinking
+from runner.jobs.reduce.refinements import Shrinking, _of_its_kind
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize
+from runner.verdict import Signature, Verdict
+from strategies.search import Outcome
 from tests.api.programs import lacks
 from tests.candidate_audit import AUDITED, KEEP_ALL, audited
 from tests.harness import by_command, check_script, winnow
@@ -167,3 +169,13 @@ def test_several_workers_check_a_shrunk_answer_at_once(tmp_path: Path) -> None:
         run = winnow(*given, *words, folder=tmp_path / str(number))
         assert run.code == 0 and run.result["culprits"] == ["fault"], run.output
         assert "smaller shapes" in run.result["message"]
+
+
+def test_simpler_values_make_no_inf_of_the_answers_nan() -> None:
+    """0 / 0 is no x / 0; what was too mild before stays so."""
+    failed = [Verdict(Outcome.FAIL, Signature("infer", kind)) for kind in ("nan", "inf", "mismatch")]
+    for known, refused in (("nan", [False, True, False]), ("mismatch", [False] * 3)):
+        held = Verdict(Outcome.FAIL, Signature("infer", known))
+        judge = SimpleNamespace(counted=lambda _, held=held: (held,), mild=None)
+        staged = _of_its_kind(cast(Judge, judge), NOTHING, cast(Judge, SimpleNamespace(mild=None)))
+        assert [bool(staged.mild and staged.mild(one)) for one in failed] == refused
