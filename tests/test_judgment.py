@@ -20,7 +20,8 @@ from runner.judgment import (
     measured,
     milder,
 )
-from runner.verdict import Signature
+from runner.schema.checker import SameFailure
+from runner.verdict import Phase, Raised, Signature, fewer, in_words, same_failure
 from strategies.search import Outcome
 
 SIZES = st.floats(-1e6, 1e6)
@@ -136,3 +137,28 @@ def test_whose_fault_it_can_be() -> None:
     assert [one.value for one in Whose] == [
         "model", "conversion", "target", "reference", "check", "both lose digits", "not known",
     ]  # fmt: skip
+
+
+def test_each_rule_looks_at_more_of_a_failure() -> None:
+    wrong = Raised(("ValueError at c.py:3",), "check")
+    studied = Signature("infer", "inf", "y")
+    others = [
+        (Signature("build", "error FAIL"), ["any"]),
+        (Signature("infer", "timeout"), ["any", "stage"]),
+        (Signature("infer", "inf", "z"), ["any", "stage", "kind"]),
+        (Signature("infer", "nan", "y"), ["any", "stage", "kind", "strict"]),
+        (Signature("infer", "inf", "y", wrong), ["any", "stage"]),
+        (Signature("infer", "inf", "y", Raised((), "feeds: no x")), []),
+    ]
+    for other, rules in others:
+        assert [rule.value for rule in SameFailure if same_failure(other, studied, rule)] == sorted(
+            rules, key=[*SameFailure].index
+        ), other
+
+
+def test_what_is_told_of_a_phase() -> None:
+    assert (in_words("one at a time"), in_words("nearest")) == (
+        "trying to leave out one node after the other", "searching: nearest",
+    )  # fmt: skip
+    assert in_words(Phase.RECHECK.value) == Phase.RECHECK.words
+    assert fewer(1, 3) == "1 of 4 samples left out, whose values hold NaN or Inf"
