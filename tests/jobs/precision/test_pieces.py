@@ -1,0 +1,166 @@
+"""Parts of a search for precision that only slow runs reach: what layers cost, whose a weight is, and what is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from runner.checkers.failure_text import VALUE
+from runner.jobs.precision import layer_costs, report
+from runner.jobs.precision.convert_weights import restore_weights
+from runner.jobs.precision.mixed_model import Margin
+from runner.jobs.precision.prepare_model import name_nodes
+from runner.judgment import MEASURE, UsageError
+from runner.verdict import Verdict
+from strategies.search import Outcome, Trial
+
+SHAPES = {
+    "a": (2, 3, 4),
+    "b": (4, 5),
+    "w": (6, 3, 2, 2),
+    "i": (1, 3, 8, 8),
+    "m": (2, 3, 5),
+    "c": (1, 6, 7, 7),
+    "k": (2, 9, 4),
+}
+OWN = "com.microsoft"
+
+
+@pytest.mark.parametrize(
+    ("node", "work"),
+    [
+        (helper.make_node("MatMul", ["a", "b"], ["m"]), 2 * 30 * 4),
+        (helper.make_node("Gemm", ["a", "b"], ["m"], transA=1), 2 * 30 * 3),
+        (helper.make_node("Conv", ["i", "w"], ["c"]), 2 * 294 * 12),
+        (helper.make_node("ConvTranspose", ["i", "w"], ["c"]), 2 * 192 * 12),
+        (helper.make_node("Add", ["a", "b"], ["m"]), 30),
+        (helper.make_node("Relu", ["a"], ["m"]), 30),
+        (helper.make_node("Attention", ["a", "b"], ["m"], domain=OWN), 30 + 2 * 24 * 5 + 4 * 2 * 9 * 4),
+        (helper.make_node("Attention", ["a"], ["m"], domain=OWN), 30 + 4 * 2 * 9 * 4),
+        (helper.make_node("MultiHeadAttention", ["a", "k"], ["m"], domain=OWN), 30 + 4 * 2 * 3 * 9 * 4),
+        (helper.make_node("MultiHeadAttention", ["a", "b"], ["m"], domain=OWN), 30 + 4 * 2 * 3 * 3 * 4),
+        (helper.make_node("Attention", ["a", "b"], ["m"]), 30),
+    ],
+)
+def test_the_arithmetic_of_a_layer(node: NodeProto, work: float) -> None:
+    model = SimpleNamespace(graph=SimpleNamespace(node=[node], initializer=[]))
+    recorded = {name: SimpleNamespace(shape=shape) for name, shape in SHAPES.items()}
+    casting: Any = SimpleNamespace(
+        layers=[SimpleNamespace(nested=False, key=(0, 0), path="one"), SimpleNamespace(nested=True, path="two")],
+        mixer=SimpleNamespace(model=model),
+    )
+    loaded: Any = SimpleNamespace(inherited=None, recorded=SimpleNamespace(values=[recorded, {}]))
+    assert layer_costs.arithmetic(casting, loaded) == {0: work, 1: 0.0}
+    own: Any = SimpleNamespace(costs={"two": 3})
+    assert layer_costs.costs_of(own, casting, loaded) == {0: 0.0, 1: 3.0}
+    for costs, said in (({"none": 1}, "called 'none'; they are one, two$"), ({"two": -1}, "not negative")):
+        with pytest.raises(UsageError, match=said):
+            layer_costs.costs_of(SimpleNamespace(costs=costs), casting, loaded)  # type: ignore[arg-type]
+
+
+def structure(path: Path, weights: dict[str, np.ndarray], *nodes: NodeProto) -> str:
+    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    path.write_bytes(helper.make_model(helper.make_graph(nodes, "g", [], [], tensors)).SerializeToString())
+    return str(path)
+
+
+def test_a_raised_layer_gets_the_weights_that_were_rounded(tmp_path: Path) -> None:
+    """Those of the parent that are stored here, as they are or turned; else what is stored."""
+    random = np.random.default_rng(0)
+    better = {name: random.standard_normal((20, 30)).astype(np.float32) for name in ("same", "turned", "other", "half")}
+    scale = np.float32(0.02)
+    stored = {name: np.clip(np.round(value / scale), -127, 127).astype(np.int8) for name, value in better.items()}
+    stored |= {"turned": np.ascontiguousarray(stored["turned"].T), "other": stored["other"] + np.int8(3)}
+    held = {f"{name}_q": stored[name] for name in ("same", "turned", "other")} | {"scale": scale}
+    held |= {"half": better["half"].astype(np.float16), "stranger": np.ones((2, 2), np.float16)}
+    nodes = [
+        helper.make_node("DequantizeLinear", [f"{name}_q", "scale"], [f"{name}_d"])
+        for name in ("same", "turned", "other")
+    ]
+    parent = structure(tmp_path / "parent", better | {"stranger": np.zeros((2, 2), np.float32), "int": np.int64([1])})
+    args: dict[str, Any] = {
+        "model": structure(tmp_path / "model", held, *nodes),
+        "target": TensorProto.FLOAT,
+        "low": TensorProto.FLOAT16,
+        "parent": parent,
+        "quantized": {f"0/{name}_d": ["int", "half", name] for name in ("same", "turned", "other")},
+        "out": str(tmp_path / "out"),
+    }
+    told = restore_weights(args)
+    assert told == {
+        "taken": ["half", "same_d", "turned_d"],
+        "strangers": ["other_d", "stranger"],
+        "rounded": ["other_d"],
+    }
+    made = ModelProto.FromString((tmp_path / "out").read_bytes()).graph.initializer
+    for one in made:
+        onnx.external_data_helper.load_external_data_for_tensor(one, str(tmp_path))
+    found = {one.name: numpy_helper.to_array(one) for one in made}
+    right = {"half": better["half"], "same_d": better["same"], "turned_d": better["turned"].T}
+    right["other_d"] = stored["other"] * scale
+    assert found.keys() == {f"0/{name}" for name in right}
+    assert all(np.array_equal(found[f"0/{name}"], value) for name, value in right.items())
+    told = restore_weights({**args, "parent": None, "low": None})
+    assert told == {"taken": [], "strangers": [], "rounded": ["other_d", "same_d", "turned_d"]}
+
+
+def test_each_node_has_a_name_of_its_own_for_the_tool(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["c"], "c", value=numpy_helper.from_array(np.float32([2]))),
+        helper.make_node("Mul", ["x", "c"], ["a"], "twice"),
+        helper.make_node("MatMulNBits", ["a"], ["b"], "twice", domain=OWN, accuracy_level=4),
+        helper.make_node("MatMulNBits", ["b"], ["d"], "", domain=OWN, accuracy_level=2),
+    ]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    graph = helper.make_graph(nodes, "g", [value], [helper.make_empty_tensor_value_info("d")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    given = {"model": str(tmp_path / "m.onnx"), "out": str(tmp_path / "named.onnx"), "level": True}
+    assert name_nodes(given) == {"named": True}
+    made = onnx.load(tmp_path / "named.onnx").graph
+    names = [one.name for one in made.node]
+    assert len({*names}) == len(names) == 3 and all(names)
+    assert [one.i for node in made.node for one in node.attribute] == [1, 2] and made.initializer[0].name == "c"
+    again = {**given, "model": given["out"], "out": str(tmp_path / "again.onnx")}
+    assert name_nodes(again) == {"named": False} and not (tmp_path / "again.onnx").exists()
+    assert name_nodes({**given, "level": False}) == {"named": True}
+    assert [one.i for node in onnx.load(tmp_path / "named.onnx").graph.node for one in node.attribute] == [4, 2]
+
+
+def test_what_each_unit_does_alone_and_what_a_check_measures_of_three_models() -> None:
+    def mixed(raised: frozenset[int]) -> ModelProto:
+        weights = [helper.make_tensor(f"w{at}", 1 if at in raised else 10, [4], [0] * 4) for at in range(4)]
+        return helper.make_model(helper.make_graph([], "g", [], [], weights))
+
+    subject = SimpleNamespace(raised=lambda trial: trial.elements, names=lambda trial: [f"n{at}" for at in trial])
+    casting = SimpleNamespace(mixer=SimpleNamespace(mixed=mixed), layers=range(4), quantized=False)
+    strategy = SimpleNamespace(high=SimpleNamespace(value="float32"), low=SimpleNamespace(value="float16"))
+    material: Any = SimpleNamespace(subject=subject, casting=casting, strategy=strategy)
+    found = {
+        0: Verdict(Outcome.PASS, metrics={MEASURE: 0.5}),
+        1: Verdict(Outcome.FAIL, metrics={MEASURE: float("inf")}),
+        2: Verdict(Outcome.UNRESOLVED),
+        3: Verdict(Outcome.FAIL, metrics={MEASURE: 2.0}),
+    }
+    rows = report.alone_low(material, Margin(measured=True), found, Trial.of([1, 3]), {3: 7.0})
+    assert [unit for unit, _ in rows] == [1, 3, 0, 2]
+    assert rows[1][1] == {
+        "nodes": ["n3"], "error": 2.0, "outcome": "fail", "bytes": 8, "raised": True, "milliseconds": 7.0,
+    }  # fmt: skip
+    assert [row["error"] for _, row in rows] == [None, 2.0, 0.5, None] and not rows[2][1]["raised"]
+    assert report.alone_low(material, Margin(), {}, Trial.of([]), {}) == []
+    checked = [(range(4), 0.9, 0), ([], 0.2, 0), ([1, 3], 0.8, 0), ([1, 3], 0.1, 1), ([0], 0.7, 0), ([2], True, 0)]
+    entries: Any = [
+        SimpleNamespace(trial=Trial.of(one), attempt=attempt, verdict=Verdict(Outcome.PASS, metrics={VALUE: value}))
+        for one, value, attempt in checked
+    ]
+    numbers = report._numbers(entries, material, Trial.of([1, 3]))
+    assert numbers == {"float32": 0.9, "float16": 0.2, "as handed over": 0.8}
+    assert [*numbers] == ["float32", "float16", "as handed over"]
+    casting.quantized = True
+    assert report._numbers(entries[1:2], material, Trial.of([])) == {"int8": 0.2, "as handed over": 0.2}
