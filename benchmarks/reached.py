@@ -40,9 +40,9 @@ def pytest_configure() -> None:
 
 
 def pytest_runtest_logreport(report: SimpleNamespace) -> None:
-    """Write down how long a test takes."""
-    if report.when == "call":
-        _write(test=report.nodeid, seconds=report.duration)
+    """Write down how long a test takes, and whether it fails."""
+    if report.when == "call" or report.failed:
+        _write(test=report.nodeid, seconds=report.duration, failed=report.failed)
 
 
 def _write(**line: object) -> None:
@@ -80,10 +80,11 @@ def with_calls(source: str, path: str) -> str:
 
 @dataclass
 class Reached:
-    """The tests that run each block, and how long each test takes."""
+    """The tests that run each block, how long each test takes, and those that fail."""
 
     tests: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     seconds: dict[str, float] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, file: Path) -> Reached:
@@ -95,6 +96,7 @@ class Reached:
         for line in map(json.loads, file.read_text().splitlines()):
             if "seconds" in line:
                 found.seconds[line["test"]] = line["seconds"]
+                found.failed += [line["test"]] * line["failed"]
                 continue
             test, _, phase = line["test"].rpartition(" ")
             if phase != "(call)":

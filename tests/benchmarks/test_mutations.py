@@ -67,9 +67,9 @@ SEEN = [
     {"block": "one.py:4", "test": "tests/a.py::first (call)", "own": True},
     {"block": "one.py:7", "test": "tests/a.py::first (setup)", "own": True},
     {"block": "one.py:5", "test": "tests/b.py::second[a b] (call)", "own": False},
-    {"test": "tests/a.py::first", "seconds": 3.0},
-    {"test": "tests/a.py::third", "seconds": 1.0},
-    {"test": "tests/b.py::second[a b]", "seconds": 2.0},
+    {"test": "tests/a.py::first", "seconds": 3.0, "failed": True},
+    {"test": "tests/a.py::third", "seconds": 1.0, "failed": False},
+    {"test": "tests/b.py::second[a b]", "seconds": 2.0, "failed": False},
 ]
 
 
@@ -80,6 +80,7 @@ def test_a_line_is_run_by_the_tests_that_run_its_block(tmp_path: Path) -> None:
     assert changed.count("__import__") == 3
     (file := tmp_path / "reached.jsonl").write_text("\n".join(map(json.dumps, SEEN)))
     found = reached.Reached.read(file)
+    assert found.failed == ["tests/a.py::first"]
     every = ["tests/b.py::second[a b]", "tests/a.py::third", "tests/a.py::first"]
     for line, tests in ((6, every[2:]), (8, every[1:]), (5, every[:1]), (10, every)):
         assert found.of("one.py", BLOCKS, line) == tests
