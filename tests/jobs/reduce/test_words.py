@@ -62,6 +62,7 @@ def test_a_part_that_fails_in_other_words_and_is_the_cause_is_the_answer(tmp_pat
     assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["Cos_4"], "proven"), run.output
     assert run.result["message"].endswith("fails with another message than the original: exit 2, now exit 1")
     assert run.result["checks"]["cause"] == 2, run.result["checks"]
+    assert "  fails    a check fails (exit 1)" in run.screen, "the code of the part, and not that of the whole"
 
 
 @pytest.mark.slow
