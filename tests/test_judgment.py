@@ -146,6 +146,7 @@ def test_each_rule_looks_at_more_of_a_failure() -> None:
         (Signature("build", "error FAIL"), ["any"]),
         (Signature("infer", "timeout"), ["any", "stage"]),
         (Signature("infer", "inf", "z"), ["any", "stage", "kind"]),
+        (Signature("infer", "inf", "y and more"), ["any", "stage", "kind"]),
         (Signature("infer", "nan", "y"), ["any", "stage", "kind", "strict"]),
         (Signature("infer", "inf", "y", wrong), ["any", "stage"]),
         (Signature("infer", "inf", "y", Raised((), "feeds: no x")), []),
