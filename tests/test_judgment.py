@@ -21,7 +21,20 @@ from runner.judgment import (
     milder,
 )
 from runner.schema.checker import SameFailure
-from runner.verdict import Phase, Raised, Signature, fewer, in_words, same_failure
+from runner.verdict import (
+    FEEDS,
+    MISFIT,
+    MODEL,
+    OWN_EXCEPTION,
+    Phase,
+    Raised,
+    Signature,
+    Verdict,
+    fewer,
+    in_words,
+    relative,
+    same_failure,
+)
 from strategies.search import Outcome
 
 SIZES = st.floats(-1e6, 1e6)
@@ -163,3 +176,42 @@ def test_what_is_told_of_a_phase() -> None:
     )  # fmt: skip
     assert in_words(Phase.RECHECK.value) == Phase.RECHECK.words
     assert fewer(1, 3) == "1 of 4 samples left out, whose values hold NaN or Inf"
+
+
+def test_a_verdict_in_the_light_of_the_failure_under_study() -> None:
+    studied = Signature("check", "exit 1")
+    own, model = (Signature("check", "exit 1", raised=Raised(("E at c.py:1",), about)) for about in ("check", MODEL))
+    misfit = replace(own, raised=Raised(("E at c.py:2",), f"{FEEDS}: a missing input"))
+    for met, also, outcome, reason in (
+        (studied, (), Outcome.FAIL, "r"),
+        (replace(studied, kind="exit 2"), (), Outcome.DIFFERENT, "another failure, check: exit 2: r"),
+        (replace(studied, kind="exit 2"), (Signature("check", "exit 2"),), Outcome.FAIL, "r"),
+        (own, (), Outcome.UNRESOLVED, f"{OWN_EXCEPTION}: r"),
+        (misfit, (), Outcome.UNRESOLVED, f"{MISFIT} (a missing input): r"),
+        (model, (), Outcome.DIFFERENT, "another failure, check: exit 1, E at c.py:1: r"),
+    ):
+        found = relative(Verdict(Outcome.FAIL, met, "r"), studied, SameFailure.kind, also=also)
+        assert (found.outcome, found.reason) == (outcome, reason)
+    for same in (Verdict(Outcome.DIFFERENT, model, "r"), Verdict(Outcome.FAIL, None, "r")):
+        assert relative(same, studied, SameFailure.kind) is same
+
+
+def test_what_a_check_always_shows_is_not_what_ended_it() -> None:
+    both = Raised(("A", "B"), "check", went_on=True)
+    caught, fed = Raised(("A",), "check"), Raised(("A", "B"), f"{FEEDS}: no x")
+    assert both.beyond(caught, None) == replace(both, where=("B",))
+    assert both.beyond(both, None) is None
+    known = Raised(("B",), MODEL)
+    assert both.beyond(caught, known) is known
+    assert both.beyond(caught, Raised(("C",), MODEL)) == replace(both, where=("B",))
+    assert fed.beyond(caught, None) is fed and fed.beyond(replace(caught, about=fed.about), None) is fed
+    studied = Signature("check", "exit 1", raised=both)
+    for shown, outcome in ((known, Outcome.FAIL), (Raised(("C",), "check"), Outcome.UNRESOLVED)):
+        met = Verdict(Outcome.FAIL, replace(studied, raised=shown))
+        assert relative(met, studied, SameFailure.kind, caught=caught).outcome is outcome
+    alone = replace(studied, raised=replace(both, where=("B",)))
+    assert relative(Verdict(Outcome.FAIL, alone), studied, SameFailure.kind, caught=caught).outcome is Outcome.FAIL
+    for one in (studied, alone, Signature("infer", "nan", "y")):
+        assert Signature.from_json(one.to_json()) == one
+        assert one.raised is None or Raised.from_json(one.raised.to_json()).went_on
+    assert str(replace(alone, detail="d")) == "check: exit 1, B (d)"

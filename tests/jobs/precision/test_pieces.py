@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from runner.checkers.failure_text import VALUE
-from runner.jobs.precision import layer_costs, report
+from runner.jobs.precision import layer_costs, overflow_report, report
 from runner.jobs.precision.convert_weights import restore_weights
+from runner.jobs.precision.layers import Pair
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_model import name_nodes
 from runner.judgment import MEASURE, UsageError
@@ -164,3 +166,38 @@ def test_what_each_unit_does_alone_and_what_a_check_measures_of_three_models() -
     assert [*numbers] == ["float32", "float16", "as handed over"]
     casting.quantized = True
     assert report._numbers(entries[1:2], material, Trial.of([])) == {"int8": 0.2, "as handed over": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [
+        ("[s] b = Add(x, eps) y = Sqrt(b)", {"s": 1e-9}),
+        ("[s] b = Max(x, eps) [i] c = Identity(b) y = Div(x, c)", {"s": 1e-9}),
+        ("[s] b = Add(x, eps) y = Div(b, x)", {}),
+        ("[s] b = Add(x, eps) y = Tanh(b)", {}),
+        ("[s] b = Mul(x, eps) y = Sqrt(b)", {}),
+        ("[s] b = Add(x, one) y = Sqrt(b)", {}),
+        ("[s] e = Cast <to=1> (eps) [a] b = Add(x, e) y = Log(b)", {"a": 1e-9}),
+        ("[s] b = Add(x, two) y = Sqrt(b)", {}),
+    ],
+)
+def test_constants_that_guard_a_root_and_become_zero(nodes: str, found: dict[str, float]) -> None:
+    head = '<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[4] y)'
+    held = "<float eps = {1e-9}, float one = {1.0}, float[2] two = {1e-9, 1e-9}>"
+    model = onnx.parser.parse_model(f"{head} {held} {{ {nodes} }}")
+    pair = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)
+    layers = [SimpleNamespace(key=(0, at), reads=()) for at in range(len(model.graph.node))]
+    mixer = SimpleNamespace(model=model, types=onnx_types(model))
+    casting: Any = SimpleNamespace(layers=layers, pair=pair, mixer=mixer, flushed={})
+    told = list(overflow_report._epsilons(casting, frozenset()))
+    assert {one["node"]: pytest.approx(one["value"]) for one in told} == found
+    for one in told:
+        assert one["becomes"] == pytest.approx(5.96e-8, rel=1e-2) and one["constant"] in ("eps", "e")
+    assert not list(overflow_report._epsilons(casting, frozenset(range(len(layers)))))
+
+
+def onnx_types(model: ModelProto) -> dict[str, Any]:
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    return {one.name: one.type for one in (*inferred.input, *inferred.value_info, *inferred.output)} | {
+        one.name: helper.make_tensor_type_proto(one.data_type, one.dims) for one in model.graph.initializer
+    }
