@@ -209,10 +209,12 @@ def installed(copy: Path) -> Path:
     (there / "reached.py").symlink_to(copy / "benchmarks" / "reached.py")
     (there / "winnow.pth").write_text(f"{copy}\n")
     for script in Path(sys.executable).parent.iterdir():
+        target = folder / "bin" / script.name
         if script.read_bytes().startswith(first := f"#!{sys.executable}\n".encode()):
-            target = folder / "bin" / script.name
             target.write_bytes(script.read_bytes().replace(first, f"#!{folder}/bin/python\n".encode(), 1))
             target.chmod(0o755)
+        elif not target.exists():  # a program of a package
+            target.symlink_to(script)
     python = folder / "bin" / "python"
     asked = [python, "-c", "import runner, strategies; print(runner.__file__, strategies.__file__)"]
     said = subprocess.run(asked, cwd="/", env={}, text=True, check=True, capture_output=True).stdout

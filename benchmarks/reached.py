@@ -96,7 +96,7 @@ class Reached:
         for line in map(json.loads, file.read_text().splitlines()):
             if "seconds" in line:
                 found.seconds[line["test"]] = line["seconds"]
-                found.failed += [line["test"]] * line["failed"]
+                found.failed += [line["test"]] * (line["failed"] and line["test"] not in found.failed)
                 continue
             test, _, phase = line["test"].rpartition(" ")
             if phase != "(call)":

@@ -50,6 +50,7 @@ def test_a_process_with_an_empty_environment_runs_the_copy(tmp_path: Path) -> No
     text.write_text(f"{text.read_text()}\nMUTATED = True\n")
     asked = [python, "-c", "from runner.text import MUTATED; import onnx, numpy; print(MUTATED)"]
     assert subprocess.run(asked, cwd="/", env={}, text=True, check=True, capture_output=True).stdout == "True\n"
+    subprocess.run([python, "-m", "ruff", "--version"], cwd="/", check=True, capture_output=True)
 
 
 BLOCKS = '''
