@@ -159,3 +159,19 @@ def test_types_that_contradict_each_other_are_found_and_mended(tmp_path: Path) -
     made = onnx.load(out).graph
     assert not made.value_info and [one.type.tensor_type.elem_type for one in made.output] == [1, 1]
     assert [one.op_type for one in made.node] == [one.op_type for one in model.graph.node]
+
+
+@pytest.mark.parametrize(("scanned", "fixed"), [("xs", True), ("found", False)])
+def test_how_often_a_scan_runs_may_depend_on_data(scanned: str, fixed: bool) -> None:
+    text = f"""
+    main (float[2] s, float[4,3] xs) => (int64[2] n) {{
+        where = NonZero (xs)
+        turned = Transpose (where)
+        found = Cast <to = 1> (turned)
+        [scan] last, out = Scan (s, {scanned}) <num_scan_inputs = 1,
+            body = step (float[2] p, float[3] a) => (float[2] q, float[3] o) {{ q = Identity (p) o = Identity (a) }}
+        >
+        n = Shape (out)
+    }}
+    """
+    assert ("n" in graph_of(model_of(text)).data_independent) is fixed

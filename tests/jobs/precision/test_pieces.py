@@ -18,7 +18,11 @@ from runner.jobs.precision.convert_weights import restore_weights
 from runner.jobs.precision.layers import Pair
 from runner.jobs.precision.mixed_model import Margin
 from runner.jobs.precision.prepare_model import name_nodes
+from runner.jobs.precision.sample_rounds import Confidence, Rounds
+from runner.jobs.precision.validation_samples import HELD_OUT, Division
 from runner.judgment import MEASURE, UsageError
+from runner.report.result_parts import ErrorLeft
+from runner.text import counted
 from runner.verdict import Verdict
 from strategies.search import Outcome, Trial
 
@@ -201,3 +205,64 @@ def onnx_types(model: ModelProto) -> dict[str, Any]:
     return {one.name: one.type for one in (*inferred.input, *inferred.value_info, *inferred.output)} | {
         one.name: helper.make_tensor_type_proto(one.data_type, one.dims) for one in model.graph.initializer
     }
+
+
+def test_how_far_an_answer_is_to_be_trusted_in_words() -> None:
+    values: Any = ({}, {}, {})
+    known = Confidence(Division(values, values[:1]), passed=True)
+    assert known.said == f"it also passes on {counted(1, HELD_OUT[Division(()).kind])}"
+    one, other = ErrorLeft(40.0, 0.5), ErrorLeft(None, 0.25)
+    known.error = {"searched": one}
+    assert (
+        known.said == "error 0.5 of the tolerance on 3 samples of the search; everything low gives an error of 40 "
+        "times the tolerance"
+    )
+    known.error["held_out"] = other
+    assert known.said.startswith("error 0.5 of the tolerance on 3 samples of the search, 0.25 of the tolerance on 1 ")
+    assert known.said.endswith("; everything low gives NaN or Inf")
+    known.error = {"searched": ErrorLeft(0.5, 0.5), "held_out": ErrorLeft(3.0, None)}
+    assert known.said == "error 0.5 of the tolerance on 3 samples of the search"
+    known = Confidence(Division(values, reason="one sample only"))
+    assert known.said == "the answer was not tried on other samples: one sample only"
+    assert Confidence(Division(values)).said == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "least"),
+    [
+        ({}, [2, 1], [9]),
+        ({"aim": 1.0}, [], None),
+        ({"measured": False}, [], None),
+        ({"rates": True}, [], None),
+        ({"stopped": True}, [], None),
+        ({"seen": []}, [], None),
+        ({"seen": [Verdict(Outcome.FAIL, metrics={MEASURE: 0.9})]}, [], None),
+        ({"spent": True}, [], [9]),
+    ],
+)
+def test_fewer_units_that_hold_the_tolerance_are_looked_for_among_those_that_make_most_error(
+    change: dict[str, Any], asked: list[int], least: list[int] | None
+) -> None:
+    over = [Verdict(Outcome.PASS, metrics={MEASURE: 0.9})]
+    entries = [SimpleNamespace(trial=Trial.of([9]), verdict=one, attempt=0) for one in change.get("seen", over)]
+    made: list[int] = []
+
+    def sure(trial: Trial, *_: object) -> Verdict:
+        made.append(len(trial))
+        assert trial.elements <= {7, 5, 3, 1} and 7 in trial
+        return Verdict(Outcome.PASS if len(trial) > 1 else Outcome.FAIL)
+
+    journal = SimpleNamespace(entries=lambda: entries)
+    session = SimpleNamespace(
+        reliability=SimpleNamespace(rates=change.get("rates")),
+        inquiry=SimpleNamespace(stopped=change.get("stopped", False)),
+        judge=SimpleNamespace(journal=journal, sure=sure),
+        spent=lambda: change.get("spent", False),
+    )
+    margin = Margin(change.get("aim", 0.5), change.get("measured", True))
+    mixing: Any = SimpleNamespace(question=SimpleNamespace(margin=margin), session=session)
+    rounds = object.__new__(Rounds)
+    rounds.suspects = (7, 8, 5, 3, 1)
+    found = rounds._looser(mixing, Trial.of([1, 3, 5, 7]))
+    assert (made, found) == (asked, Trial.of(least) if least else None)
+    assert rounds._looser(mixing, Trial.of([])) is None and rounds._looser(mixing, Trial.of([7])) is None
