@@ -169,7 +169,7 @@ def test_how_often_a_scan_runs_may_depend_on_data(scanned: str, fixed: bool) -> 
         turned = Transpose (where)
         found = Cast <to = 1> (turned)
         [scan] last, out = Scan (s, {scanned}) <num_scan_inputs = 1,
-            body = step (float[2] p, float[3] a) => (float[2] q, float[3] o) {{ q = Identity (p) o = Identity (a) }}
+            body = step (float[2] p, float[3] a) => (float[2] q, float[2] o) {{ q = Identity (p) o = Neg (p) }}
         >
         n = Shape (out)
     }}
