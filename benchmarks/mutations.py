@@ -2,9 +2,10 @@
 
 A mutant is one change in one module: ``<`` for ``<=``, ``and`` for ``or``, an operand, a keyword or a call left out,
 another member of an enumeration, a number by one. So many are drawn by a seed, alike from each room; each is written
-into a copy of the tree, where the fast tests of its room run until one fails, and then the golden runs. Tests that take
-much longer than with nothing changed have noticed it too. The copy has a virtual environment of its own, in which it is
-what is installed: a process that a test starts runs the mutant whatever its environment and folder. Every second mutant
+into a copy of the tree. There the fast tests of its room that run its block (`benchmarks.reached`) run until one fails,
+and then the golden runs that do; all of them where a change is outside of functions. Tests that take much longer than
+with nothing changed have noticed it too. The copy has a virtual environment of its own, in which it is what is
+installed: a process that a test starts runs the mutant whatever its environment and folder. Every second mutant
 is held back: its survivors are counted and not named, so that tests which were written for the others are judged by
 what nobody saw (``--held`` names them in a file). On a busy machine, run those that timed out again.
 
@@ -28,13 +29,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 import venv
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from benchmarks import reached
 
 ROOT = Path(__file__).parents[1]
 #: modules, and the tests of their room
@@ -163,10 +165,15 @@ class _Changes(ast.NodeVisitor):
             self.found.append((start, end + (self._source[end : end + 1] == b","), ""))
 
 
+def modules(root: Path, room: str) -> list[Path]:
+    """Return the modules of a room."""
+    return sorted(path for pattern in ROOMS[room][0].split() for path in root.glob(pattern))
+
+
 def drawn(root: Path, room: str, count: int, seed: int) -> list[Mutant]:
     """Draw so many mutants of a room, every second of which is held back."""
     every, taken = list[Mutant](), list[Mutant]()
-    for path in sorted(path for pattern in ROOMS[room][0].split() for path in root.glob(pattern)):
+    for path in modules(root, room):
         changes = _Changes(source := path.read_bytes())
         changes.visit(ast.parse(source))
         every += [Mutant(str(path.relative_to(root)), *change) for change in changes.found]
@@ -199,12 +206,15 @@ def installed(copy: Path) -> Path:
     for entry in here.iterdir():
         if not entry.match("*editable*winnow*"):
             (there / entry.name).symlink_to(entry)
+    (there / "reached.py").symlink_to(copy / "benchmarks" / "reached.py")
     (there / "winnow.pth").write_text(f"{copy}\n")
     for script in Path(sys.executable).parent.iterdir():
+        target = folder / "bin" / script.name
         if script.read_bytes().startswith(first := f"#!{sys.executable}\n".encode()):
-            target = folder / "bin" / script.name
             target.write_bytes(script.read_bytes().replace(first, f"#!{folder}/bin/python\n".encode(), 1))
             target.chmod(0o755)
+        elif not target.exists():  # a program of a package
+            target.symlink_to(script)
     python = folder / "bin" / "python"
     asked = [python, "-c", "import runner, strategies; print(runner.__file__, strategies.__file__)"]
     said = subprocess.run(asked, cwd="/", env={}, text=True, check=True, capture_output=True).stdout
@@ -213,66 +223,63 @@ def installed(copy: Path) -> Path:
     return python
 
 
-@dataclass
-class Room:
-    """Runs the tests of a room, and the golden runs, in a copy of the tree.
+@dataclass(frozen=True)
+class Tests:
+    """Runs tests in a copy of the tree."""
 
-    ``seconds``, ``golden``: that they take with nothing changed.
-    """
-
-    name: str
     copy: Path
     python: Path
-    seconds: float = math.inf
-    golden: float = math.inf
-    #: how often a file of tests has noticed a mutant of a module
-    noticed: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def run(self, tests: Sequence[str], seconds: float = math.inf) -> tuple[str, str]:
-        """Return ``killed``, ``survived`` or ``timed out``, and the file of the test that failed.
+    def run(self, tests: Sequence[str], *options: str, seconds: float = math.inf) -> tuple[str, str]:
+        """Return ``killed``, ``survived`` or ``timed out``, and the test that failed.
 
         ``seconds``: that they take with nothing changed.
         """
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
         environment["PATH"] = f"{self.python.parent}:{environment['PATH']}"
-        options = ["-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no"]
+        (names := self.copy / "tests.txt").write_text("\n".join(tests))
+        said = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no", *options, f"@{names}"]
         process = subprocess.Popen(
-            ["nice", str(self.python), "-m", "pytest", *options, *tests], cwd=self.copy, text=True,
+            [str(self.python), "-m", "pytest", *said], cwd=self.copy, text=True,
             env=environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         try:
-            said, _ = process.communicate(timeout=seconds * _SLOWER + _SLACK if seconds < math.inf else None)
+            told, _ = process.communicate(timeout=seconds * _SLOWER + _SLACK if seconds < math.inf else None)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return "timed out", ""
-        failed = [line.split()[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        return ("killed" if process.returncode else "survived"), (failed or [said[-300:]])[0].partition("::")[0]
+        failed = [line.split(" ", 1)[1] for line in told.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        return ("killed" if process.returncode else "survived"), (failed or [told[-300:]])[0]
 
-    def unchanged(self, tests: Sequence[str]) -> float:
-        """Return how many seconds the tests take with nothing changed."""
-        start = time.monotonic()
-        outcome, file = self.run(tests)
-        if outcome != "survived":
-            sys.exit(f"the tests of {self.name} fail with nothing changed: {file}")
-        return time.monotonic() - start
+    def recorded(self, rooms: Sequence[str], tests: Sequence[str]) -> reached.Reached:
+        """Run tests with nothing changed; return which of them run which block of the rooms' modules.
 
-    def judge(self, mutant: Mutant) -> str:
-        """Run the tests against a mutant, those first that noticed others of its module or import that."""
-        places = [self.copy / place for place in ROOMS[self.name][1].split()]
-        files = [file for place in places for file in ([place] if place.is_file() else place.rglob("test_*.py"))]
-        module = mutant.path.removesuffix(".py").replace("/", ".")
-        spoken_of = {str(file.relative_to(self.copy)): module in file.read_text() for file in files}
+        Tests that count calls may fail where calls are written into the modules; those are run again without.
+        """
+        sources = {path: path.read_text() for room in rooms for path in modules(self.copy, room)}
+        for path, source in sources.items():
+            path.write_text(reached.with_calls(source, str(path.relative_to(self.copy))))
+        self.run(tests, "-p", "reached", "-n", "2")
+        for path, source in sources.items():
+            path.write_text(source)
+        found = reached.Reached.read(next(self.copy.glob(".venv/lib/python*/site-packages/reached.jsonl")))
+        if found.failed and self.run(found.failed)[0] != "survived":
+            sys.exit(f"with nothing changed tests fail, of these: {', '.join(found.failed)}")
+        return found
+
+    def judge(self, mutant: Mutant, *recorded: reached.Reached) -> str:
+        """Run the tests that may run what is changed; return what became of the mutant."""
         target = self.copy / mutant.path
         source = target.read_bytes()
+        line = source.count(b"\n", 0, mutant.start) + 1
+        tests = {one: room.seconds[one] for room in recorded for one in room.of(mutant.path, source.decode(), line)}
+        if not tests:
+            return "survived"
         target.write_bytes(mutant.of(source))
-        first = sorted(spoken_of, key=lambda one: (-self.noticed[module, one], not spoken_of[one], one))
-        outcome, file = self.run(first, self.seconds)
-        if outcome == "survived":
-            outcome, file = self.run([GOLDEN], self.golden)
+        outcome, _ = self.run([*tests], "-x", seconds=sum(tests.values()))
         target.write_bytes(source)
-        self.noticed[module, file] += 1
         return outcome
 
 
@@ -299,14 +306,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="winnow-mutations-") as place:
         copy = Path(place) / "winnow"
         copied(copy)
-        python = installed(copy)
-        golden = Room("golden runs", copy, python).unchanged([GOLDEN])
+        tests = Tests(copy, installed(copy))
+        golden = tests.recorded(names, [GOLDEN])
         for at, name in enumerate(names):
-            room = Room(name, copy, python, golden=golden)
-            room.seconds = room.unchanged(ROOMS[name][1].split())
-            print(f"{name}: {room.seconds:.0f} s of tests with nothing changed", flush=True)
+            room = tests.recorded([name], ROOMS[name][1].split())
+            print(f"{name}: {sum(room.seconds.values()):.0f} s of tests with nothing changed", flush=True)
             for mutant in drawn(copy, name, (given.count + at) // len(names), given.seed):
-                outcome = room.judge(mutant)
+                outcome = tests.judge(mutant, room, golden)
                 counts[name, mutant.held][outcome] += 1
                 line = f"{outcome}: {mutant.shown((copy / mutant.path).read_bytes())}"
                 if outcome != "killed" and not mutant.held:

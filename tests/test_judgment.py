@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,13 +16,34 @@ from runner.judgment import (
     Experiment,
     Scale,
     Whose,
+    gives_expected,
     got_further,
     least_as_bad,
     measured,
     milder,
 )
-from runner.verdict import Signature
-from strategies.search import Outcome
+from runner.schema.checker import SameFailure
+from runner.verdict import (
+    FEEDS,
+    LONGEST,
+    MISFIT,
+    MODEL,
+    NOT_RUN,
+    OWN_EXCEPTION,
+    TABLE,
+    Candidate,
+    Phase,
+    Raised,
+    Signature,
+    Verdict,
+    fewer,
+    in_words,
+    message_drift,
+    relative,
+    rows_of,
+    same_failure,
+)
+from strategies.search import Outcome, Trial
 
 SIZES = st.floats(-1e6, 1e6)
 HARMS = st.floats(2**-10, 1e6)
@@ -136,3 +158,121 @@ def test_whose_fault_it_can_be() -> None:
     assert [one.value for one in Whose] == [
         "model", "conversion", "quantization", "target", "reference", "check", "both lose digits", "not known",
     ]  # fmt: skip
+
+
+def test_each_rule_looks_at_more_of_a_failure() -> None:
+    wrong = Raised(("ValueError at c.py:3",), "check")
+    studied = Signature("infer", "inf", "y")
+    others = [
+        (Signature("build", "error FAIL"), ["any"]),
+        (Signature("infer", "timeout"), ["any", "stage"]),
+        (Signature("infer", "inf", "z"), ["any", "stage", "kind"]),
+        (Signature("infer", "inf", "y and more"), ["any", "stage", "kind"]),
+        (Signature("infer", "nan", "y"), ["any", "stage", "kind", "strict"]),
+        (Signature("infer", "inf", "y", wrong), ["any", "stage"]),
+        (Signature("infer", "inf", "y", Raised((), "feeds: no x")), []),
+    ]
+    for other, rules in others:
+        assert [rule.value for rule in SameFailure if same_failure(other, studied, rule)] == sorted(
+            rules, key=[*SameFailure].index
+        ), other
+
+
+def test_what_is_told_of_a_phase() -> None:
+    assert (in_words("one at a time"), in_words("nearest")) == (
+        "trying to leave out one node after the other", "searching: nearest",
+    )  # fmt: skip
+    assert in_words(Phase.RECHECK.value) == Phase.RECHECK.words
+    assert fewer(1, 3) == "1 of 4 samples left out, whose values hold NaN or Inf"
+
+
+def test_a_verdict_in_the_light_of_the_failure_under_study() -> None:
+    studied = Signature("check", "exit 1")
+    own, model = (Signature("check", "exit 1", raised=Raised(("E at c.py:1",), about)) for about in ("check", MODEL))
+    misfit = replace(own, raised=Raised(("E at c.py:2",), f"{FEEDS}: a missing input"))
+    for met, also, outcome, reason in (
+        (studied, (), Outcome.FAIL, "r"),
+        (replace(studied, kind="exit 2"), (), Outcome.DIFFERENT, "another failure, check: exit 2: r"),
+        (replace(studied, kind="exit 2"), (Signature("check", "exit 2"),), Outcome.FAIL, "r"),
+        (own, (), Outcome.UNRESOLVED, f"{OWN_EXCEPTION}: r"),
+        (misfit, (), Outcome.UNRESOLVED, f"{MISFIT} (a missing input): r"),
+        (model, (), Outcome.DIFFERENT, "another failure, check: exit 1, E at c.py:1: r"),
+    ):
+        found = relative(Verdict(Outcome.FAIL, met, "r"), studied, SameFailure.kind, also=also)
+        assert (found.outcome, found.reason) == (outcome, reason)
+    for same in (Verdict(Outcome.DIFFERENT, model, "r"), Verdict(Outcome.FAIL, None, "r")):
+        assert relative(same, studied, SameFailure.kind) is same
+
+
+def test_what_a_check_always_shows_is_not_what_ended_it() -> None:
+    both = Raised(("A", "B"), "check", went_on=True)
+    caught, fed = Raised(("A",), "check"), Raised(("A", "B"), f"{FEEDS}: no x")
+    assert both.beyond(caught, None) == replace(both, where=("B",))
+    assert both.beyond(both, None) is None
+    known = Raised(("B",), MODEL)
+    assert both.beyond(caught, known) is known
+    assert both.beyond(caught, Raised(("C",), MODEL)) == replace(both, where=("B",))
+    assert fed.beyond(caught, None) is fed and fed.beyond(replace(caught, about=fed.about), None) is fed
+    studied = Signature("check", "exit 1", raised=both)
+    for shown, outcome in ((known, Outcome.FAIL), (Raised(("C",), "check"), Outcome.UNRESOLVED)):
+        met = Verdict(Outcome.FAIL, replace(studied, raised=shown))
+        assert relative(met, studied, SameFailure.kind, caught=caught).outcome is outcome
+    alone = replace(studied, raised=replace(both, where=("B",)))
+    assert relative(Verdict(Outcome.FAIL, alone), studied, SameFailure.kind, caught=caught).outcome is Outcome.FAIL
+    for one in (studied, alone, Signature("infer", "nan", "y")):
+        assert Signature.from_json(one.to_json()) == one
+        assert one.raised is None or Raised.from_json(one.raised.to_json()).went_on
+    assert str(replace(alone, detail="d")) == "check: exit 1, B (d)"
+
+
+def test_what_is_told_of_a_verdict() -> None:
+    known = Verdict(
+        Outcome.FAIL, Signature("infer", "error X", "axis #"), "axis  7", {TABLE: []}, 1.23456789, "l", 3, 1.26
+    )
+    assert known.said == "fail: axis  7" and known.failure == "infer: error X (axis 7)"
+    assert replace(known, reason="").said == "fail" and replace(known, reason="").failure == "infer: error X (axis #)"
+    assert replace(known, signature=Signature("infer", "nan", "y")).failure == "infer: nan (y)"
+    assert Verdict.from_json(known.to_json()) == replace(known, seconds=1.234568, peak_rss_mb=1.3)
+    assert Verdict.from_json(Verdict(Outcome.PASS).to_json()) == Verdict(Outcome.PASS)
+    assert [Verdict(one, None, f"{NOT_RUN}: b").never_ran for one in Outcome] == [
+        one is Outcome.UNRESOLVED for one in Outcome
+    ]
+    assert not Verdict(Outcome.UNRESOLVED, None, MISFIT).never_ran
+    studied, other = Signature("infer", "error X", "axis #"), Signature("infer", "error X", "rank #")
+    assert not message_drift("axis 3", known, studied) and not message_drift("axis 3", Verdict(Outcome.PASS), studied)
+    drift = message_drift("axis\n3", Verdict(Outcome.FAIL, other, "rank " * 99), studied)
+    assert ": axis 3, now rank rank" in drift and drift.endswith("...") and len(drift.partition("now ")[2]) == LONGEST
+    assert message_drift("", Verdict(Outcome.FAIL, other), studied).endswith(f"original: {studied}, now {other}")
+    row = {"tensor": "t", "kind": "k", "output": True, "bad": False, "type": 1, "shape": [2], "error": 1.0}
+    row |= {"limit": 1, "of_limit": 0.5, "nan": [0, 1]}
+    bad = [1, {**row, "tensor": 1}, {**row, "range": [1]}, {**row, "nan": 1}, {**row, "shape": None}]
+    assert rows_of(replace(known, metrics={TABLE: [row, *bad]})) == [row]
+    assert rows_of(replace(known, metrics={TABLE: row})) == rows_of(replace(known, metrics={})) == []
+    for stage, raised, refuses, values in (
+        ("load", None, True, False), ("build", None, True, False), ("infer", None, False, True),
+        ("check", Raised(("E",), MODEL), True, False), ("check", Raised((), "check"), False, True),
+    ):  # fmt: skip
+        one = Signature(stage, "inf", raised=raised)
+        assert (one.refuses, one.about_values) == (refuses, values)
+    assert str(Raised((), "check")) == "check" and not Signature("infer", "death FPE").about_values
+
+
+def test_how_large_a_candidate_is_and_what_goes_with_it(tmp_path: Path) -> None:
+    (model := tmp_path / "m.onnx").write_text("")
+    (folder := tmp_path / "left").mkdir()
+    (link := tmp_path / "link").symlink_to(folder)
+    (file := tmp_path / "values").write_text("")
+    made = Candidate(model, tmp_path, Trial.of([0, 1]), nodes=("a", "b", "c"), values=[file, tmp_path / "x"])
+    made.left.extend([folder, link])
+    assert (made.size, replace(made, nodes=()).size) == (3, 2)
+    made.discard()
+    assert model.exists()
+    replace(made, temporary=True).discard()
+    made.discard_values()
+    assert not any(tmp_path.iterdir())
+
+
+@given(HARMS, HARMS)
+def test_a_run_gives_what_is_expected_where_it_is_much_nearer(off: float, whole: float) -> None:
+    assert gives_expected(off, None) == (off <= 1)
+    assert gives_expected(off, whole) == (off <= 1 and off < SHARE * whole)

@@ -194,8 +194,9 @@ class Reliability:
 
     def out_of_budget(self) -> bool:
         """Whether a repeat that is due cannot be paid for; it is remembered."""
-        self.unsure = self.unsure or self.spent()
-        return self.unsure and self.spent()
+        spent = self.spent()
+        self.unsure = self.unsure or spent
+        return spent
 
     # ---- one candidate
 

@@ -6,6 +6,7 @@ fact stands in one of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -151,7 +152,8 @@ def failure_in_words(failure: str | None, said: str = "") -> str:
     stage, _, kind = (failure or "").partition(": ")
     if stage in ("load", "build") and kind.startswith("error") and said:
         return f'{"loading" if stage == "load" else "building"} fails: "{one_line(said, 160)}"'
-    tells = stage == "check" and said and said not in kind and not said.endswith("returned False")
+    bare = said in kind or re.fullmatch(r"exit \d+", said) or said.endswith("returned False")
+    tells = stage == "check" and not bare
     return called(failure or "") + (f': "{one_line(said, _LONGEST_QUOTE)}"' if tells else "")
 
 

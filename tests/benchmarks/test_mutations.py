@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from benchmarks import mutations
+from benchmarks import mutations, reached
 
 SOURCE = '''
 """Texts stay: 1 < 2."""
@@ -49,3 +50,38 @@ def test_a_process_with_an_empty_environment_runs_the_copy(tmp_path: Path) -> No
     text.write_text(f"{text.read_text()}\nMUTATED = True\n")
     asked = [python, "-c", "from runner.text import MUTATED; import onnx, numpy; print(MUTATED)"]
     assert subprocess.run(asked, cwd="/", env={}, text=True, check=True, capture_output=True).stdout == "True\n"
+    subprocess.run([python, "-m", "ruff", "--version"], cwd="/", check=True, capture_output=True)
+
+
+BLOCKS = '''
+def first(least):
+    """Its text."""
+    if least:
+        return 1
+    elif least is None:
+        return [
+            2]
+    return 3
+LIMIT = 4
+'''
+SEEN = [
+    {"block": "one.py:4", "test": "tests/a.py::first (call)", "own": True},
+    {"block": "one.py:7", "test": "tests/a.py::first (setup)", "own": True},
+    {"block": "one.py:5", "test": "tests/b.py::second[a b] (call)", "own": False},
+    {"test": "tests/a.py::first", "seconds": 3.0, "failed": True},
+    {"test": "tests/a.py::third", "seconds": 1.0, "failed": False},
+    {"test": "tests/b.py::second[a b]", "seconds": 2.0, "failed": False},
+]
+
+
+def test_a_line_is_run_by_the_tests_that_run_its_block(tmp_path: Path) -> None:
+    assert reached.blocks(BLOCKS) == {4: 9, 5: 5, 7: 8}
+    changed = reached.with_calls(BLOCKS, "one.py")
+    assert ast.get_docstring(ast.parse(changed).body[0]) == "Its text."  # type: ignore[arg-type]
+    assert changed.count("__import__") == 3
+    (file := tmp_path / "reached.jsonl").write_text("\n".join(map(json.dumps, SEEN)))
+    found = reached.Reached.read(file)
+    assert found.failed == ["tests/a.py::first"]
+    every = ["tests/b.py::second[a b]", "tests/a.py::third", "tests/a.py::first"]
+    for line, tests in ((6, every[2:]), (8, every[1:]), (5, every[:1]), (10, every)):
+        assert found.of("one.py", BLOCKS, line) == tests

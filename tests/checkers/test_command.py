@@ -182,6 +182,12 @@ def test_an_unknown_placeholder_lists_the_known_ones(tmp_path: Path) -> None:
         Template("a {modle}", tmp_path, {})
 
 
+def test_a_command_that_judges_nothing_is_told(tmp_path: Path) -> None:
+    words = (["a", "{model}", "&&", "b"], ["sh", "-c", "a", "{model}", "|"], ["a"], ["a", "{dir}"], ["a", "{data}"])
+    said = [Template(command, tmp_path, {}).slip.partition(",")[0] for command in words]
+    assert said == ["No shell is started", "", "checker.command does not name {model}", "", ""]
+
+
 def test_identity_follows_the_files_that_the_command_names(tools: Tools) -> None:
     name = script(tools, "pass")
     (tools.cwd / "data.json").write_text("1")
@@ -207,7 +213,7 @@ def test_the_modules_that_a_script_imports_belong_to_it(
     """Those beside it, those of its PYTHONPATH, and what these import; not what is installed, nor what is unused."""
     texts = {
         "scripts/check.py": "import json, onnx, beside\nfrom package.inner import limit\nimport elsewhere",
-        "scripts/beside.py": "import lazily",
+        "scripts/beside.py": "import lazily\ndef unused():\n    import lazily.inner\n    from ... import no",
         "scripts/lazily.py": "",
         "scripts/unused.py": "",
         "scripts/package/__init__.py": "",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,10 @@ from runner import machine
 from runner.checkers.checker import Tools
 from runner.checkers.python import PythonCheck
 from runner.judgment import NotTried, UsageError
+from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import PythonChecker
+from runner.schema.root import Settings
+from runner.schema.strategy import ReduceSettings
 from runner.verdict import Raised
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
@@ -80,6 +85,25 @@ def test_the_first_number_that_passes_is_the_baseline(tools: Tools, candidate: M
     check.settle(first)
     assert check.check(candidate(None, {"x": np.array([2.0], np.float32)})).outcome is Outcome.FAIL
     assert check.check(candidate(None, {"x": np.array([2.8], np.float32)})).outcome is Outcome.PASS
+
+
+def test_the_number_of_the_reference_is_the_baseline(tools: Tools, candidate: MakeCandidate) -> None:
+    (tools.cwd / "mine.py").write_text("def check(model, inputs, expected):\n    return len(model) / 100\n")
+    (tools.cwd / "good.onnx").write_bytes(b"")
+    checker = PythonChecker(file="mine.py", max_rise=0.03)
+    settings = Settings(strategy=ReduceSettings(), checker=checker, reference=OnnxRuntimeBackend())
+    with pytest.raises(UsageError, match="which number is good"):
+        PythonCheck(checker, tools, settings)
+    own = replace(settings, reference=OnnxRuntimeBackend(model="good.onnx"))
+    for name, outcome in (("goos.onnx", Outcome.PASS), ("a-longer-name.onnx", Outcome.FAIL)):
+        assert PythonCheck(checker, tools, own).check(candidate(tools.cwd / name, X)).outcome is outcome
+    (tools.cwd / "mine.py").write_text("def check(model, inputs, expected):\n    return {'outcome': True}\n")
+    silent = PythonCheck(checker, tools, own)
+    verdict = silent.check(candidate(tools.cwd / "m.onnx", X))
+    assert verdict.outcome is Outcome.UNRESOLVED and "no number of reference.model is known" in verdict.reason
+    assert not silent.reads_expected
+    (tools.cwd / "mine.py").write_text("def check(model, inputs, expected)\n")
+    assert not silent.reads_expected
 
 
 @pytest.mark.parametrize("limits", [{"max_drop": "much"}, {"max_rise": -1}, {"max_drop": 1, "max_rise": 1}])

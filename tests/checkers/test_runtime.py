@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -331,6 +332,9 @@ class TestAuto:
         verdict = make(tools, AutoChecker()).check(candidate(path, X))
         assert verdict.outcome is (Outcome.FAIL if fails else Outcome.PASS)
         assert make(tools, FiniteChecker()).check(candidate(path, X)).outcome is Outcome.FAIL
+        beside = tmp_path / "beside.onnx"
+        onnx.save(onnx.load(path), beside, save_as_external_data=True, location="w", size_threshold=0)
+        assert make(tools, AutoChecker()).check(candidate(beside, X)).outcome is verdict.outcome
 
 
 class TestOwnModels:

@@ -49,6 +49,8 @@ def test_what_is_equal_has_no_noise_and_what_is_large_no_overflow() -> None:
 def test_of_what_is_no_number_or_no_pair_there_are_none() -> None:
     assert statistics(np.zeros(2), np.zeros(3)) == statistics(np.array(["a"]), np.array(["b"])) == {}
     assert statistics(np.zeros(0), np.zeros(0)) == agreement(np.zeros((3, 1)), np.zeros((3, 1))) == {}
+    for held in (np.eye(3) > 0, np.eye(3) * 1j, np.array([["a", "b"]])):
+        assert agreement(held, held) == {}
     assert statistics(np.array([True, False]), np.array([True, True]))["max"] == 1
 
 

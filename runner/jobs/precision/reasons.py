@@ -144,10 +144,9 @@ def _clipped(mixer: RegionMixer, samples: Sequence[Mapping[str, TensorFile]], na
 
 def worst_outlier(material: PrecisionSetup, raised: Collection[int]) -> str:
     """Return a clause on what makes the steps coarse of the raised node that introduces the largest error."""
-    errors = material.known.errors
-    worst = max(raised, key=lambda index: errors.get(index, 0.0), default=None)
-    told = "" if worst is None else next(_outliers(material, worst), "")
-    return f"; {_short(material.casting.layers[worst].path)}: {told}" if worst is not None and told else ""
+    worst = max(raised, key=lambda index: material.known.errors.get(index, 0.0), default=-1)
+    told = next(_outliers(material, worst), "") if raised else ""
+    return f"; {_short(material.casting.layers[worst].path)}: {told}" if told else ""
 
 
 def _outlier(what: str, blocks: Iterable[Any]) -> Iterator[str]:

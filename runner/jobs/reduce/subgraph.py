@@ -55,7 +55,7 @@ def samples_of(made: Control, known: Sequence[Mapping[str, TensorFile]], folder:
     extra: dict[str, TensorFile] = {}
     for value in made.cut.model.graph.input:
         kind = value.type.tensor_type
-        if value.name in made.cut.inputs and not any(value.name in sample for sample in known) and kind.elem_type:
+        if kind.elem_type and not any(value.name in sample for sample in known):
             shape = tuple(dim.dim_value or 1 for dim in kind.shape.dim)
             path = folder / f"{len(extra)}.pb"
             extra[value.name] = recorded.seeded(value.name, kind.elem_type, shape, seed=1, path=path)

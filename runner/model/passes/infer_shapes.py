@@ -131,7 +131,7 @@ def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
         ) from None
     inference = script.SymbolicShapeInference
     try:
-        return inference.infer_shapes(copy_of(model), auto_merge=True, guess_output_rank=False, verbose=0), ""
+        return inference.infer_shapes(copy_of(model), auto_merge=True), ""
     except Exception as error:  # noqa: BLE001 - a script for well-behaved models: asserts, KeyErrors and more on others
         return None, f"symbolic shape inference failed ({type(error).__name__}: {one_line(error)})"
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,6 +14,12 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
+from runner.jobs.reduce.check_controls import INPUTS, ORIGINAL, Controls
+from runner.jobs.reduce.preflight import TimeLimit
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.judgment import CannotJudge
+from runner.verdict import Phase, Signature, Verdict
+from strategies.search import Outcome, Trial
 from tests.harness import winnow
 
 CHECK = """import sys, time
@@ -129,3 +139,58 @@ def test_a_loop_whose_body_has_no_value_is_told_as_a_node_outside_is(tmp_path: P
     assert run.code == 0 and run.result["whose"] == "model", run.output
     assert run.result["nested"] == ["loop.body/log"] and " computes NaN from -" in run.result["cause"]["no_value"]
     assert "wider type" not in "".join(run.screen) and run.result["iteration"] == "iteration 1 of 2"
+
+
+@pytest.mark.parametrize(
+    ("reference", "end", "limit", "said"),
+    [
+        (0.0, Verdict(Outcome.PASS, seconds=7.2), 20, "checker.timeout=2 is too short: the file takes 7.2 s"),
+        (30.0, Verdict(Outcome.FAIL, Signature("check", "exit 1"), seconds=7), 60, "for example --timeout 35"),
+        (90.0, Verdict(Outcome.FAIL, Signature("check", "timeout"), seconds=62), 62, ""),
+        (0.0, Verdict(Outcome.UNRESOLVED), 20, ""),
+    ],
+)
+def test_what_ran_out_of_time_gets_more_once(reference: float, end: Verdict, limit: float, said: str) -> None:
+    given: list[object] = []
+
+    def sure(trial: Trial, phase: Phase, label: str) -> Verdict:
+        given.append((phase, label))
+        return end
+
+    judge: Any = SimpleNamespace(subject=None, stage=lambda *_: SimpleNamespace(sure=sure))
+    longer: Any = given.append
+    confirmed = partial(TimeLimit(2, reference, longer).confirm, judge, Trial.of([0]), "the file")
+    if said:
+        with pytest.raises(CannotJudge, match=re.escape(said)) as refused:
+            confirmed()
+        assert refused.value.lacks == (f"--timeout {36 if end.seconds > 7 else 35}",)
+    else:
+        confirmed()
+    assert given == [limit, (Phase.CONTROL, f"the file, with {limit} s")]
+
+
+@pytest.mark.parametrize(
+    ("fed", "lacks", "operator", "said", "left"),
+    [
+        (
+            False,
+            (INPUTS, ORIGINAL),
+            "Add",
+            f"Give the input of your check: {INPUTS}.\ncheck: c",
+            (INPUTS,),
+        ),
+        (False, (INPUTS, ORIGINAL), "DequantizeLinear", f"made of: {ORIGINAL}.\n", (INPUTS, ORIGINAL)),
+        (False, (INPUTS,), "Add", f"Give the input of your check: {INPUTS}.\ncheck: c", (INPUTS,)),
+        (True, (INPUTS, ORIGINAL), "Add", "(one that was quantized or converted may be). Give the good", (ORIGINAL,)),
+        (False, (), "Add", "that the original computes. So the model itself", ()),
+        (False, (ORIGINAL,), "Add", "converted may be), or your check feeds another input", (ORIGINAL,)),
+    ],
+)
+def test_a_check_that_fails_with_recorded_values_too(
+    fed: bool, lacks: tuple[str, ...], operator: str, said: str, left: tuple[str, ...]
+) -> None:
+    subject = object.__new__(Subgraph)
+    object.__setattr__(subject, "graph", SimpleNamespace(protos=[SimpleNamespace(op_type=operator)]))
+    judge: Any = SimpleNamespace(subject=subject, checker=SimpleNamespace(describe=lambda: "c"))
+    refusal = Controls(fed=fed, lacks=lacks)._wrong_values(judge)
+    assert said in str(refusal) and str(refusal).endswith("check: c") and refusal.lacks == left

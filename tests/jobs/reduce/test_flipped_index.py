@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from runner.jobs.reduce import exact_values
+from runner.model.values import recorded
 from tests.harness import Run, winnow
 
 SCORES = np.float32([[3, 0.5, 0.5, 1, 0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 1, 0.5, 0.5, 0.5, 1]])
@@ -82,3 +86,38 @@ def test_scores_that_are_wrong_flip_an_index_too(tmp_path: Path, wrong: float) -
     """The model's score is smaller than its parent's, by less than is allowed of scores, or by more."""
     run = chosen(tmp_path, [ARGMAX], "checker.rtol=0.01", tiny=TINY * 2**10, wrong=wrong)
     assert "rounding" not in run.output and run.result["cause"]["status"] == "proven", run.output
+
+
+SCORED = np.float32([[1, 1 + 2**-23, 0, 0.5], [3, 2, np.nan, 1]])
+
+
+@pytest.mark.parametrize(
+    ("node", "scores", "indices", "flips", "said"),
+    [
+        (ARGMAX, SCORED, [1, 0], [[0, 0, 1]], "chosen gives index 0 instead of 1: their scores in s differ by 1.2e-07"),
+        (ARGMAX, SCORED, [1, 0], [[0, 2, 1]], ""),
+        (ARGMAX, SCORED, [1, 0], [[0, 0, 1], [0, 1, 1]], "e-07, the largest gap of 2 such indices, which is less"),
+        (ARGMAX, SCORED, [1, 0], [[0, 0, 4]], ""),
+        (ARGMAX, SCORED, [1, 0], [[0, 0, -1]], ""),
+        (ARGMAX, SCORED, [1, 0], [[1, 0, 2]], ""),
+        (ARGMAX, SCORED, [1, 0, 2], [[0, 0, 1]], ""),
+        (ARGMAX, np.nan_to_num(SCORED).astype(np.int32), [1, 0], [[0, 0, 1]], ""),
+        (TOPK, SCORED, [[1, 0], [0, 1]], [[1, 1, 0]], "index 1 instead of 0"),
+        (TOPK, SCORED, [[1, 0], [0, 1]], [[2, 1, 0]], ""),
+        (NMS, SCORED[None], [[0, 0, 1], [0, 1, 0]], [[2, 0, 1]], "index 0 instead of 1"),
+        (NMS, SCORED[None], [[0, 0, 1], [0, 1, 0]], [[5, 1, 0]], ""),
+        (NMS, SCORED[None], [[0, 0, 1], [0, 1, 0]], [[1, 0, 1]], ""),
+    ],
+)
+def test_which_index_flips_within_the_rounding_of_its_scores(
+    tmp_path: Path, node: NodeProto, scores: np.ndarray, indices: list, flips: list, said: str
+) -> None:
+    scored, chosen = node.input[node.op_type == "NonMaxSuppression"], node.output[node.op_type == "TopK"]
+    held = {scored: scores, chosen: np.int64(indices)}
+    sample = {name: recorded.write(value, name, tmp_path / f"{name}.pb") for name, value in held.items()}
+    graph: Any = SimpleNamespace(protos=[node])
+    one: Any = SimpleNamespace(index=0, op_type=node.op_type, name=node.name)
+    told = exact_values._within_rounding(graph, one, sample, flips)
+    assert said in told.replace(" wide ", " s ") and bool(told) == bool(said)
+    for name, value in sample.items():
+        assert not exact_values._within_rounding(graph, one, {name: value}, flips)

@@ -212,7 +212,6 @@ def test_the_file_is_checked_once_and_its_verdict_is_its_own(tmp_path: Path):
     assert (tmp_path / "seen").read_text().split() == [*seen, *handed_over]
 
 
-@pytest.mark.slow
 def test_a_strict_rule_does_not_keep_the_whole_file(tmp_path: Path):
     """The message names an initializer that nobody reads, which no candidate has."""
     body = "print('more' if 'unread' in weights else 'less')\n"

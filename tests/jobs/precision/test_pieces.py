@@ -1,0 +1,268 @@
+"""Parts of a search for precision that only slow runs reach: what layers cost, whose a weight is, and what is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from runner.checkers.failure_text import VALUE
+from runner.jobs.precision import layer_costs, overflow_report, report
+from runner.jobs.precision.convert_weights import restore_weights
+from runner.jobs.precision.layers import Pair
+from runner.jobs.precision.mixed_model import Margin
+from runner.jobs.precision.prepare_model import name_nodes
+from runner.jobs.precision.sample_rounds import Confidence, Rounds
+from runner.jobs.precision.validation_samples import HELD_OUT, Division
+from runner.judgment import MEASURE, UsageError
+from runner.report.result_parts import ErrorLeft
+from runner.text import counted
+from runner.verdict import Verdict
+from strategies.search import Outcome, Trial
+
+SHAPES = {
+    "a": (2, 3, 4),
+    "b": (4, 5),
+    "w": (6, 3, 2, 2),
+    "i": (1, 3, 8, 8),
+    "m": (2, 3, 5),
+    "c": (1, 6, 7, 7),
+    "k": (2, 9, 4),
+}
+OWN = "com.microsoft"
+
+
+@pytest.mark.parametrize(
+    ("node", "work"),
+    [
+        (helper.make_node("MatMul", ["a", "b"], ["m"]), 2 * 30 * 4),
+        (helper.make_node("Gemm", ["a", "b"], ["m"], transA=1), 2 * 30 * 3),
+        (helper.make_node("Conv", ["i", "w"], ["c"]), 2 * 294 * 12),
+        (helper.make_node("ConvTranspose", ["i", "w"], ["c"]), 2 * 192 * 12),
+        (helper.make_node("Add", ["a", "b"], ["m"]), 30),
+        (helper.make_node("Relu", ["a"], ["m"]), 30),
+        (helper.make_node("Attention", ["a", "b"], ["m"], domain=OWN), 30 + 2 * 24 * 5 + 4 * 2 * 9 * 4),
+        (helper.make_node("Attention", ["a"], ["m"], domain=OWN), 30 + 4 * 2 * 9 * 4),
+        (helper.make_node("MultiHeadAttention", ["a", "k"], ["m"], domain=OWN), 30 + 4 * 2 * 3 * 9 * 4),
+        (helper.make_node("MultiHeadAttention", ["a", "b"], ["m"], domain=OWN), 30 + 4 * 2 * 3 * 3 * 4),
+        (helper.make_node("Attention", ["a", "b"], ["m"]), 30),
+    ],
+)
+def test_the_arithmetic_of_a_layer(node: NodeProto, work: float) -> None:
+    model = SimpleNamespace(graph=SimpleNamespace(node=[node], initializer=[]))
+    recorded = {name: SimpleNamespace(shape=shape) for name, shape in SHAPES.items()}
+    casting: Any = SimpleNamespace(
+        layers=[SimpleNamespace(nested=False, key=(0, 0), path="one"), SimpleNamespace(nested=True, path="two")],
+        mixer=SimpleNamespace(model=model),
+    )
+    loaded: Any = SimpleNamespace(inherited=None, recorded=SimpleNamespace(values=[recorded, {}]))
+    assert layer_costs.arithmetic(casting, loaded) == {0: work, 1: 0.0}
+    own: Any = SimpleNamespace(costs={"two": 3})
+    assert layer_costs.costs_of(own, casting, loaded) == {0: 0.0, 1: 3.0}
+    for costs, said in (({"none": 1}, "called 'none'; they are one, two$"), ({"two": -1}, "not negative")):
+        with pytest.raises(UsageError, match=said):
+            layer_costs.costs_of(SimpleNamespace(costs=costs), casting, loaded)  # type: ignore[arg-type]
+
+
+def structure(path: Path, weights: dict[str, np.ndarray], *nodes: NodeProto) -> str:
+    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    path.write_bytes(helper.make_model(helper.make_graph(nodes, "g", [], [], tensors)).SerializeToString())
+    return str(path)
+
+
+def test_a_raised_layer_gets_the_weights_that_were_rounded(tmp_path: Path) -> None:
+    """Those of the parent that are stored here, as they are or turned; else what is stored."""
+    random = np.random.default_rng(0)
+    better = {name: random.standard_normal((20, 30)).astype(np.float32) for name in ("same", "turned", "other", "half")}
+    scale = np.float32(0.02)
+    stored = {name: np.clip(np.round(value / scale), -127, 127).astype(np.int8) for name, value in better.items()}
+    stored |= {"turned": np.ascontiguousarray(stored["turned"].T), "other": stored["other"] + np.int8(3)}
+    held = {f"{name}_q": stored[name] for name in ("same", "turned", "other")} | {"scale": scale}
+    held |= {"half": better["half"].astype(np.float16), "stranger": np.ones((2, 2), np.float16)}
+    nodes = [
+        helper.make_node("DequantizeLinear", [f"{name}_q", "scale"], [f"{name}_d"])
+        for name in ("same", "turned", "other")
+    ]
+    parent = structure(tmp_path / "parent", better | {"stranger": np.zeros((2, 2), np.float32), "int": np.int64([1])})
+    args: dict[str, Any] = {
+        "model": structure(tmp_path / "model", held, *nodes),
+        "target": TensorProto.FLOAT,
+        "low": TensorProto.FLOAT16,
+        "parent": parent,
+        "quantized": {f"0/{name}_d": ["int", "half", name] for name in ("same", "turned", "other")},
+        "out": str(tmp_path / "out"),
+    }
+    told = restore_weights(args)
+    assert told == {
+        "taken": ["half", "same_d", "turned_d"],
+        "strangers": ["other_d", "stranger"],
+        "rounded": ["other_d"],
+    }
+    made = ModelProto.FromString((tmp_path / "out").read_bytes()).graph.initializer
+    for one in made:
+        onnx.external_data_helper.load_external_data_for_tensor(one, str(tmp_path))
+    found = {one.name: numpy_helper.to_array(one) for one in made}
+    right = {"half": better["half"], "same_d": better["same"], "turned_d": better["turned"].T}
+    right["other_d"] = stored["other"] * scale
+    assert found.keys() == {f"0/{name}" for name in right}
+    assert all(np.array_equal(found[f"0/{name}"], value) for name, value in right.items())
+    told = restore_weights({**args, "parent": None, "low": None})
+    assert told == {"taken": [], "strangers": [], "rounded": ["other_d", "same_d", "turned_d"]}
+
+
+def test_each_node_has_a_name_of_its_own_for_the_tool(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["c"], "c", value=numpy_helper.from_array(np.float32([2]))),
+        helper.make_node("Mul", ["x", "c"], ["a"], "twice"),
+        helper.make_node("MatMulNBits", ["a"], ["b"], "twice", domain=OWN, accuracy_level=4),
+        helper.make_node("MatMulNBits", ["b"], ["d"], "", domain=OWN, accuracy_level=2),
+    ]
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    graph = helper.make_graph(nodes, "g", [value], [helper.make_empty_tensor_value_info("d")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    given = {"model": str(tmp_path / "m.onnx"), "out": str(tmp_path / "named.onnx"), "level": True}
+    assert name_nodes(given) == {"named": True}
+    made = onnx.load(tmp_path / "named.onnx").graph
+    names = [one.name for one in made.node]
+    assert len({*names}) == len(names) == 3 and all(names)
+    assert [one.i for node in made.node for one in node.attribute] == [1, 2] and made.initializer[0].name == "c"
+    again = {**given, "model": given["out"], "out": str(tmp_path / "again.onnx")}
+    assert name_nodes(again) == {"named": False} and not (tmp_path / "again.onnx").exists()
+    assert name_nodes({**given, "level": False}) == {"named": True}
+    assert [one.i for node in onnx.load(tmp_path / "named.onnx").graph.node for one in node.attribute] == [4, 2]
+
+
+def test_what_each_unit_does_alone_and_what_a_check_measures_of_three_models() -> None:
+    def mixed(raised: frozenset[int]) -> ModelProto:
+        weights = [helper.make_tensor(f"w{at}", 1 if at in raised else 10, [4], [0] * 4) for at in range(4)]
+        return helper.make_model(helper.make_graph([], "g", [], [], weights))
+
+    subject = SimpleNamespace(raised=lambda trial: trial.elements, names=lambda trial: [f"n{at}" for at in trial])
+    casting = SimpleNamespace(mixer=SimpleNamespace(mixed=mixed), layers=range(4), quantized=False)
+    strategy = SimpleNamespace(high=SimpleNamespace(value="float32"), low=SimpleNamespace(value="float16"))
+    material: Any = SimpleNamespace(subject=subject, casting=casting, strategy=strategy)
+    found = {
+        0: Verdict(Outcome.PASS, metrics={MEASURE: 0.5}),
+        1: Verdict(Outcome.FAIL, metrics={MEASURE: float("inf")}),
+        2: Verdict(Outcome.UNRESOLVED),
+        3: Verdict(Outcome.FAIL, metrics={MEASURE: 2.0}),
+    }
+    rows = report.alone_low(material, Margin(measured=True), found, Trial.of([1, 3]), {3: 7.0})
+    assert [unit for unit, _ in rows] == [1, 3, 0, 2]
+    assert rows[1][1] == {
+        "nodes": ["n3"], "error": 2.0, "outcome": "fail", "bytes": 8, "raised": True, "milliseconds": 7.0,
+    }  # fmt: skip
+    assert [row["error"] for _, row in rows] == [None, 2.0, 0.5, None] and not rows[2][1]["raised"]
+    assert report.alone_low(material, Margin(), {}, Trial.of([]), {}) == []
+    checked = [(range(4), 0.9, 0), ([], 0.2, 0), ([1, 3], 0.8, 0), ([1, 3], 0.1, 1), ([0], 0.7, 0), ([2], True, 0)]
+    entries: Any = [
+        SimpleNamespace(trial=Trial.of(one), attempt=attempt, verdict=Verdict(Outcome.PASS, metrics={VALUE: value}))
+        for one, value, attempt in checked
+    ]
+    numbers = report._numbers(entries, material, Trial.of([1, 3]))
+    assert numbers == {"float32": 0.9, "float16": 0.2, "as handed over": 0.8}
+    assert [*numbers] == ["float32", "float16", "as handed over"]
+    casting.quantized = True
+    assert report._numbers(entries[1:2], material, Trial.of([])) == {"int8": 0.2, "as handed over": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "found"),
+    [
+        ("[s] b = Add(x, eps) y = Sqrt(b)", {"s": 1e-9}),
+        ("[s] b = Max(x, eps) [i] c = Identity(b) y = Div(x, c)", {"s": 1e-9}),
+        ("[s] b = Add(x, eps) y = Div(b, x)", {}),
+        ("[s] b = Add(x, eps) y = Tanh(b)", {}),
+        ("[s] b = Mul(x, eps) y = Sqrt(b)", {}),
+        ("[s] b = Add(x, one) y = Sqrt(b)", {}),
+        ("[s] e = Cast <to=1> (eps) [a] b = Add(x, e) y = Log(b)", {"a": 1e-9}),
+        ("[s] b = Add(x, two) y = Sqrt(b)", {}),
+    ],
+)
+def test_constants_that_guard_a_root_and_become_zero(nodes: str, found: dict[str, float]) -> None:
+    head = '<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[4] y)'
+    held = "<float eps = {1e-9}, float one = {1.0}, float[2] two = {1e-9, 1e-9}>"
+    model = onnx.parser.parse_model(f"{head} {held} {{ {nodes} }}")
+    pair = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)
+    layers = [SimpleNamespace(key=(0, at), reads=()) for at in range(len(model.graph.node))]
+    mixer = SimpleNamespace(model=model, types=onnx_types(model))
+    casting: Any = SimpleNamespace(layers=layers, pair=pair, mixer=mixer, flushed={})
+    told = list(overflow_report._epsilons(casting, frozenset()))
+    assert {one["node"]: pytest.approx(one["value"]) for one in told} == found
+    for one in told:
+        assert one["becomes"] == pytest.approx(5.96e-8, rel=1e-2) and one["constant"] in ("eps", "e")
+    assert not list(overflow_report._epsilons(casting, frozenset(range(len(layers)))))
+
+
+def onnx_types(model: ModelProto) -> dict[str, Any]:
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    return {one.name: one.type for one in (*inferred.input, *inferred.value_info, *inferred.output)} | {
+        one.name: helper.make_tensor_type_proto(one.data_type, one.dims) for one in model.graph.initializer
+    }
+
+
+def test_how_far_an_answer_is_to_be_trusted_in_words() -> None:
+    values: Any = ({}, {}, {})
+    known = Confidence(Division(values, values[:1]), passed=True)
+    assert known.said == f"it also passes on {counted(1, HELD_OUT[Division(()).kind])}"
+    one, other = ErrorLeft(40.0, 0.5), ErrorLeft(None, 0.25)
+    known.error = {"searched": one}
+    assert (
+        known.said == "error 0.5 of the tolerance on 3 samples of the search; everything low gives an error of 40 "
+        "times the tolerance"
+    )
+    known.error["held_out"] = other
+    assert known.said.startswith("error 0.5 of the tolerance on 3 samples of the search, 0.25 of the tolerance on 1 ")
+    assert known.said.endswith("; everything low gives NaN or Inf")
+    known.error = {"searched": ErrorLeft(0.5, 0.5), "held_out": ErrorLeft(3.0, None)}
+    assert known.said == "error 0.5 of the tolerance on 3 samples of the search"
+    known = Confidence(Division(values, reason="one sample only"))
+    assert known.said == "the answer was not tried on other samples: one sample only"
+    assert Confidence(Division(values)).said == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "least"),
+    [
+        ({}, [2, 1], [9]),
+        ({"aim": 1.0}, [], None),
+        ({"measured": False}, [], None),
+        ({"rates": True}, [], None),
+        ({"stopped": True}, [], None),
+        ({"seen": []}, [], None),
+        ({"seen": [Verdict(Outcome.FAIL, metrics={MEASURE: 0.9})]}, [], None),
+        ({"spent": True}, [], [9]),
+    ],
+)
+def test_fewer_units_that_hold_the_tolerance_are_looked_for_among_those_that_make_most_error(
+    change: dict[str, Any], asked: list[int], least: list[int] | None
+) -> None:
+    over = [Verdict(Outcome.PASS, metrics={MEASURE: 0.9})]
+    entries = [SimpleNamespace(trial=Trial.of([9]), verdict=one, attempt=0) for one in change.get("seen", over)]
+    made: list[int] = []
+
+    def sure(trial: Trial, *_: object) -> Verdict:
+        made.append(len(trial))
+        assert trial.elements <= {7, 5, 3, 1} and 7 in trial
+        return Verdict(Outcome.PASS if len(trial) > 1 else Outcome.FAIL)
+
+    journal = SimpleNamespace(entries=lambda: entries)
+    session = SimpleNamespace(
+        reliability=SimpleNamespace(rates=change.get("rates")),
+        inquiry=SimpleNamespace(stopped=change.get("stopped", False)),
+        judge=SimpleNamespace(journal=journal, sure=sure),
+        spent=lambda: change.get("spent", False),
+    )
+    margin = Margin(change.get("aim", 0.5), change.get("measured", True))
+    mixing: Any = SimpleNamespace(question=SimpleNamespace(margin=margin), session=session)
+    rounds = object.__new__(Rounds)
+    rounds.suspects = (7, 8, 5, 3, 1)
+    found = rounds._looser(mixing, Trial.of([1, 3, 5, 7]))
+    assert (made, found) == (asked, Trial.of(least) if least else None)
+    assert rounds._looser(mixing, Trial.of([])) is None and rounds._looser(mixing, Trial.of([7])) is None

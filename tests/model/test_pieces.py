@@ -1,0 +1,177 @@
+"""Small parts of models that runs reach in other rooms' tests: loops that stop, types that agree, edits, and words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import NodeProto, TensorProto, helper
+
+from runner.model.graph import edits
+from runner.model.graph.cut import CutError, cut, with_outputs
+from runner.model.graph.data_dependence import handed_on
+from runner.model.graph.graph_index import Graph
+from runner.model.nested.hoist import COUNT, limited_loop, shortened_scan
+from runner.model.passes.infer_shapes import check_types, mend_types
+from runner.model.passes.seed_draws import is_seeded
+from runner.model.values.dtypes import pack, unpack
+from runner.model.values.value_types import structure_text
+from tests.model import models
+from tests.model.nested import LOOP, LOOP_FEEDS, PLAIN_SCAN, body_of, graph_of, model_of, run_reference
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_integers_of_less_than_a_byte(bits: int) -> None:
+    numbers = np.random.default_rng(bits).integers(-(1 << bits - 1), 1 << bits - 1, 17)
+    packed = pack(numbers, bits)
+    whole = [*(numbers & (1 << bits) - 1), *[0] * 7]
+    parts = [whole[at : at + 8 // bits] for at in range(0, 17, 8 // bits)]
+    assert packed.tolist() == [sum(int(one) << bits * at for at, one in enumerate(part)) for part in parts]
+    assert unpack(packed.tobytes(), bits, 17, signed=True).tolist() == numbers.tolist()
+    assert unpack(packed.tobytes(), bits, 16, signed=False).tolist() == whole[:16]
+
+
+def test_a_structure_in_words() -> None:
+    tensor = ("tensor", 1)
+    assert structure_text(("sequence", tensor)) == "sequence"
+    assert structure_text(("sequence", ("optional", tensor))) == "sequence of optional"
+    assert structure_text(("map", 7, ("sequence", ("map", 7, tensor)))) == "map of sequence of map"
+
+
+@pytest.mark.parametrize(
+    ("node", "own", "exactly"),
+    [
+        (helper.make_node("RandomNormal", [], ["y"], shape=[1], seed=1.0), False, True),
+        (helper.make_node("RandomNormal", [], ["y"], shape=[1]), False, False),
+        (helper.make_node("Bernoulli", ["x"], ["y"], seed=1.0), True, True),
+        (helper.make_node("Bernoulli", ["x"], ["y"], seed=1.0, domain="mine"), False, False),
+        (helper.make_node("Dropout", ["x", "r", "t"], ["y"], seed=1), True, True),
+        (helper.make_node("Dropout", ["x", "r"], ["y"], seed=1), False, False),
+        (helper.make_node("Add", ["x", "r"], ["y"], seed=1), False, False),
+    ],
+)
+def test_what_draws_by_a_seed_of_its_own(node: NodeProto, own: bool, exactly: bool) -> None:
+    assert (is_seeded(node, exactly=False), is_seeded(node, exactly=True)) == (own, exactly)
+
+
+def test_what_a_mask_is_handed_on_to() -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "mask"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["c"]),
+        helper.make_node("Add", ["a", "a"], ["d"], domain="mine"),
+        helper.make_node("Split", ["b"], ["e", "f"]),
+        helper.make_node("Mul", ["x", "v"], ["g"]),
+    ]
+    assert handed_on(nodes, ["mask"]) == {"mask", "a", "b", "e", "f"}
+
+
+def test_outputs_of_a_cut_are_left_out() -> None:
+    nodes = [helper.make_node("Split", ["x"], ["a", "b"], num_outputs=2), helper.make_node("Neg", ["a"], ["c"])]
+    graph = Graph.of(models.model_of(nodes, ["x"], ["a", "b", "c"]))
+    made = cut(graph, [0, 1], types={}, constants={})
+    kept = with_outputs(made, {"c", "b"})
+    assert kept.outputs == ("b", "c") == tuple(one.name for one in kept.model.graph.output)
+    with pytest.raises(CutError, match="nothing but b, c, which is infinite on purpose"):
+        with_outputs(kept, {"a"})
+
+
+def test_edits_and_their_code_do_the_same() -> None:
+    nodes = [helper.make_node("Neg", ["x"], ["a"], "first"), helper.make_node("Abs", ["a"], ["b"], "second")]
+    model = models.model_of(nodes, ["x"], ["b"])
+    added = edits.weight("w", [1, 2], TensorProto.FLOAT16)
+    put = [helper.make_node("Cast", ["a"], ["c"], "wide", to=1), helper.make_node("Sqrt", ["c"], ["b"], "narrow")]
+    made = edits.edited(model, [*edits.replaced(put), added, edits.Expose("a", 1, 2)])
+    assert [(one.op_type, one.name) for one in made.graph.node] == [
+        ("Neg", "first"),
+        ("Cast", "wide"),
+        ("Sqrt", "second"),
+    ]
+    assert [one.name for one in made.graph.output] == ["b", "a"] and made.graph.initializer[-1].data_type == 10
+    assert "CopyFrom(helper.make_node('Sqrt', ['c'], ['b']" in edits.Put(put[1]).code()
+    assert added.code() == "model.graph.initializer.append(helper.make_tensor('w', 10, [2], [1.0, 2.0]))"
+
+
+def test_a_loop_that_stops_after_some_iterations() -> None:
+    graph = graph_of(model_of(LOOP))
+    x = LOOP_FEEDS["x"]
+    values = [x * x]
+    for at in range(3):
+        values.append(values[-1] * (at + 1) + x)
+    for limit, stacked in ((0, False), (1, False), (3, True)):
+        made = limited_loop(graph, body_of(graph, "loop.body"), limit, stacked=stacked)
+        names = [one.name for one in made.graph.output]
+        assert names == [*made.graph.node[-1].output] == ["last", COUNT, *["all", "gone"][: 2 * stacked]]
+        made.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "half"))
+        found = run_reference(made, {"x": x, "half": x * x})
+        assert np.ravel(found[COUNT]) == [limit - 1]
+        np.testing.assert_allclose(found["last"], values[limit], rtol=1e-6)
+        assert not stacked or len(found["all"]) == limit
+
+
+def test_a_scan_of_other_tensors() -> None:
+    graph = graph_of(model_of(PLAIN_SCAN))
+    made, stands = shortened_scan(graph, body_of(graph, "scan.body"))
+    owner = made.graph.node[-1]
+    assert [stands.get(name, name) for name in owner.input] == ["k", "xs", "ys"]
+    assert owner.input[0] == "k" and len({*stands}) == 2 and {*stands}.isdisjoint({"xs", "ys"})
+    assert [one.name for one in made.graph.output] == [*owner.output] == ["s", "out"]
+
+
+TYPED = """
+<ir_version: 8, opset_import: ["": 17]> main (float[2,3] x, int64[2] i) => (float16[2,3] y, float[6] z)
+<float16[2,3] a> {
+    [abs] a = Abs (x)
+    [neg] y = Neg (a)
+    [flat] z = Relu (x)
+    [both] w = Add (x, i)
+    [root] r = Sqrt (i)
+    [lone] u = Clip (x, x, x, x)
+}
+"""
+
+
+def test_types_that_contradict_each_other_are_found_and_mended(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(TYPED)
+    onnx.save(model, tmp_path / "m.onnx")
+    args = {"model": str(tmp_path / "m.onnx"), "out": str(tmp_path / "out"), "limit": 0}
+    (tmp_path / "out").mkdir()
+    found = check_types(args)
+    assert found["conflicts"] == [
+        ("declared type", "abs", "a is declared float16, Abs makes float of x"),
+        ("declared shape", "flat", "z is declared [6], Relu makes [2, 3] of x"),
+        ("mixed types", "both", "Add reads x as float and i as int64"),
+        ("type not taken", "root", "Sqrt takes no int64 (i)"),
+        ("inputs", "lone", "Clip has 4 inputs, in opset 17 it takes 1 to 3"),
+    ]
+    assert [what for _, what, _ in found["lone"]] == [
+        "Abs of float", "Neg of float16", "Relu of float", "Add of float, int64", "Sqrt of int64", "Clip of float",
+    ]  # fmt: skip
+    out = str(tmp_path / "mended.onnx")
+    assert mend_types({**args, "out": out, "how": "cast"}) == {"written": True}
+    nodes = onnx.load(out).graph.node
+    assert [(one.op_type, *one.output) for one in nodes[:3]] == [("Abs", "a_as_made"), ("Cast", "a"), ("Neg", "y")]
+    assert nodes[1].attribute[0].i == TensorProto.FLOAT16
+    assert mend_types({**args, "out": out, "how": "infer"}) == {"written": True}
+    made = onnx.load(out).graph
+    assert not made.value_info and [one.type.tensor_type.elem_type for one in made.output] == [1, 1]
+    assert [one.op_type for one in made.node] == [one.op_type for one in model.graph.node]
+
+
+@pytest.mark.parametrize(("scanned", "fixed"), [("xs", True), ("found", False)])
+def test_how_often_a_scan_runs_may_depend_on_data(scanned: str, fixed: bool) -> None:
+    text = f"""
+    main (float[2] s, float[4,3] xs) => (int64[2] n) {{
+        where = NonZero (xs)
+        turned = Transpose (where)
+        found = Cast <to = 1> (turned)
+        [scan] last, out = Scan (s, {scanned}) <num_scan_inputs = 1,
+            body = step (float[2] p, float[3] a) => (float[2] q, float[2] o) {{ q = Identity (p) o = Neg (p) }}
+        >
+        n = Shape (out)
+    }}
+    """
+    assert ("n" in graph_of(model_of(text)).data_independent) is fixed
