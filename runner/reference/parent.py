@@ -135,14 +135,21 @@ def with_outputs(
     """
     other, held = above.parent.graph, above.recorded.values[0]
     names = {name: above.partners.get(name, "") for name in graph.outputs}
+
+    def in_pieces() -> tuple[Mapping[str, TensorFile], ...]:
+        return inherit(settings, graph, store, samples, pool, folder / "pieces").recorded.values
+
     if not all(name in held and theirs in other.outputs for name, theirs in names.items()):
-        return inherit(settings, graph, store, samples, pool, folder).recorded.values
+        return in_pieces()
     types = declared(other)
     inputs = matched_inputs(declared(graph), types, read_map(map_of(settings.reference), graph, other))
     feeds = _fed(settings, types, inputs, samples, folder)
     path = above.parent.store.write(copy_of(other.model), folder, "parent")
     try:
         ran = outputs_of(settings, pool, path, feeds, folder)
+    except UsageError as error:  # the memory for the whole, say
+        log.info("reference.model: %s; its tensors are recorded in pieces", error)
+        return in_pieces()
     finally:
         path.unlink(missing_ok=True)
     found = []
