@@ -15,13 +15,14 @@ from runner.checkers.compare_values import compare
 from runner.checkers.tolerances import Rules, rules_of
 from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
+from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
 from runner.model.nested.hoist import HoistError, hoist, kind_of
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, in_place, ordered_bodies
-from runner.reference.good_values import UnfitError, cast
+from runner.reference.good_values import UnfitError, cast, good_value
 from runner.reference.lineage import Lineage, ParentValues, RecordedModel
-from runner.reference.models import ingest, recorder, recording_backend
+from runner.reference.models import ingest, outputs_of, recorder, recording_backend
 from runner.reference.recording import Recorded
 from runner.reference.tensor_map import matched_inputs, read_map
 from runner.samples.declared_inputs import Declared, declared
@@ -117,6 +118,47 @@ def inherit(
         name: one.tensor for name, one in found.partners.items() if not one.reshaped and name not in found.integers
     }
     return Inherited(recorded, _digest(sha256, found), origins, said, elder, partners)
+
+
+def with_outputs(
+    settings: Settings,
+    graph: Graph,
+    store: Store,
+    above: Inherited,
+    samples: Sequence[Mapping[str, TensorFile]],
+    pool: Pool,
+    folder: Path,
+) -> tuple[Mapping[str, TensorFile], ...]:
+    """Return further samples of a child with good values of its outputs, by a plain run of its parent where that does.
+
+    ``above``: what the parent tells of other samples. Raises UsageError as `inherit` does.
+    """
+    other, held = above.parent.graph, above.recorded.values[0]
+    names = {name: above.partners.get(name, "") for name in graph.outputs}
+
+    def in_pieces() -> tuple[Mapping[str, TensorFile], ...]:
+        return inherit(settings, graph, store, samples, pool, folder / "pieces").recorded.values
+
+    if not all(name in held and theirs in other.outputs for name, theirs in names.items()):
+        return in_pieces()
+    types = declared(other)
+    inputs = matched_inputs(declared(graph), types, read_map(map_of(settings.reference), graph, other))
+    feeds = _fed(settings, types, inputs, samples, folder)
+    path = above.parent.store.write(copy_of(other.model), folder, "parent")
+    try:
+        ran = outputs_of(settings, pool, path, feeds, folder)
+    except UsageError as error:  # the memory for the whole, say
+        log.info("reference.model: %s; its tensors are recorded in pieces", error)
+        return in_pieces()
+    finally:
+        path.unlink(missing_ok=True)
+    found = []
+    for at, (fed, made) in enumerate(zip(samples, ran, strict=True)):
+        good = {}
+        for place, (name, theirs) in enumerate(names.items()):
+            good[name] = good_value(made[theirs], name, held[name].dtype, None, folder / f"good{at}_{place}.pb").file
+        found.append({**fed, **good})
+    return tuple(found)
 
 
 def inherit_inside(

@@ -17,6 +17,7 @@ from onnx import NodeProto, TensorProto
 
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import QUANTIZING
 from runner.model.values.dtypes import FLOATS, is_integer, unpack
 from runner.model.values.tensor_bytes import clipped
 
@@ -35,13 +36,15 @@ _Operand = tuple[str, str, str]
 class Reading:
     """What integers mean: ``(integer - zero) * scale``; ``axis``: along it where these are several.
 
-    ``block``: so many integers along it have one; 0: these are one for each place.
+    ``block``: so many integers along it have one; 0: these are one for each place. ``names``: the initializers that
+    hold scale and zero point, "" where none does.
     """
 
     scale: Array
     zero: Array
     axis: int = 0
     block: int = 0
+    names: tuple[str, str] = ("", "")
 
     def floats(self, integers: Array) -> Array:
         """Return what they stand for."""
@@ -91,23 +94,31 @@ def as_floats(graph: Graph, held: Callable[[str], Array | None]) -> AsFloats:
     """
     if not any(map(_carries_scales, graph.protos)):
         return AsFloats(graph, {})
-    kinds = {name: one.data_type for name, one in graph.initializers.items() if isinstance(one, TensorProto)}
-    told: dict[str, list[Reading]] = {}
-    model = copy_of(graph.model)
+    kinds, known, model = _kinds(graph), all_readings(graph, held), copy_of(graph.model)
     for proto, position in zip(graph.protos, graph.positions, strict=True):
-        for name, some in readings(proto, kinds, held).items():
-            told.setdefault(name, []).extend(some)
         if _carries_scales(proto):
             made = model.graph.node[position]
             made.op_type, made.domain = proto.op_type.removeprefix(_PREFIX).replace(_GEMM, "Gemm"), ""
             made.input[:] = [name for name, *_ in operands(proto, kinds) if name != proto.output[0]]
-    _moved(graph, told)
-    known = {name: _told(many) for name, many in told.items()}
     for proto in model.graph.node:
         ends = {_QUANTIZE: proto.output[:1], _DEQUANTIZE: proto.input[:1]}.get(proto.op_type, [])
         if any(name in known and name in graph.producers for name in ends):
             proto.op_type, proto.input[:] = "Identity", proto.input[:1]
     return AsFloats(Graph.of(model), known)
+
+
+def all_readings(graph: Graph, held: Callable[[str], Array | None]) -> dict[str, tuple[Reading, ...]]:
+    """Return what the nodes of a model say of its integers, by tensor: what most of them do; else all, each once."""
+    kinds, told = _kinds(graph), dict[str, list[Reading]]()
+    for proto in graph.protos:
+        for name, some in readings(proto, kinds, held).items():
+            told.setdefault(name, []).extend(some)
+    _moved(graph, told)
+    return {name: _told(many) for name, many in told.items()}
+
+
+def _kinds(graph: Graph) -> dict[str, int]:
+    return {name: one.data_type for name, one in graph.initializers.items() if isinstance(one, TensorProto)}
 
 
 def _carries_scales(proto: NodeProto) -> bool:
@@ -152,7 +163,8 @@ def readings(
     for name, *beside in operands(proto, kinds):
         scale, zero = (held(one) if one else None for one in beside)
         if scale is not None and (zero is not None or not beside[1]):
-            factors.append(Reading(scale, np.zeros(1) if zero is None else zero, axis, block))
+            names = beside[0], beside[1]
+            factors.append(Reading(scale, np.zeros(1) if zero is None else zero, axis, block, names))
             told.setdefault(name, []).append(factors[-1])
         elif len(factors) > 1 and proto.op_type in ("QLinearConv", _GEMM):
             product = factors[0].scale.reshape(-1) * factors[1].scale.reshape(-1)
@@ -165,7 +177,7 @@ def _moved(graph: Graph, told: dict[str, list[Reading]]) -> None:
     movers = [
         (proto.input[0], proto.output[0])
         for proto in graph.protos
-        if proto.input and not _carries_scales(proto) and proto.op_type not in _PAIR
+        if proto.input and not QUANTIZING.search(proto.op_type)
     ]
     for before, after in reversed(movers):
         if after in told and before in graph.producers:

@@ -21,6 +21,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto, defs, helper
+from onnx.numpy_helper import to_array
 
 from runner.jobs.precision.layers import Layer
 from runner.jobs.precision.mixer import Mixer, without_graph
@@ -29,13 +30,13 @@ from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, Node
-from runner.model.graph.low_precision import QUANTIZING, is_low, is_quantization, kinds, low_nodes, others_than_pairs
+from runner.model.graph.low_precision import is_low, is_quantization, kinds, low_nodes, others_than_pairs
 from runner.model.graph.names_and_order import sort_nodes
 from runner.model.graph.scopes import NameSupply
 from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import FLOATS
 from runner.reference.align import QUANTIZED
-from runner.reference.quantized import operands
+from runner.reference.quantized import Array, all_readings
 
 # The file, before anything runs; integers that stand for floats: those between QLinear operators.
 
@@ -123,24 +124,20 @@ def integers_of(model: ModelProto) -> dict[str, Integers]:
 
     Those that only move elements (MaxPool, Reshape) hand on what is said of them.
     """
-    constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    types = {name: tensor.data_type for name, tensor in constants.items()}
-    known: dict[str, Integers] = {}
-    by_quantizing = ("QuantizeLinear", "DynamicQuantizeLinear")
-    nodes = [node for node in model.graph.node if node.op_type not in by_quantizing]
-    for node in reversed(nodes):
-        moved = known.get(node.output[0]) if node.output else None
-        if moved is not None and node.input and not QUANTIZING.search(node.op_type):
-            known.setdefault(node.input[0], replace(moved, name=node.input[0], shown=None))
-        for name, scale, zero in operands(node, types):
-            if name in node.input and name not in constants and {scale, zero} <= constants.keys():
-                if tensor_bytes.elements(constants[scale].dims) != 1:
-                    continue
-                shown = node.output[0] if node.op_type == "DequantizeLinear" and is_quantization(node) else None
-                earlier = known.get(name)
-                known[name] = Integers(name, scale, zero, shown or (earlier.shown if earlier else None))
-    made = {name for node in nodes for name in node.output}
-    return {name: one for name, one in known.items() if name in made}
+    nodes, found = model.graph.node, dict[str, Integers]()
+    constants = {tensor.name: tensor for tensor in model.graph.initializer if not tensor_bytes.is_external(tensor)}
+    makers = {name: node.op_type for node in nodes for name in node.output}
+    floats = (node for node in reversed(nodes) if is_quantization(node) and node.op_type == "DequantizeLinear")
+    shown = {node.input[0]: node.output[0] for node in floats}
+
+    def held(name: str) -> Array | None:
+        return to_array(constants[name]) if name in constants else None
+
+    for name, (told, *_) in all_readings(Graph.of(model), held).items():
+        made = makers.get(name, "QuantizeLinear") not in ("QuantizeLinear", "DynamicQuantizeLinear")
+        if made and told.scale.size == 1 and all(told.names):
+            found[name] = Integers(name, *told.names, shown.get(name))
+    return found
 
 
 # Regions: what lies between tensors that both models have.

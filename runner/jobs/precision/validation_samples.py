@@ -17,7 +17,7 @@ from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.reference.load import Loaded, profiled_samples
 from runner.reference.models import outputs_of
-from runner.reference.parent import inherit
+from runner.reference.parent import with_outputs
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.verdict import Sample
@@ -213,9 +213,9 @@ class Samples:
 
     def _told(self, feeds: tuple[Values, ...], folder: Path) -> tuple[Values, ...]:
         settings, loaded = self.settings, self.loaded
-        if settings.reference.model:
-            parent = inherit(settings, loaded.graph, loaded.store, feeds, self.pool, folder / "parent")
-            return parent.recorded.values
+        if loaded.inherited:
+            place = folder / "parent"
+            return with_outputs(settings, loaded.graph, loaded.store, loaded.inherited, feeds, self.pool, place)
         outputs = self._outputs(copy_of(loaded.graph.model), feeds, folder / "outputs")
         return tuple({**fed, **made} for fed, made in zip(feeds, outputs, strict=True))
 

@@ -15,6 +15,7 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 
 from benchmarks.planted_models import Network
 from benchmarks.quantized_faults import CalibrationSamples, rename
+from runner.jobs.precision.regions import integers_of
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.reference.good_values import good_value
@@ -123,6 +124,7 @@ def test_where_nodes_disagree_most_of_them_are_right_or_what_fits_the_value(tmp_
     held["wrong"] = right.scale * 8
     (most,) = as_floats(Graph.of(model), held.get).readings[shared]
     assert most.same(right), "two say so"
+    assert integers_of(model)[shared].scale != "wrong"
     change(model, nth(model, "QLinearLeakyRelu", 0), 1, LARGER)
     assert len(as_floats(Graph.of(model), held.get).readings[nth(model, "QLinearLeakyRelu", 0).input[0]]) == 2
     value = right.floats(np.arange(256, dtype=np.uint8)).astype(np.float32)
