@@ -271,7 +271,7 @@ def again_section(summary: Summary, zipped: str, missing: str, beside: Sequence[
         f"{zipped} holds this report, the recipe that makes {code(summary.model or '')} from {code(name)}, and the "
         f"check's files. It holds no model. Unzip it, put {taken} into its folder, and run:"
     )
-    what = "The first lines of mixed.yaml say what is needed. The search is not repeated."
+    what = "The first lines of mixed.yaml say what else is needed. The search is not repeated."
     lacks = f"{zipped} is not complete: {missing}." if missing else ""
     return section("To make it again", [said, Code("winnow bundle/mixed.yaml", "sh"), what, lacks])
 

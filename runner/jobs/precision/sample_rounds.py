@@ -208,7 +208,7 @@ class Rounds:
         names = found.mixing.session.judge.subject.names(looser)
         costs = (
             f"on the samples of the search the error is below {margin.aim:.2g} of the tolerance (strategy.margin); "
-            f"with {self._named(names)} alone it is below the whole tolerance"
+            f"a mixed model with {self._named(names)} alone is below the whole tolerance"
         )
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 
