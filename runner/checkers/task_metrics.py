@@ -231,6 +231,9 @@ class TaskMetric:
         error, limit = (
             (_noise(one) if metric is Metric.sqnr else 1 - one if self.larger else one) for one in (value, bound)
         )
+        if right is not None and metric.value not in rule.bounds:  # what the reference gets wrong, nobody else can mend
+            lost = 1 - right if self.larger else right
+            error, limit = max(0.0, error - lost), limit - lost
         return Difference("", said, finite(error), finite(limit), value=finite(value), measured=True)
 
 

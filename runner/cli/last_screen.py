@@ -45,11 +45,12 @@ _LONGEST = 120
 _LARGEST = 256 << 20
 
 
-def looks(path: Path, names: Collection[str]) -> list[str]:
+def looks(path: Path, names: Collection[str], *, whole: bool = False) -> list[str]:
     """Return what nodes look like, as ``MatMul float16 [8, 1024] x [1024, 1024]``: the most frequent first.
 
     They are those with the ``names``, or all where the file knows none of these (a reduced model may have others).
-    Nothing where no model can be read there.
+    Nothing where no model can be read there, or (``whole``) where it knows some of the names only: what is raised may
+    have another one.
     """
     try:
         if not is_plain(path) or path.stat().st_size > _LARGEST:
@@ -61,8 +62,10 @@ def looks(path: Path, names: Collection[str]) -> list[str]:
         return []
     known = _types(model.graph)
     wanted = {*names}
-    nodes = [node for called, node in _named(model.graph.node) if called & wanted] or [*model.graph.node]
-    if len(nodes) > 2 * len(names) + _MOST_INPUTS:  # not the answer's alone
+    called = [(one & wanted, node) for one, node in _named(model.graph.node) if one & wanted]
+    nodes = [node for _, node in called] or [*model.graph.node]
+    # not the answer's alone, or not all of these
+    if len(nodes) > 2 * len(names) + _MOST_INPUTS or (whole and wanted.difference(*(one for one, _ in called))):
         return []
     _infer(model.graph.node, known, {one.domain: one.version for one in model.opset_import})
     found = Counter(_look(node, known) for node in nodes if node.op_type != "Constant").most_common()
@@ -263,7 +266,7 @@ def _looks(result: Summary, folder: Path) -> str:
     model, names = result.model, result.culprits
     if result.status not in ANSWERED or not model or not names or not inside(folder / model, folder):
         return ""
-    found = looks(folder / model, names)
+    found = looks(folder / model, names, whole=result.precision is not None)
     simpler = result.message.partition(f"{model} has ")[2]
     if found and any(one in simpler for one in ("smaller shapes", "float32")):  # so it looks otherwise in the model
         found[-1] += f", in {model}"

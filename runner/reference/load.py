@@ -33,7 +33,7 @@ from runner.samples.declared_inputs import Declared, declared, refuse_unknown, t
 from runner.samples.made_up_inputs import accepted, larger, samples
 from runner.samples.needed_values import Run, begins
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
-from runner.schema.checker import CommandChecker
+from runner.schema.checker import CheckerSettings, CommandChecker
 from runner.schema.inputs import InputsSettings, RandomInputs
 from runner.schema.root import Settings, ShapeInference
 from runner.text import listed, program_name
@@ -425,9 +425,13 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
 
 def asks_for_data(settings: Settings) -> bool:
     """Whether random inputs are looked at that real ones could stand in for; a command may bring its own."""
-    checker = settings.checker
-    brings_own = isinstance(checker, CommandChecker) and "{inputs}" not in str(checker.command)
-    return isinstance(settings.inputs, RandomInputs) and not brings_own
+    return isinstance(settings.inputs, RandomInputs) and not brings_own(settings.checker)
+
+
+def brings_own(checker: CheckerSettings) -> bool:
+    """Whether a check is a command that is not given the inputs."""
+    placeholders = ("{inputs}", "{data}")
+    return isinstance(checker, CommandChecker) and not any(one in str(checker.command) for one in placeholders)
 
 
 def larger_sizes(settings: Settings, graph: Graph) -> str:

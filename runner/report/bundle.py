@@ -197,9 +197,10 @@ def mixed_contents(settings: Settings, folder: Path, summary: Summary, cwd: Path
     return contents(folder, files, settings.checker, cwd, given=given_files(settings))
 
 
-def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: Contents) -> str:
-    """Return the text of ``mixed.yaml``; paths start at its folder, and what it names of the user's lies there by name.
+def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: Contents) -> tuple[str, tuple[str, ...]]:
+    """Return the text of ``mixed.yaml``, and the files that have to be put there, by their paths from its folder.
 
+    What it names of the user's lies there by name; what only the check opens, where that runs.
     The check is the copy in the archive. Values of ``checker.env`` stay with the user; an interpreter is the reader's.
     """
     copies = _copies(settings, cwd, held)
@@ -227,7 +228,8 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
     choices = {group: _name(config[group]["name"]) for group in GROUPS}
     choices["strategy"] = type(settings.strategy).name
     content = {"model": shown.model, **config, "cwd": check_files.FOLDER if copies else "."}
-    missing = [*dict.fromkeys(beside), *held.not_taken, *held.left_out]
+    opened = [f"{check_files.FOLDER}/{name}" if copies else name for name in held.not_taken]
+    missing = tuple(dict.fromkeys([*beside, *opened, *held.left_out]))
     said = [
         f"{SCRIPTS[0]} {MIXED_YAML}",
         "makes the mixed-precision model of the original, and checks it; the raised nodes are in strategy.exclude",
@@ -237,7 +239,7 @@ def mixed_configuration(settings: Settings, summary: Summary, cwd: Path, held: C
         if isinstance(checker, CommandChecker) and checker.env
         else "",
     ]
-    return replay_text(filter(None, said), content, choices)
+    return replay_text(filter(None, said), content, choices), missing
 
 
 def _copies(settings: Settings, cwd: Path, held: Contents) -> dict[Path, str]:
@@ -458,9 +460,9 @@ def _mixed(settings: Settings, folder: Path, summary: Summary, cwd: Path) -> tup
     """Return the same of a mixed model."""
     held = mixed_contents(settings, folder, summary, cwd)
     _say(settings, folder, held)
-    made = mixed_configuration(settings, summary, cwd, held)
+    made, beside = mixed_configuration(settings, summary, cwd, held)
     files = present(folder, summary, left_out=held.told, zipped=True)
-    return Shown(zipped=BUNDLE_NAME, files=files, missing=held.told, makes=made), held
+    return Shown(zipped=BUNDLE_NAME, files=files, missing=held.told, makes=made, beside=beside), held
 
 
 def _say(settings: Settings, folder: Path, held: Contents) -> None:

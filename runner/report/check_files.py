@@ -28,6 +28,7 @@ _OPENED = re.compile(re.escape(DATA_OPENED).replace(re.escape("{file!r}"), r"'([
 _OF_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc", "/sys")))
 _MODELS = frozenset((".onnx", ".ort", ".engine", ".plan", ".trt", ".pt", ".pth", ".ckpt", ".h5", ".tflite", ".gguf"))
 _WEIGHTS = frozenset((".data", ".safetensors", ".pb", ".bin", ".weights"))
+_TEXT = re.compile(r"""["']([\w.-][\w./-]*)["']""")
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_TEXT = 1 << 18
 _MOST_MODULES = 50
@@ -79,6 +80,17 @@ def _named_inside(checker: CheckerSettings, cwd: Path, given: Sequence[Path]) ->
     return [path for path, name in names.items() if is_plain(path) and any(map(name.search, texts))]
 
 
+def _opened(checker: CheckerSettings, cwd: Path) -> Iterator[Path]:
+    """Yield the files below the user's folder whose paths are texts in a program of the check."""
+    named = files_named(checker, cwd)
+    data = Template.data(named)
+    for program in [path for word, path in named.items() if word not in data]:
+        for text in dict.fromkeys(_TEXT.findall(read_plain(program, _MOST_TEXT).decode("utf-8", "replace"))):
+            path = cwd / text
+            if path != program and is_plain(path) and _below(path, cwd):
+                yield path
+
+
 def _place(path: Path, cwd: Path, taken: Mapping[Path, str]) -> str:
     """Return under what name a file goes along."""
     place = _below(path, cwd) or PurePosixPath(path.name)
@@ -114,7 +126,8 @@ def left_behind(checker: CheckerSettings, cwd: Path, given: Sequence[Path] = ())
     named = files_named(checker, cwd).items()
     left = [word.removeprefix(_option(word)) for word, path in named if path not in taken and not _foreign(path, cwd)]
     of_functions = [(name, path) for path, name in taken.items() if isinstance(checker, PythonChecker)]
-    inside = [str(_below(path, cwd) or path.name) for path in _named_inside(checker, cwd, given) if path not in taken]
+    opened = (*_named_inside(checker, cwd, given), *_opened(checker, cwd))
+    inside = [str(_below(path, cwd) or path.name) for path in opened if path not in taken]
     return [
         *dict.fromkeys([*left, *inside]),
         *(f"{data} (the function's data, for {FOLDER}/{name})" for name, path in of_functions for data in _data(path)),

@@ -158,7 +158,7 @@ class Shown:
     values in it. ``said``: what the check printed about the reduced model; ``check``: the user's scripts by name.
     ``zipped``: the name of the archive to attach, "" without one, and what is ``missing`` in it, in words; ``files``:
     what each file of the run's folder is. ``types``: of tensors inside the model, as far as they are known.
-    ``makes``: the configuration that makes a mixed model again.
+    ``makes``: the configuration that makes a mixed model again; ``beside``: the files that it takes.
     """
 
     model: ModelProto | None = None
@@ -171,6 +171,7 @@ class Shown:
     missing: str = ""
     types: Mapping[str, str] = field(default_factory=dict)
     makes: str = ""
+    beside: Sequence[str] = ()
 
 
 def write_report(folder: Path, document: Document) -> None:
@@ -205,7 +206,7 @@ def document_of(summary: Summary, command: Sequence[str] = (), shown: Shown = Sh
         *failure_section.failure_section(summary, shown.tensors, shown.said, whole=not fails),
         *(mixed or [*model_section(summary, shown.model, shown.types), *float32_section(summary)]),
         *repro_section(shown.repro, shown.zipped, shown.check, shown.missing),
-        *(again_section(summary, shown.zipped, shown.missing) if shown.makes else []),
+        *(again_section(summary, shown.zipped, shown.missing, shown.beside) if shown.makes else []),
         *(experiments(summary.cause) if summary.cause else []),
         *_suspects(summary),
         *passes_section(summary.passes, summary.minimality),

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from runner.judgment import Status
@@ -233,7 +233,7 @@ def usage(summary: Summary, told: Precision) -> list[Block]:
     strongly = strong("TensorRT 11 and TensorRT for RTX")
     held = "each tensor already has its type, so no option about precision is needed."
     return [
-        f"{code(model)} contains its casts: {held}",
+        f"{code(model)} can be used as it is: {held}",
         f"{strongly} always build strongly typed engines; TensorRT 10 does with this option:",
         Code(f"trtexec --onnx={shlex.quote(model)} --stronglyTyped --saveEngine=mixed.engine", "sh"),
         *_weakly_typed(summary, told),
@@ -271,13 +271,14 @@ def _quantizing(told: Precision) -> list[Block]:
     return said
 
 
-def again_section(summary: Summary, zipped: str, missing: str) -> list[Section]:
-    """Return how somebody who has the original makes the same model of it."""
+def again_section(summary: Summary, zipped: str, missing: str, beside: Sequence[str]) -> list[Section]:
+    """Return how somebody who has the original makes the same model of it. ``beside``: the files that it takes."""
     name = summary.input_model or "the original"
     files = ", and the check's files" if summary.checker in OWN_CODE else ""
+    taken = ", ".join(map(code, beside or [name]))
     said = (
         f"{zipped} holds this report and the recipe that makes {code(summary.model or '')} from {code(name)}{files}. "
-        f"It holds no model. Unzip it, put {code(name)} into its folder, and run:"
+        f"It holds no model. Unzip it, put {taken} into its folder, and run:"
     )
     what = "The first lines of mixed.yaml say what else is needed. The search is not repeated."
     lacks = f"{zipped} is not complete: {missing}." if missing else ""

@@ -99,6 +99,12 @@ def test_each_metric_says_which_way_is_better() -> None:
         failed = task.difference("y", metric, bad, None, rule)
         assert failed.fails() and f"{'least' if task.larger else 'most'} allowed: 0.3" in failed.detail
         assert task.difference("y", metric, float("nan"), None, rule).kind == "nan"
+        if task.labels:  # what the reference gets wrong is no error
+            own, worse = (
+                task.difference("y", metric, 0.5 * part, 0.5, CompareChecker())
+                for part in (1, 0.99 if task.larger else 1.005)
+            )
+            assert own.rank()[1] == 0 and worse.rank()[1] == pytest.approx(0.5)
 
 
 def model(folder: Path) -> list[str]:

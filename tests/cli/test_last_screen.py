@@ -226,6 +226,7 @@ def test_nodes_in_a_branch_of_a_whole_model_are_shown_and_no_others(tmp_path: Pa
     ends += [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "ay"]
     save(helper.make_model(helper.make_graph(nodes, "g", ends[:2], ends[2:])), tmp_path / "mixed.onnx")
     assert looks(tmp_path / "mixed.onnx", ["choose.else_branch/log"]) == ["Log float32 [2]"]
+    assert looks(tmp_path / "mixed.onnx", ["choose.else_branch/log", "other"], whole=True) == []
 
 
 def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(

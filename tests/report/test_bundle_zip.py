@@ -296,6 +296,7 @@ def test_what_a_run_is_given_and_a_script_names_goes_along_where_the_script_find
     checker = CommandChecker(command=["python", "check.py", "{model}"])
     assert [*handed_on(checker, tmp_path, given).values()] == ["check.py", "x.npz"]
     assert left_behind(checker, tmp_path, given) == ["net.onnx", "my data.npz"]
+    assert left_behind(checker, tmp_path) == ["x.npz", "net.onnx"]  # that it opens them is all that is known
 
 
 def test_a_function_that_lies_elsewhere_has_a_plain_name(tmp_path: Path) -> None:

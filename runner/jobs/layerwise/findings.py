@@ -101,6 +101,8 @@ class Findings:
             return None
         own = self.own[name]
         nodes = self._makers(name, self.own)
+        if len(nodes) == len(self.graph.nodes):  # of the model's own inputs: that is the failure itself
+            return None
         wrong = [at for at in nodes if any(self.rows.get(one, {}).get("bad") for one in self.graph.nodes[at].outputs)]
         node = self.graph.nodes[wrong[0]].name if wrong else self._maker(name)
         return LargestOwn(name, node, self._names(nodes), kind_of(own), own_error(own))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto
+from onnx import ModelProto, TensorProto
 
 from runner.checkers.failure_text import VALUE
 from runner.disk_space import bytes_of
@@ -40,7 +40,7 @@ from runner.reference.models import recorder, recording_backend
 from runner.report.precision_section import cured, per_byte
 from runner.report.result_parts import Precision as PrecisionFound
 from runner.report.result_parts import RaisedBlock, RaisedNode, StaysHigh
-from runner.report.short_answer import keeps_all, stays_high
+from runner.report.short_answer import nothing_low, stays_high
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import BackendSettings
@@ -299,7 +299,7 @@ def answered(
     )
     told = _for_tools(material, told, raised, found.made)
     culprits, asked = subject.names(ending.trial), raised - subject.following.keys()
-    nowhere = f"{stays_high(told)}; " if culprits and keeps_all(told) else ""
+    nowhere = f"{stays_high(told, sentence=True)}; " if culprits and nothing_low(told) else ""
     return replace(
         summary,
         message=f"{nowhere}{summary.message}{worst_outlier(material, asked)}{cured(told)}",
@@ -428,12 +428,21 @@ def _for_tools(
     is_level = made is not None and made.low == FloatType.accuracy_level_4
     if material.strategy.high is not FloatType.int8 and not is_level:
         words["patterns"] = [f"^{re.escape(name)}$" for name in names]
-        if made is None or made.low == "int4":
+        if made.low == "int4" if made else _has_nibbles(material.casting.mixer.model):
             words["int4_nodes_to_exclude"] = ",".join(names)
     told = replace(told, low=FloatType.accuracy_level_4.value) if is_level else told
     return replace(told, nodes_to_exclude=names, quantizers={**words, **(made.told if made else {})})
 
 
+def _has_nibbles(model: ModelProto) -> bool:
+    """Whether weights of a model are in four bits."""
+    kinds = {one.data_type for one in initializers(model)}
+    return not kinds.isdisjoint((TensorProto.INT4, TensorProto.UINT4)) or any(
+        attribute.name == "bits" and attribute.i == _NIBBLE for node in model.graph.node for attribute in node.attribute
+    )
+
+
+_NIBBLE = 4
 _SUFFIX, _PART = re.compile(r"_(quant|Q\d)$"), re.compile(r"_(MatMul|matmul)$")
 """What ONNX Runtime's tools put behind the name of a node that they replace, and before that behind a part of it."""
 

@@ -144,15 +144,14 @@ def _rounding(settings: Settings) -> Settings:
         )
     if not isinstance(target, OnnxRuntimeBackend):
         return settings
-    if target.rounding is Rounding.off:
+    files = (structure(path) for path in (settings.model, settings.reference.model))
+    is_low = rounds or strategy.high is not FloatType.float32 or any(map(has_low_floats, files))
+    if target.rounding is Rounding.off and is_low:
         log.warning(
             "target.rounding=off: ONNX Runtime's CPU provider computes low precision in float32, so failures of a GPU "
             "may not show"
         )
-    if target.rounding is not Rounding.auto or target.providers != [_CPU]:
-        return settings
-    files = (structure(path) for path in (settings.model, settings.reference.model))
-    if not rounds and strategy.high is FloatType.float32 and not any(map(has_low_floats, files)):
+    if target.rounding is not Rounding.auto or target.providers != [_CPU] or not is_low:
         return settings
     if rounds and not own:
         log.info("each low-precision tensor is rounded when it is computed, as on a GPU (target.rounding=on)")

@@ -208,7 +208,7 @@ class Rounds:
         names = found.mixing.session.judge.subject.names(looser)
         costs = (
             f"so the error is at most {margin.aim:.2g} of the tolerance (strategy.margin); "
-            f"{self._named(names)} alone keep it within the whole tolerance"
+            f"a mixed model with {self._named(names)} alone keeps within the whole tolerance"
         )
         return "; ".join(part for part in (costs, self.confidence.said) if part)
 

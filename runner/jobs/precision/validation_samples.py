@@ -15,7 +15,7 @@ from runner.judgment import UsageError
 from runner.model.graph.edits import copy_of
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
-from runner.reference.load import Loaded, profiled_samples
+from runner.reference.load import Loaded, brings_own, profiled_samples
 from runner.reference.models import outputs_of
 from runner.reference.parent import with_outputs
 from runner.schema.inputs import RandomInputs
@@ -141,8 +141,10 @@ class Samples:
         Of the user's own they are evenly spread. Raises UsageError where none is left to search on.
         """
         values, wanted = self.loaded.recorded.values, self.wanted
-        if not self.settings.checker.runs_samples:
-            return Division(values, reason=f"checker={self.settings.checker.name} has data of its own")
+        checker = self.settings.checker
+        if not checker.runs_samples:
+            whose = "has data of its own" if brings_own(checker) else "judged all samples in the search"
+            return Division(values, reason=f"checker={checker.name} {whose}")
         if wanted == 0:
             return Division(values, reason="strategy.held_out=0")
         if not values:

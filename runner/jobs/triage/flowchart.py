@@ -55,7 +55,9 @@ def verdict(known: Known) -> str:
             inputs = f"{sizes}; {inputs}" if sizes else inputs
             hand = "run it by hand on this file, where it has to fail"
             return f"your check passes the model in {counted(tried, 'run')}; to try next: {inputs}{hand}"
-        more = "real inputs (--inputs x.npz), more seeds, a tighter checker.rtol"
+        given = known.situation.inputs == "files"
+        real = "other inputs" if given else "real inputs (--inputs x.npz), more seeds"
+        more = f"{real}, a tighter checker.rtol"
         if known.situation.quantized_alone:
             more = f"the model before quantization (--original float.onnx), else its costs are not asked, {more}"
         if known.situation.hides_rounding and not known.has_result("rounded"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from runner.reference.good_values import UnfitError, cast
 from runner.reference.models import recording_backend
 from runner.reference.tensor_map import matched_inputs, read_map
 from runner.samples.declared_inputs import concrete, declared
-from runner.samples.files import from_files
+from runner.samples.files import INPUTS, from_files, sources
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, map_of
 from runner.schema.checker import AutoChecker, CheckerSettings, CommandChecker, FiniteChecker, Flaky
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
@@ -162,7 +163,22 @@ class StepSettings:
         given = self.settings.inputs
         if isinstance(given, RandomInputs):
             return replace(given, seed=given.seed + more)
-        return RandomInputs(shapes=given.shapes, timeout=given.timeout)
+        return RandomInputs(shapes={**self._given_shapes(), **given.shapes}, timeout=given.timeout)
+
+    def _given_shapes(self) -> dict[str, list[int]]:
+        """Return the shapes of the first sample in the user's files; none where these cannot be read."""
+        given = self.settings.inputs
+        if not isinstance(given, FilesInputs):
+            return {}
+        try:
+            types = declared(Graph.of(parse(Path(self.settings.model or "").expanduser())))
+            first = replace(given, path=str(sources(given.path, INPUTS)[0]))
+            with tempfile.TemporaryDirectory() as folder:
+                sample = from_files(first, types, None, Path(folder))[0]
+        except Exception:  # noqa: BLE001 - whatever lies there, which the steps will say
+            return {}
+        is_open = {name: not all(isinstance(dim, int) for dim in one.dims or (None,)) for name, one in types.items()}
+        return {name: [*one.shape] for name, one in sample.items() if is_open[name] and one.structure is None}
 
     # ---- the steps
 

@@ -39,6 +39,7 @@ def test_the_largest_error_of_a_part_is_that_of_the_node_which_is_wrong_in_the_w
     found = Findings(graph, rows, own)
     assert found.largest_own is not None and found.largest_own.node == "n1"
     assert found.largest_own.nodes == ("n1", "n2") and found.suspects == ("n1", "n2", "n3")
+    assert Findings(graph, rows, {"d": row(0.9)}).largest_own is None  # all of it: what fails is the model
 
 
 def test_where_marks_hide_it_what_parts_make_counts_first(graph: Graph) -> None:

@@ -141,8 +141,8 @@ def test_what_the_margin_costs_is_said(tmp_path: Path) -> None:
     told = run.result["precision"]
     assert len(run.result["culprits"]) > 1 and told["without_margin"] == ["/layer.2/MatMul"], run.output
     assert (
-        "the error is below 0.5 of the tolerance (strategy.margin); with 1 node (/layer.2/MatMul) alone it is below "
-        "the whole tolerance" in run.output
+        "the error is below 0.5 of the tolerance (strategy.margin); a mixed model with 1 node (/layer.2/MatMul) alone "
+        "keeps within the whole tolerance" in run.output
     )
 
 

@@ -17,6 +17,8 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.reference.load import brings_own
+from runner.schema.checker import CommandChecker
 from tests.harness import Run, interrupted, winnow
 from tests.jobs.precision.test_precision import SIZE, network, search, search_low
 from tests.matrix import sample
@@ -75,6 +77,7 @@ def test_a_check_of_ones_own_goes_on_being_doubted(tmp_path: Path) -> None:
     assert told(run)["samples"]["why_not_held_out"] == "checker=command has data of its own"
     assert told(run)["samples"]["passed_held_out"] is None
     assert told(run)["error"] == {}  # it measures nothing
+    assert [brings_own(CommandChecker(command=one)) for one in ("a {model}", "a {model} {inputs}")] == [True, False]
     assert "the answer was not tried on other samples: checker=command has data of its own" in run.result["message"]
 
 

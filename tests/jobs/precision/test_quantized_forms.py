@@ -309,6 +309,8 @@ def test_the_layer_that_must_not_be_quantized(tmp_path: Path, form: str) -> None
     run = asked(tmp_path, low, samples, f"reference.model={model}", f"checker.rtol={limit}", *plain)
     assert run.code == 0, run.output
     assert run.result["culprits"] == [COARSE]
+    is_int4 = any(kind in form for kind in ("blocks", "4 bits"))
+    assert ("int4_nodes_to_exclude" in run.result["precision"]["quantizers"]) == is_int4
     (told,) = run.result["precision"]["selected"]
     assert "its weight" in told["reason"] and "times its median, in channel 0 of axis" in told["reason"]
     mixed = run.model("mixed.onnx")

@@ -135,9 +135,8 @@ def test_nothing_fails() -> None:
     passing = {name: judged(0, of) for name, of in (("stands", 2), ("repeat", 4), ("inputs", 1), ("more_inputs", 1))}
     known = told(HERE, passing)
     assert branch(known) == "passes" and "nothing fails in 8 checks; to try next: real inputs" in verdict(known)
-    assert (
-        branch(told(replace(HERE, inputs="files"), {name: passing[name] for name in ("stands", "repeat")})) == "passes"
-    )
+    given = told(replace(HERE, inputs="files"), {name: passing[name] for name in ("stands", "repeat")})
+    assert branch(given) == "passes" and "real inputs" not in verdict(given)
 
 
 def test_where_rounding_is_hidden_and_was_not_asked_about_it_is_what_to_try() -> None:

@@ -6,7 +6,10 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from runner.jobs.triage.run import combined, said_once
 from runner.jobs.triage.situation import Situation, situation_of
@@ -20,6 +23,7 @@ from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
 from runner.schema.inputs import FilesInputs, InputsSettings, RandomInputs
 from runner.schema.root import BudgetSettings, Settings
 from runner.schema.strategy import TriageSettings
+from tests.model.models import model_of
 
 SETTINGS = Settings(
     model="net.onnx",
@@ -39,6 +43,15 @@ def asked(name: str, kind: str, *, failed: str = "stands", checker: CheckerSetti
     known = Known(Situation(), (), ended=(*before, Ended(failed, "repeat", "s", "w", summary_of(seen)), layers))
     settings = replace(SETTINGS, checker=checker or SETTINGS.checker)
     return StepSettings(settings, Path()).of(name, known, BudgetSettings())
+
+
+def test_other_values_of_the_shapes_that_were_given(tmp_path: Path) -> None:
+    value = helper.make_tensor_value_info
+    net = model_of([helper.make_node("Neg", ["x"], ["y"])], [value("x", 1, ["n", 3])], [value("y", 1, ["n", 3])])
+    onnx.save(net, tmp_path / "net.onnx")
+    np.savez(tmp_path / "x.npz", x=np.zeros((7, 3), np.float32))
+    given = replace(SETTINGS, model=str(tmp_path / "net.onnx"), inputs=FilesInputs(path=str(tmp_path / "x.npz")))
+    assert StepSettings(given, tmp_path).seed(1).shapes == {"x": [7, 3]}
 
 
 def test_values_of_a_model_that_hangs_are_not_waited_for_longer_than_a_check_allows() -> None:
