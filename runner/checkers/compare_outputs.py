@@ -27,7 +27,7 @@ from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.text import listed
-from runner.verdict import FLIPPED, INSIDE, TABLE, Phase, Signature, Verdict
+from runner.verdict import ALONE, FLIPPED, INSIDE, TABLE, Phase, Signature, Verdict
 from strategies.search import Outcome
 
 # A row of numbers for each tensor that a target handed out: how far it is from what it should be.
@@ -275,6 +275,7 @@ class Comparison:
         numbers = worst.difference.numbers() | ({"limit": worst.limit} if worst.difference.measured else {})
         found |= {"output": worst.output, "sample": worst.sample}
         found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
+        found |= {ALONE: worst.output} if {one.output for one in failing} == {worst.output} else {}
         found |= {"metric": worst.metric.value} if len(self._rules.metrics) > 1 or self._rules.tasks else {}
         found |= {"exact": True} if worst.difference.exact else {}
         found |= {FLIPPED: [list(one) for one in flips]} if (flips := worst.difference.flips) else {}

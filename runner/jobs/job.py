@@ -107,7 +107,7 @@ class Job:
         settings = replace(settings, target=settings.target.settled())
         with ExitStack() as stack:
             # the terminal of a program is its own
-            ready = stack.enter_context(ExitStack() if listener() else getting_ready(settings.strategy.name))
+            ready = stack.enter_context(ExitStack() if listener() else getting_ready(called(settings, folder)))
             running = stack.enter_context(processes(settings, folder))
             if settings.budget.seconds is not None:
                 running.pool.deadline = started + settings.budget.seconds
@@ -189,18 +189,18 @@ class Job:
         journal = journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
         self.ready.close()
-        strategy, tell, step = settings.strategy.name, listener(), self.folder.parent.name == run_folder.STEPS
+        strategy, tell = settings.strategy.name, listener()
         outline = Outline(
             tries or len(subject.space.order),
             Outcome.PASS if isinstance(settings.strategy, PrecisionSettings) else Outcome.FAIL,
             self._at_once,
             repeats=isinstance(settings.strategy, RepeatSettings | TacticRepeatSettings),
-            step=step,
+            step=self.folder.parent.name == run_folder.STEPS,
             follow=partial(checks_after, settings, workers=self._at_once),
         )
         # a panel would swallow the question that is put to a person, and the terminal of a program is its own
-        title = self.folder.name.partition("-")[2] if step else strategy  # 04-inputs
-        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(title, noun, outline)
+        watching = LogObserver if settings.checker.asks_a_person or tell else observer
+        watcher = watching(called(settings, self.folder), noun, outline)
 
         def report(told: Checked) -> None:
             watcher.checked(told, size(told.nodes))
@@ -324,6 +324,12 @@ def _prepare(step: Callable[[], None]) -> None:
     """Take this step while checks run: this process only waits for them."""
     with suppress(Exception):  # whoever needs it says what is wrong
         step()
+
+
+def called(settings: Settings, folder: Path) -> str:
+    """Return what a run is called where it is shown: its strategy, or the step of a triage that it is."""
+    step = folder.name.partition("-")[2] if folder.parent.name == run_folder.STEPS else ""  # of 04-inputs
+    return step or settings.strategy.name
 
 
 # What a job tells its page while its model, its recorded values and its workers are still there.

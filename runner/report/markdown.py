@@ -146,6 +146,7 @@ _NOTHING = {
     "workaround": "no workaround found",
     "passes": "no optimization is needed for it",
     "layerwise": "no inner tensor is wrong",
+    "extract": "the part that was cut out does not fail as the model does",
 }
 """Where the model fails, and what was asked about that failure has no answer."""
 
@@ -250,7 +251,8 @@ def _title(summary: Summary, model: ModelProto | None) -> str:
         return "workarounds for the failure"
     if summary.status == Status.found and summary.statistics:
         return "the same check, repeated"
-    if summary.status == Status.nothing_to_find and (asked := _NOTHING.get(summary.strategy)) and summary.signature:
+    fails = summary.signature or summary.strategy == "extract"  # whose signature is the part's
+    if summary.status == Status.nothing_to_find and (asked := _NOTHING.get(summary.strategy)) and fails:
         return asked
     if summary.status == Status.interrupted and not summary.culprits:
         return "interrupted before there was an answer"

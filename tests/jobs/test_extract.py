@@ -110,6 +110,7 @@ def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Pat
         folder=tmp_path / "good",
     )
     assert "this part alone: pass" in run.output and run.result["signature"] is None, run.output
+    assert (run.folder / "REPORT.md").read_text().startswith("# the part that was cut out does not fail as the model")
     assert "  next " not in run.output, "nothing fails that could be asked about"
 
 

@@ -36,7 +36,7 @@ from runner.model.values.tensor_bytes import beyond, range_of
 from runner.reference.models import recording_backend
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
 from runner.text import counted, one_line
-from runner.verdict import LIMITS, Candidate, Invalid, Sample, Signature
+from runner.verdict import ALONE, LIMITS, Candidate, Invalid, Sample, Signature
 from strategies.search import Outcome, Trial
 
 Array = np.ndarray[Any, Any]
@@ -253,7 +253,7 @@ class WhoIsRight:
         judge = session.judge
         verdicts = judge.counted(trial or judge.subject.space.whole)
         told = next((one.metrics for one in verdicts if one.outcome is Outcome.FAIL), {})
-        return str(told.get("output", "")) if told.get("failing") == 1 else ""
+        return str(told.get(ALONE, ""))
 
     def _of(self, base: Subgraph, trial: Trial | None, witness: BackendRunner, alone: str) -> tuple[Whose, str]:
         """Return whose failure it is, and both errors in words; of the whole without a trial.

@@ -397,8 +397,10 @@ def _told_help(known: Known) -> str:
     found = _mixed(known)
     if known.has_answer("workaround") or found is None or keeps_all(found):
         return _told_workaround(known) or known.message
-    others = len(known.result("workaround").workarounds)
-    return stays_high(found) + f"; of {counted(others, 'workaround')} that were tried none helps" * bool(others)
+    others = known.result("workaround").workarounds
+    against = refuted(found, others)
+    nothing = f"of {counted(len(others), 'workaround')} that were tried none helps" if others else ""
+    return "; ".join(filter(None, (stays_high(found), against and f"but {against}", nothing)))
 
 
 PARTS = (
