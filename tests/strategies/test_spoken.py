@@ -1,6 +1,7 @@
 """Every question of each search as it is shown, and what two other workers would be asked.
 
-A line has the elements, the answer, the phase, the label, how likely a yes is, and how many are left. ``spoken.txt`` has what was written down; with WINNOW_RENEW_BEHAVIOUR=1 a run of this test writes it down anew.
+A line has the elements, the answer, the phase, the label, how likely a yes is, and how many are left. ``spoken.txt``
+has what was written down; with WINNOW_RENEW_BEHAVIOUR=1 a run of this test writes it down anew.
 """
 
 from __future__ import annotations
