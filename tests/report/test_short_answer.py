@@ -6,8 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from runner.report.result_parts import ErrorLeft, Precision, RaisedNode
+from runner.report import short_answer
+from runner.report.result_parts import (
+    Cause,
+    CauseAnswer,
+    CauseExperiment,
+    ErrorLeft,
+    KnownFailure,
+    Precision,
+    RaisedNode,
+    Workaround,
+)
 from runner.report.short_answer import failure_in_words, keeps_all, names_of, nothing_low, stays_high
+from runner.report.summary import Summary
 
 
 def test_names_are_cut_in_the_middle_to_fit() -> None:
@@ -88,3 +99,100 @@ def test_a_mixed_model_that_is_the_original() -> None:
         replace(ALL, selected=NODES[:1]),
     ):
         assert not nothing_low(other)
+
+
+def ended(outcome: str, measure: float | None = None) -> CauseExperiment:
+    return CauseExperiment(outcome, measure)
+
+
+ANSWER = CauseAnswer(("a",), True, (("a",),), ended("pass"), ended("fail"), ended("pass"))
+CAUSE = Cause("proven", answers=(CauseAnswer(("x",)), ANSWER))
+FOUND = Summary("found", 0, "reduce", culprits=("a",), nodes_before=9, nodes_after=1, cause=CAUSE, checker="compare")
+LOADS = replace(FOUND, signature=KnownFailure("load", "error FAIL"))
+MORE = " and 1 more (the same pattern)"
+THREE = (("a",), ("b", "c"), ("d",))
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        (FOUND, "with right outputs of this node the model passes, with right inputs it still fails"),
+        (
+            replace(FOUND, culprits=("a", "b"), cause=replace(CAUSE, answers=(replace(ANSWER, good_inputs=None),))),
+            "with right outputs of these nodes the model passes, with right inputs it passes",
+        ),
+        (
+            replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("different")),))),
+            "with right outputs of this node the model fails in another way, with right inputs it still fails",
+        ),
+        (
+            replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE),))),
+            f"with right outputs of this node and b, c{MORE} the model passes, with right inputs it still fails",
+        ),
+        (
+            replace(FOUND, seen="3 NaN", cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE[:2]),))),
+            "3 NaN; passes with right outputs here and at b, c (the same pattern), fails with right inputs",
+        ),
+        (
+            replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 41.234))),
+            "error 41.2 times the tolerance; passes with right outputs, fails with right inputs",
+        ),
+        (
+            replace(FOUND, checker="command", cause=replace(CAUSE, whole=ended("fail", 0.5))),
+            "the check measures 0.5; passes with right outputs, fails with right inputs",
+        ),
+        (
+            replace(
+                FOUND, seen="s", cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("fail", 0.25)),))
+            ),
+            "s; falls to 0.25 with right outputs, fails with right inputs",
+        ),
+        (LOADS, "without this node the model loads; with it, and right inputs, it still does not load"),
+        (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),
+        (replace(FOUND, cause=replace(CAUSE, weights=("w is 0", "v", "u"))), "w is 0 (and 2 more)"),
+        (replace(FOUND, cause=replace(CAUSE, no_value="0 / 0")), "0 / 0"),
+        (replace(FOUND, seen="s", cause=replace(CAUSE, status="untested")), "s"),
+        (replace(FOUND, seen="s", cause=replace(CAUSE, answers=())), "s"),
+        (replace(FOUND, seen="s", status="could not judge"), "s"),
+        (
+            replace(FOUND, precision=Precision(numbers={"float32": 0.91, "as handed over": 0.8765})),
+            "the check's number: 0.910 float32, 0.876 in mixed.onnx",
+        ),
+        (replace(FOUND, precision=Precision(), message="2 nodes; error 0.5"), "error 0.5"),
+    ],
+)
+def test_why(summary: Summary, said: str) -> None:
+    assert short_answer._why(summary) == said
+
+
+def test_what_helps() -> None:
+    passing = Workaround("pass", "turn off F", passes=True)
+    precision = Workaround("precision", f"Sum: {'long names, ' * 9}", passes=True, places=3)
+    untried = Workaround("edit", "cast", tried=False, why_not="no kernel")
+    helps = [
+        short_answer._helps(replace(FOUND, workarounds=tuple(meant)))
+        for meant in ([passing, passing], [precision], [Workaround()], [untried], [untried, Workaround()], [])
+    ]
+    assert helps[0].startswith("turn off F (") and helps[0].endswith(", and 1 more")
+    assert helps[1].startswith("Sum: 3 nodes (")
+    assert helps[2:] == [
+        "no workaround helped (1 tried)",
+        "1 could not be tried: no kernel",
+        "no workaround helped (1 tried); 1 could not be tried: no kernel",
+        "",
+    ]
+    assert not short_answer._helps(replace(FOUND, strategy="workaround", workarounds=(untried, Workaround())))
+    gpu = short_answer._helps(replace(FOUND, workarounds=(replace(passing, where="on CPU"),)))
+    assert gpu.endswith("target.rounding=on tries it with the rounding of a GPU")
+
+
+def test_of_how_many_nodes_an_answer_is() -> None:
+    assert short_answer.sized(FOUND) == "1 of 9 nodes"
+    assert (
+        short_answer.sized(replace(FOUND, nodes_after=3, model="x/reduced.onnx")) == "1 of 9 nodes; reduced.onnx has 3"
+    )
+    for other in ({"model": None}, {"strategy": "precision"}, {"status": "could not judge"}, {"culprits": ()}):
+        assert short_answer.sized(replace(FOUND, **{"nodes_after": 3, "model": "m", **other})) == "3 of 9 nodes"
+    others = [replace(FOUND, culprits=names) for names in (("a",), ("exp",), ("b", "c", "d", "e", "f"))]
+    told = short_answer.other_answers(others)
+    assert told.startswith("exp (answers/2); b, c") and told.endswith("more (answers/3)")
