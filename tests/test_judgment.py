@@ -154,6 +154,24 @@ def test_to_get_further_is_an_order(met: list[Signature]) -> None:
         assert not got_further(other, one) and not got_further(one, other)
 
 
+@pytest.mark.parametrize(
+    ("studied", "further"),
+    [
+        ("load: error X", {"infer: error X", "infer: nan", "compare: mismatch"}),
+        ("build: error X", {"infer: error X", "infer: nan", "compare: mismatch"}),
+        ("infer: timeout", {"infer: nan", "compare: mismatch"}),
+        ("infer: error X", {"infer: nan", "compare: mismatch"}),
+        ("infer: inf", set()),
+        ("compare: mismatch", set()),
+        ("check: exit 1", set()),
+    ],
+)
+def test_what_a_model_does_not_live_to_see(studied: str, further: set[str]) -> None:
+    every = ("load: error X", "build: error X", "infer: timeout", "infer: error X", "infer: nan", "compare: mismatch")
+    one, *others = (Signature(*text.split(": ")) for text in (studied, *every, "check: exit 1"))
+    assert {other.name for other in others if got_further(one, other)} == further
+
+
 def test_whose_fault_it_can_be() -> None:
     assert [one.value for one in Whose] == [
         "model", "conversion", "quantization", "target", "reference", "check", "both lose digits", "not known",

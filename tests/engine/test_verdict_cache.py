@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from runner.engine.verdict_cache import Journals
-from runner.journal.journal import Journal
+from runner.journal.journal import JOURNAL_NAME, Journal
 from runner.judgment import UsageError
 from runner.verdict import Verdict
 from strategies.search import Outcome, Trial
@@ -70,6 +70,15 @@ def test_a_run_that_could_not_judge_starts_over_with_another_check(tmp_path: Pat
     assert of.main(mended).get(ONE) is None
     (aside,) = tmp_path.glob("journal-*.jsonl")
     assert Journal(aside, CONTEXT).get(ONE) == PASS
+
+
+@pytest.mark.parametrize("status", ["", "could not judge"])
+def test_a_run_that_was_killed_before_it_wrote_anything_begins(tmp_path: Path, status: str) -> None:
+    (tmp_path / JOURNAL_NAME).touch()
+    (tmp_path / "result.json").write_text(json.dumps({"status": status}))
+    context = {**CONTEXT, "check.file out.txt": "1"}
+    put(journals(tmp_path).main(context))
+    assert journals(tmp_path).main(context).get(ONE) == PASS and not [*tmp_path.glob("journal-*")]
 
 
 def test_verdicts_of_other_runs_are_taken_over(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.model.values import recorded
+from runner.model.values import dtypes, recorded
 from runner.model.values.tensor_bytes import beyond, clipped
 from tests.model.data_sets import describe, read_test_data_set
 
@@ -59,6 +59,15 @@ def test_what_is_not_finite_is_seen(dtype, tmp_path):
         file = recorded.write(np.array(content).astype(numpy_dtype), "x", tmp_path / "x.pb")
         assert (file.finite, file.nan) == (finite, nan)
         assert describe(file.path) == file
+
+
+@pytest.mark.parametrize("first", [[1, 2], [np.inf, 1], [np.nan, 1]])
+@pytest.mark.parametrize("second", [[3, 4], [np.inf, 4], [3, np.nan]])
+def test_a_tensor_is_looked_at_in_pieces(monkeypatch, first, second):
+    monkeypatch.setattr(dtypes, "_CHUNK", 2)
+    held = np.array([*first, *second], np.float32)
+    told = dtypes.finiteness(held.tobytes(), dtypes.BY_NUMBER[TensorProto.FLOAT])
+    assert told == (bool(np.isfinite(held).all()), bool(np.isnan(held).any()))
 
 
 def test_a_sum_that_overflows_is_still_finite(tmp_path):

@@ -17,6 +17,7 @@ from runner.jobs.precision import layer_costs, overflow_report, report
 from runner.jobs.precision.convert_weights import restore_weights
 from runner.jobs.precision.layers import Pair
 from runner.jobs.precision.mixed_model import Margin
+from runner.jobs.precision.mixer import Scope
 from runner.jobs.precision.prepare_model import name_nodes
 from runner.jobs.precision.sample_rounds import Confidence, Rounds
 from runner.jobs.precision.validation_samples import HELD_OUT, Division
@@ -266,3 +267,12 @@ def test_fewer_units_that_hold_the_tolerance_are_looked_for_among_those_that_mak
     found = rounds._looser(mixing, Trial.of([1, 3, 5, 7]))
     assert (made, found) == (asked, Trial.of(least) if least else None)
     assert rounds._looser(mixing, Trial.of([])) is None and rounds._looser(mixing, Trial.of([7])) is None
+
+
+def test_what_a_graph_hands_out_in_another_type_has_a_node_with_a_name() -> None:
+    scope = Scope(None, None, None)  # type: ignore[arg-type]
+    scope.hand("a", "y", TensorProto.FLOAT, TensorProto.FLOAT)
+    scope.hand("b", "z", TensorProto.FLOAT16, TensorProto.FLOAT)
+    told = [(one.op_type, one.name, *one.input, *one.output) for one in scope.nodes]
+    assert told == [("Identity", "y__identity", "a", "y"), ("Cast", "z__cast", "b", "z")]
+    assert scope.nodes[1].attribute[0].i == TensorProto.FLOAT and scope.native == {"y": 1, "z": 1}

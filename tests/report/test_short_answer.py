@@ -1,0 +1,198 @@
+"""The parts of the last screen as functions: names that fit, failures in words, and what stays in high precision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from runner.report import short_answer
+from runner.report.result_parts import (
+    Cause,
+    CauseAnswer,
+    CauseExperiment,
+    ErrorLeft,
+    KnownFailure,
+    Precision,
+    RaisedNode,
+    Workaround,
+)
+from runner.report.short_answer import failure_in_words, keeps_all, names_of, nothing_low, stays_high
+from runner.report.summary import Summary
+
+
+def test_names_are_cut_in_the_middle_to_fit() -> None:
+    long = "".join(chr(97 + at % 26) for at in range(120))
+    (one,) = names_of([long])
+    assert one == f"{long[:47]}...{long[-46:]}"
+    several = names_of([long, "a\nb", *["c"] * 9])
+    assert several[:3] == [f"{long[:15]}...{long[-14:]}", "a\\nb", "c"]
+    assert names_of([long[:96]]) == [long[:96]]
+
+
+@pytest.mark.parametrize(
+    ("failure", "said", "told"),
+    [
+        ("load: error FAIL", "no such\n operator", 'loading fails: "no such operator"'),
+        ("build: error X", "no kernel", 'building fails: "no kernel"'),
+        ("load: error FAIL", "", None),
+        ("load: death MEMORY", "died of it", None),
+        ("check: exit 1", "exit 1", None),
+        ("check: exit 1", "exit 2", None),
+        ("check: exit 1", "off by 3", 'off by 3"'),
+        ("check: returned fail", "check.py:check returned False", None),
+        ("infer: nan", "NaN in y", None),
+    ],
+)
+def test_a_failure_in_words(failure: str, said: str, told: str | None) -> None:
+    found = failure_in_words(failure, said)
+    bare = failure_in_words(failure)
+    assert found == bare if told is None else found.endswith(told) and (said == "" or found != bare)
+    assert not bare.endswith('"') and bare
+
+
+NODES = tuple(RaisedNode(f"n{at}", reason="range") for at in range(2))
+TOLD = Precision("float32", "float16", NODES, low_share={"nodes": 0.5})
+NONE, EVERY = "no layer may be in float16 at this tolerance", "all layers must stay in float32"
+ALL = replace(TOLD, low_share={"nodes": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence", "said"),
+    [
+        (TOLD, False, "in float32: n0, n1"),
+        (TOLD, True, "n0, n1 must stay in float32"),
+        (replace(TOLD, selected=NODES[:1]), False, "in float32: n0 (range)"),
+        (
+            replace(TOLD, selected=NODES[:1], error={"searched": ErrorLeft(12.345, 0.1)}),
+            True,
+            "n0 must stay in float32 (error 12.3 times the tolerance otherwise)",
+        ),
+        (replace(TOLD, error={"held_out": ErrorLeft(12.0, 0.1)}), False, "in float32: n0, n1"),
+        (ALL, False, NONE),
+        (replace(ALL, low="int4"), False, "no layer may be quantized at this tolerance"),
+        (
+            replace(ALL, curve=((0, 9.0), (1, 3.5), (2, 0.1))),
+            False,
+            f"{NONE}: with a single one in float16 the error is at least 3.5 times it",
+        ),
+        (replace(ALL, curve=((0, 9.0), (1, 0.5), (2, 0.1))), False, NONE),
+        (replace(ALL, curve=((0, 9.0), (2, 0.1))), False, NONE),
+        (
+            replace(ALL, without_margin=("n1",)),
+            True,
+            f"{EVERY} for strategy.margin; for the whole tolerance perhaps n1 (strategy.margin=1)",
+        ),
+    ],
+)
+def test_what_stays_high(told: Precision, sentence: bool, said: str) -> None:
+    assert stays_high(told, sentence=sentence) == said
+
+
+def test_a_mixed_model_that_is_the_original() -> None:
+    assert nothing_low(ALL) and keeps_all(ALL)
+    assert not keeps_all(replace(ALL, without_margin=()))
+    for other in (
+        TOLD,
+        replace(ALL, high="int8"),
+        replace(ALL, low="accuracy_level_4"),
+        replace(ALL, selected=NODES[:1]),
+    ):
+        assert not nothing_low(other)
+
+
+def ended(outcome: str, measure: float | None = None) -> CauseExperiment:
+    return CauseExperiment(outcome, measure)
+
+
+ANSWER = CauseAnswer(("a",), True, (("a",),), ended("pass"), ended("fail"), ended("pass"))
+CAUSE = Cause("proven", answers=(CauseAnswer(("x",)), ANSWER))
+FOUND = Summary("found", 0, "reduce", culprits=("a",), nodes_before=9, nodes_after=1, cause=CAUSE, checker="compare")
+LOADS = replace(FOUND, signature=KnownFailure("load", "error FAIL"))
+MORE = " and 1 more (the same pattern)"
+THREE = (("a",), ("b", "c"), ("d",))
+
+
+@pytest.mark.parametrize(
+    ("summary", "said"),
+    [
+        (FOUND, "with right outputs of this node the model passes, with right inputs it still fails"),
+        (
+            replace(FOUND, culprits=("a", "b"), cause=replace(CAUSE, answers=(replace(ANSWER, good_inputs=None),))),
+            "with right outputs of these nodes the model passes, with right inputs it passes",
+        ),
+        (
+            replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("different")),))),
+            "with right outputs of this node the model fails in another way, with right inputs it still fails",
+        ),
+        (
+            replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE),))),
+            f"with right outputs of this node and b, c{MORE} the model passes, with right inputs it still fails",
+        ),
+        (
+            replace(FOUND, seen="3 NaN", cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE[:2]),))),
+            "3 NaN; passes with right outputs here and at b, c (the same pattern), fails with right inputs",
+        ),
+        (
+            replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 41.234))),
+            "error 41.2 times the tolerance; passes with right outputs, fails with right inputs",
+        ),
+        (
+            replace(FOUND, checker="command", cause=replace(CAUSE, whole=ended("fail", 0.5))),
+            "the check measures 0.5; passes with right outputs, fails with right inputs",
+        ),
+        (
+            replace(
+                FOUND, seen="s", cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("fail", 0.25)),))
+            ),
+            "s; falls to 0.25 with right outputs, fails with right inputs",
+        ),
+        (LOADS, "without this node the model loads; with it, and right inputs, it still does not load"),
+        (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),
+        (replace(FOUND, cause=replace(CAUSE, weights=("w is 0", "v", "u"))), "w is 0 (and 2 more)"),
+        (replace(FOUND, cause=replace(CAUSE, no_value="0 / 0")), "0 / 0"),
+        (replace(FOUND, seen="s", cause=replace(CAUSE, status="untested")), "s"),
+        (replace(FOUND, seen="s", cause=replace(CAUSE, answers=())), "s"),
+        (replace(FOUND, seen="s", status="could not judge"), "s"),
+        (
+            replace(FOUND, precision=Precision(numbers={"float32": 0.91, "as handed over": 0.8765})),
+            "the check's number: 0.910 float32, 0.876 in mixed.onnx",
+        ),
+        (replace(FOUND, precision=Precision(), message="2 nodes; error 0.5"), "error 0.5"),
+    ],
+)
+def test_why(summary: Summary, said: str) -> None:
+    assert short_answer._why(summary) == said
+
+
+def test_what_helps() -> None:
+    passing = Workaround("pass", "turn off F", passes=True)
+    precision = Workaround("precision", f"Sum: {'long names, ' * 9}", passes=True, places=3)
+    untried = Workaround("edit", "cast", tried=False, why_not="no kernel")
+    helps = [
+        short_answer._helps(replace(FOUND, workarounds=tuple(meant)))
+        for meant in ([passing, passing], [precision], [Workaround()], [untried], [untried, Workaround()], [])
+    ]
+    assert helps[0].startswith("turn off F (") and helps[0].endswith(", and 1 more")
+    assert helps[1].startswith("Sum: 3 nodes (")
+    assert helps[2:] == [
+        "no workaround helped (1 tried)",
+        "1 could not be tried: no kernel",
+        "no workaround helped (1 tried); 1 could not be tried: no kernel",
+        "",
+    ]
+    assert not short_answer._helps(replace(FOUND, strategy="workaround", workarounds=(untried, Workaround())))
+    gpu = short_answer._helps(replace(FOUND, workarounds=(replace(passing, where="on CPU"),)))
+    assert gpu.endswith("target.rounding=on tries it with the rounding of a GPU")
+
+
+def test_of_how_many_nodes_an_answer_is() -> None:
+    assert short_answer.sized(FOUND) == "1 of 9 nodes"
+    assert (
+        short_answer.sized(replace(FOUND, nodes_after=3, model="x/reduced.onnx")) == "1 of 9 nodes; reduced.onnx has 3"
+    )
+    for other in ({"model": None}, {"strategy": "precision"}, {"status": "could not judge"}, {"culprits": ()}):
+        assert short_answer.sized(replace(FOUND, **{"nodes_after": 3, "model": "m", **other})) == "3 of 9 nodes"
+    others = [replace(FOUND, culprits=names) for names in (("a",), ("exp",), ("b", "c", "d", "e", "f"))]
+    told = short_answer.other_answers(others)
+    assert told.startswith("exp (answers/2); b, c") and told.endswith("more (answers/3)")
