@@ -24,7 +24,7 @@ def graph_of(model):
 
 
 def test_a_shape_that_the_file_declares_wrongly_does_not_stand_against_a_value_from_outside():
-    """A fed value has the shape that was seen; the whole, and a part that no such value comes into, stay as they are."""
+    """A fed value has the shape that was seen; the whole, and a part that no such value comes into, stay."""
     nodes = [helper.make_node("Neg", [read], [gives]) for read, gives in (("x", "a"), ("a", "b"), ("b", "y"))]
     wrong = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 3]) for name in "ab"]
     graph = Graph.of(model_of(nodes, ["x"], ["y"], value_info=wrong))
