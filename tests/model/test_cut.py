@@ -23,6 +23,19 @@ def graph_of(model):
     return Graph.of(model)
 
 
+def test_a_shape_that_the_file_declares_wrongly_does_not_stand_against_a_value_from_outside():
+    """A fed value has the shape that was seen; the whole, and a part that no such value comes into, stay."""
+    nodes = [helper.make_node("Neg", [read], [gives]) for read, gives in (("x", "a"), ("a", "b"), ("b", "y"))]
+    wrong = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 3]) for name in "ab"]
+    graph = Graph.of(model_of(nodes, ["x"], ["y"], value_info=wrong))
+    types = dict.fromkeys("xaby", FLOAT)
+    kept = [
+        [one.name for one in cut(graph, keep, types=types, constants={}).model.graph.value_info]
+        for keep in ([0, 1, 2], [0, 1], [1, 2])
+    ]
+    assert kept == [["a", "b"], ["a"], []]
+
+
 def expected_outputs(graph, keep, expose):
     names, unread = set(), set()
     for index in keep:

@@ -102,8 +102,22 @@ class Experiments:
         return self._made(*self._without(answer))
 
     def only(self, answer: Trial) -> Experiment:
-        """Experiment (b): only what depends on some nodes is computed; all that it reads from elsewhere is good."""
-        return self._made(*self._only(answer))
+        """Experiment (b): only what depends on some nodes is computed; all that it reads from elsewhere is good.
+
+        Some fusions need the QuantizeLinear in front of them, and integers that are fed have none. Where it passes, and
+        these nodes are right, they stay.
+        """
+        kept, label = self._only(answer)
+        made, quantizers = self._made(kept, label), self._quantizers(answer)
+        if not made.heals or not quantizers or self.exhausted or self.alone(quantizers):
+            return made
+        return self._made(Trial(kept.elements | quantizers.elements), f"{label}, quantized there")
+
+    def _quantizers(self, answer: Trial) -> Trial:
+        """Return the nodes that quantize what some nodes read."""
+        graph, inside = self.model.graph, answer.elements | self.healed
+        read = {graph.producers.get(name) for index in answer for name in graph.nodes[index].inputs} - {None, *inside}
+        return Trial(frozenset(one for one in read if one is not None and graph.nodes[one].op_type == "QuantizeLinear"))
 
     def below(self, answer: Trial) -> Experiment:
         """Experiment (c): the same, with good values in place of what these nodes give as well."""

@@ -133,8 +133,11 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
     model.graph.output.extend(_output(graph, types, name) for name in outputs)
     shown = set(outputs)
     made = [name for index in indices for name in graph.nodes[index].outputs] if graph.value_info or annotated else []
+    # what comes in decides about what comes of it: where the file declares another shape, both cannot be
+    stale = bool(made) and any(_contradicts(types.get(name), graph.value_types.get(name)) for name in outside)
+    declared = (graph.value_info[name] for name in made if name in graph.value_info and name not in shown)
     model.graph.value_info.extend(
-        graph.value_info[name] for name in made if name in graph.value_info and name not in shown
+        one for one in declared if not (stale and _contradicts(types.get(one.name), one.type))
     )
     if annotated:
         _add_annotations(model, graph, {*made, *first, *outside})
@@ -157,6 +160,17 @@ def _type_of(graph: Graph, types: Mapping[str, TypeProto], name: str) -> TypePro
     """Return the type of a tensor, the given one before the declared one; None where neither says what it is."""
     known = (found for source in (types, graph.value_types) if (found := source.get(name)) is not None)
     return next((found for found in known if declares_type(found)), None)
+
+
+def _contradicts(known: TypeProto | None, declared: TypeProto | None) -> bool:
+    """Whether two types of one tensor cannot both be right."""
+    if known is None or declared is None:
+        return False
+    shapes = [one.tensor_type.shape.dim for one in (known, declared) if one.tensor_type.HasField("shape")]
+    if len(shapes) < 2 or len(shapes[0]) != len(shapes[1]):
+        return len(shapes) == 2
+    both = zip(*shapes, strict=True)
+    return any(a.HasField("dim_value") and b.HasField("dim_value") and a.dim_value != b.dim_value for a, b in both)
 
 
 def _input(graph: Graph, types: Mapping[str, TypeProto], name: str) -> object:
