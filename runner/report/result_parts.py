@@ -204,9 +204,8 @@ class Latency:
 class Workaround:
     """What was tried against the failure, how it was checked and what it costs.
 
-    ``tried``: false where it could not be tried at all, which says nothing about it. ``where``: in words, where it was
-    seen to help and only there; "": no such limit is known. ``places``: how many of the model it changes; ``nodes``:
-    what it has in float32.
+    ``tried``: false where it could not be, which says nothing of it. ``where``: in words, where alone it was seen to
+    help, if known. ``places``: how many of the model it changes; ``nodes``: what it has in float32.
     """
 
     kind: str = ""
@@ -548,10 +547,7 @@ class CauseExperiment:
 
 @dataclass(frozen=True)
 class CauseAnswer:
-    """An answer and its experiments: good values for what it gives, for what it reads, and around it (None: not made).
-
-    ``instances``: all places where its pattern stands, itself among them.
-    """
+    """An answer, all places of its pattern, and its experiments with good outputs, inputs, both (None: not made)."""
 
     culprits: tuple[str, ...] = ()
     is_cause: bool = False

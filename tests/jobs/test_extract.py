@@ -122,7 +122,7 @@ def test_a_plan_says_what_would_be_extracted_and_the_replay_extracts_it(tmp_path
     assert "2 nodes of 5 would be extracted" in run.result["message"]
     assert not (run.folder / "reduced.onnx").exists() and not any(run.result["checks"].values()), run.result["checks"]
     again = winnow(str(run.folder / "replay.yaml"), "plan=false", folder=tmp_path / "again")
-    assert again.code == 0 and again.result["culprits"] == ["b", "d"], again.output
+    assert again.code == 4 and again.result["culprits"] == ["b", "d"], again.output
 
 
 def test_refusals(tmp_path: Path, model: Path) -> None:

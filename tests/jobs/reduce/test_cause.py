@@ -313,14 +313,17 @@ def test_two_faults_are_joint(tmp_path: Path) -> None:
     assert few.result["checks"]["cause"] <= 2
 
 
-@pytest.mark.parametrize("find", ["one", "all"])
-def test_it_is_not_asked_for_one_answer_or_all(tmp_path: Path, find: str) -> None:
+@pytest.mark.parametrize(("find", "most"), [("one", 0), ("all", 3)])
+def test_it_is_not_asked_for_one_answer_and_of_all_but_the_first_which_stays(
+    tmp_path: Path, find: str, most: int
+) -> None:
+    """Where the first is not shown to be the cause, nothing is said of one."""
     given = pair(tmp_path, BESIDE, ["z"], ROUNDED)
     misled = "strategy.first=end", "strategy.look_inside=false"
     run = winnow(*given, *COMPARE, f"strategy.find={find}", *misled, folder=tmp_path / "run")
     assert run.result.get("cause") is None
     assert run.result["culprits"] == ["noise"]
-    assert run.result["checks"]["cause"] == 0
+    assert run.result["checks"]["cause"] <= most
 
 
 def test_a_check_that_is_fed_the_models_own_inputs_leaves_it_untested(tmp_path: Path) -> None:
