@@ -260,7 +260,7 @@ def test_what_is_told_of_a_verdict() -> None:
     assert not message_drift("axis 3", known, studied) and not message_drift("axis 3", Verdict(Outcome.PASS), studied)
     drift = message_drift("axis\n3", Verdict(Outcome.FAIL, other, "rank " * 99), studied)
     assert ": axis 3, now rank rank" in drift and drift.endswith("...") and len(drift.partition("now ")[2]) == LONGEST
-    assert message_drift("", Verdict(Outcome.FAIL, other), studied).endswith(f"original: {studied}, now {other}")
+    assert message_drift("", Verdict(Outcome.FAIL, other), studied).endswith(f"whole model: {studied}, now {other}")
     row = {"tensor": "t", "kind": "k", "output": True, "bad": False, "type": 1, "shape": [2], "error": 1.0}
     row |= {"limit": 1, "of_limit": 0.5, "nan": [0, 1]}
     bad = [1, {**row, "tensor": 1}, {**row, "range": [1]}, {**row, "nan": 1}, {**row, "shape": None}]

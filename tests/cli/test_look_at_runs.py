@@ -63,9 +63,12 @@ def test_how_it_stands_with_a_run_and_the_one_command_that_fits(capsys: pytest.C
     made(Path("outputs/ended"), FOUND)
     killed = made(Path("outputs/killed"), None, "fail pass")
     assert look("status", ["outputs/killed"]) == 0
-    assert capsys.readouterr().out == "cut off: reduce of net.onnx, 2 checks\n  next     winnow resume outputs/killed\n"
+    assert (
+        capsys.readouterr().out
+        == "ended (cut off): reduce of net.onnx, 2 checks\n  next     winnow resume outputs/killed\n"
+    )
     look("status", ["outputs/ended"])
-    assert capsys.readouterr().out == "found: reduce of net.onnx, 1 check\n  next     winnow outputs/ended\n"
+    assert capsys.readouterr().out == "ended (found): reduce of net.onnx, 1 check\n  next     winnow outputs/ended\n"
     (killed / "winnow.log").write_text("[2026-11-24 10:00:00,000][runner][INFO] - [2] without 4: PASS in 0.31 s\n")
     descriptor = lock(killed, "run", "hydra.run.dir")
     try:
@@ -156,7 +159,7 @@ def test_in_a_terminal_a_page_is_opened_and_paths_are_links(tmp_path: Path) -> N
             time.sleep(0.1)
         assert (tmp_path / "opened").read_text().strip() == (folder / "report.html").as_uri()
         terminal.type("winnow status")
-        assert "found: reduce of net.onnx, 1 check" in terminal.waited("next     ")
+        assert "ended (found): reduce of net.onnx, 1 check" in terminal.waited("next     ")
     # what a terminal is sent: tmux shows links in newer releases only
     program = f"TERM=xterm-256color {sys.executable} {ROOT / 'winnow_onnx.py'}"
     script = f"cd {tmp_path / 'work'} && {program} outputs/latest"

@@ -218,9 +218,10 @@ GATES = np.concatenate([np.split(R, 4, 1)[at] for at in (0, 2, 1, 3)], 1)
         (([node("FusedMatMul", "x fw", "y", transB=1)], {"fw": W}), ALONE,
          ("fw is stored like w of the original, but y/FusedMatMul reads it with transB=1",)),
         (conv(FOLDED * 2, FOLDED_BIAS), normalized(K),
-         ("k is scaled by 2, compared with k of the original, scaled by y/BatchNormalization",)),
+         ("k is scaled by 2, compared with k of the original with y/BatchNormalization folded into it",)),
         (conv(K, FOLDED_BIAS), normalized(K),
-         ("k is stored like k of the original, but y/Conv reads it as it is, not scaled by y/BatchNormalization",)),
+         (("k is stored like k of the original, "
+          "but y/Conv reads it as it is, not with y/BatchNormalization folded into it"),)),
         (gemm(np.roll(W, 3, 1)), matmul(W), ("gw is permuted along axis 1, compared with w of the original",)),
         (conv(K, None), conv(K), ("y/Conv adds no bias; the original adds kb",)),
         (conv(np.flip(K, (2, 3)), kind="ConvTranspose"), conv(K),

@@ -216,7 +216,7 @@ def test_the_whole_model_is_no_name_and_variables_have_no_values() -> None:
     one = CauseExperiment("fail")
     cause = Cause("not proven", whole=one, answers=(CauseAnswer(("Mul",), good_outputs=one),))
     said = report(found(cause=cause), ("winnow", "checker.env.A=secret", "+checker.env={A: secret}"))
-    assert "in the whole model (as it is: fail)" in said and "`the whole model`" not in said
+    assert "The whole model ends with fail." in said and "`the whole model`" not in said
     assert "checker.env.A=... '+checker.env=...'" in said or "checker.env.A=... +checker.env=..." in said
     assert "secret" not in said
 

@@ -123,7 +123,7 @@ THREE = (("a",), ("b", "c"), ("d",))
         ),
         (
             replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("different")),))),
-            "with right outputs of this node the model fails in another way, with right inputs it still fails",
+            "with right inputs of this node the model still fails, with right outputs too it passes",
         ),
         (
             replace(FOUND, cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE),))),
@@ -131,25 +131,25 @@ THREE = (("a",), ("b", "c"), ("d",))
         ),
         (
             replace(FOUND, seen="3 NaN", cause=replace(CAUSE, answers=(replace(ANSWER, instances=THREE[:2]),))),
-            "3 NaN; passes with right outputs here and at b, c (the same pattern), fails with right inputs",
+            "3 NaN; the model passes with right outputs here and at b, c (the same pattern), not with right inputs",
         ),
         (
             replace(FOUND, cause=replace(CAUSE, whole=ended("fail", 41.234))),
-            "error 41.2 times the tolerance; passes with right outputs, fails with right inputs",
+            "error 41.2 times the tolerance; the model passes with right outputs, not with right inputs",
         ),
         (
             replace(FOUND, checker="command", cause=replace(CAUSE, whole=ended("fail", 0.5))),
-            "the check measures 0.5; passes with right outputs, fails with right inputs",
+            "the check measures 0.5; the model passes with right outputs, not with right inputs",
         ),
         (
             replace(
                 FOUND, seen="s", cause=replace(CAUSE, answers=(replace(ANSWER, good_outputs=ended("fail", 0.25)),))
             ),
-            "s; falls to 0.25 with right outputs, fails with right inputs",
+            "s; with right outputs it falls to 0.25, and the model still fails with right inputs",
         ),
         (LOADS, "without this node the model loads; with it, and right inputs, it still does not load"),
         (replace(FOUND, cause=replace(CAUSE, weights=("w is 0",))), "w is 0"),
-        (replace(FOUND, cause=replace(CAUSE, weights=("w is 0", "v", "u"))), "w is 0 (and 2 more)"),
+        (replace(FOUND, cause=replace(CAUSE, weights=("w is 0", "v", "u"))), "w is 0 (and 2 more weights)"),
         (replace(FOUND, cause=replace(CAUSE, no_value="0 / 0")), "0 / 0"),
         (replace(FOUND, seen="s", cause=replace(CAUSE, status="untested")), "s"),
         (replace(FOUND, seen="s", cause=replace(CAUSE, answers=())), "s"),

@@ -121,7 +121,7 @@ def test_nodes_that_the_run_itself_found_too_few_are_not_offered() -> None:
     assert "- Why: float16 overflow: 2 of 3\n" in said, "the reduction says why"
     assert "values of `t` do not fit into float16" in said
     said = page(held, precision=few, **given)
-    assert "mixed.onnx`, with the original's types of inputs and outputs; but the given model with these" in said
+    assert "mixed.onnx` does, with the original's types of inputs and outputs; but the given model with these" in said
     assert "fails with number 11 of 20 fresh inputs" in said
     (row,) = [
         one for one in sections_text(workarounds_section([from_json(Workaround, held)])).splitlines() if "off" in one

@@ -196,7 +196,9 @@ def test_a_model_whose_outputs_pass_is_said_to_pass(tmp_path: Path) -> None:
     given = f"reference.model={right}", "strategy.memory_mb=1", f"result.path={tmp_path / 'nowhere.onnx'}"
     run = layerwise(tmp_path, wrong, *given)
     assert run.code == 0 and run.result["culprits"] == ["@first"], run.output
-    assert run.result["message"].startswith("the model as it is passes, but inside it =t of ")
+    assert run.result["message"].startswith(
+        "the model as it is passes, but inside it the first wrong tensor is =t, which "
+    )
     report = (run.folder / "REPORT.md").read_text()
     assert report.startswith("# wrong values inside a model that passes: ") and "in 2 runs" in report
     # the model is taken apart though a tensor has the name of one that is made

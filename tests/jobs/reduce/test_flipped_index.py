@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from runner.jobs.reduce import exact_values
+from runner.jobs.reduce import flipped_index
 from runner.model.values import recorded
 from tests.harness import Run, winnow
 
@@ -117,7 +117,7 @@ def test_which_index_flips_within_the_rounding_of_its_scores(
     sample = {name: recorded.write(value, name, tmp_path / f"{name}.pb") for name, value in held.items()}
     graph: Any = SimpleNamespace(protos=[node])
     one: Any = SimpleNamespace(index=0, op_type=node.op_type, name=node.name)
-    told = exact_values._within_rounding(graph, one, sample, flips)
+    told = flipped_index._within_rounding(graph, one, sample, flips)
     assert said in told.replace(" wide ", " s ") and bool(told) == bool(said)
     for name, value in sample.items():
-        assert not exact_values._within_rounding(graph, one, {name: value}, flips)
+        assert not flipped_index._within_rounding(graph, one, {name: value}, flips)

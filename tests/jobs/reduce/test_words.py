@@ -64,7 +64,7 @@ def test_a_part_that_fails_in_other_words_and_is_the_cause_is_the_answer(tmp_pat
     body = "sys.exit(2 if {'Cos_4', 'Sin_5'} <= nodes else 1 if 'Cos_4' in nodes else 0)"
     run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["Cos_4"], "proven"), run.output
-    assert run.result["message"].endswith("fails with another message than the original: exit 2, now exit 1")
+    assert run.result["message"].endswith("fails with another message than the whole model: exit 2, now exit 1")
     assert run.result["checks"]["cause"] == 2, run.result["checks"]
     assert "  fails    a check fails (exit 1)" in run.screen, "the code of the part, and not that of the whole"
 
