@@ -291,7 +291,7 @@ def stays_high(told: Precision, *, sentence: bool = False) -> str:
             enough = listed(names_of(told.without_margin or (), _ROOM), FIRST_NAMES)
             names, error = (
                 "all layers",
-                f" for strategy.margin; for the whole tolerance perhaps {enough} (strategy.margin=1)",
+                f" to keep strategy.margin; for the whole tolerance perhaps {enough} (strategy.margin=1)",
             )
         return f"{names} must stay in {told.high}{error}" if sentence else f"in {told.high}: {names}{error}"
     low = f"in {told.low}" if told.low in FLOATS else "quantized"

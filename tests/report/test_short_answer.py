@@ -81,7 +81,7 @@ ALL = replace(TOLD, low_share={"nodes": 0.0})
         (
             replace(ALL, without_margin=("n1",)),
             True,
-            f"{EVERY} for strategy.margin; for the whole tolerance perhaps n1 (strategy.margin=1)",
+            f"{EVERY} to keep strategy.margin; for the whole tolerance perhaps n1 (strategy.margin=1)",
         ),
     ],
 )

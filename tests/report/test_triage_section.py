@@ -104,7 +104,8 @@ def test_layers_that_stay_are_told_with_what_the_margin_costs() -> None:
         "at this tolerance: with a single one quantized the error is at least 1.5 times it"
     )
     margin = stays_high(replace(every, without_margin=("a",)))
-    assert margin == "in float32: all layers for strategy.margin; for the whole tolerance perhaps a (strategy.margin=1)"
+    whole = "for the whole tolerance perhaps a (strategy.margin=1)"
+    assert margin == f"in float32: all layers to keep strategy.margin; {whole}"
 
 
 def test_nodes_that_the_run_itself_found_too_few_are_not_offered() -> None:
