@@ -10,8 +10,8 @@ from functools import cached_property, partial
 import numpy as np
 
 from runner.model.graph.graph_index import Graph, Node
+from runner.model.graph.low_precision import ends_of
 from runner.reference.fingerprints import CLEARLY, TWINS, Fingerprint, FingerprintIndex, Weights, agree, distance
-from runner.reference.quantized import readings
 
 # what goes in comes out: the tensor before and the one after are the same for a matching
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
@@ -90,13 +90,11 @@ class FingerprintedGraph:
         )
 
     def _limits(self, node: Node) -> bool:
-        held, told = self.prints.get(node.inputs[0]), readings(self.graph.protos[node.index], {}, self.weights.array)
-        for one in told.get(node.outputs[0], ()) if held is not None else ():
-            kind = one.zero.dtype if one.zero.dtype.kind in "iu" else np.dtype(np.uint8)
-            ends = np.array([np.iinfo(kind).min, np.iinfo(kind).max])
-            if held is not None and one.scale.size == one.zero.size == 1:
-                return not agree(replace(held, numbers=np.clip(held.numbers, *one.floats(ends))), held)
-        return False
+        held, proto = self.prints.get(node.inputs[0]), self.graph.protos[node.index]
+        least, largest = ends_of(proto, self.graph.initializers, whole=True)
+        if held is None or least is None:
+            return False
+        return not agree(replace(held, numbers=np.clip(held.numbers, least, largest)), held)
 
     def root(self, tensor: str) -> str:
         """Return the first of the tensors that are all this one."""
