@@ -20,7 +20,7 @@ from runner.journal.kept_files import confirm_source, leave_affordable, leave_ke
 from runner.judgment import NotApplicable, UsageError, WinnowError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.low_precision import LOW, low_nodes
+from runner.model.graph.low_precision import LOW, quantized_nodes
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
@@ -419,7 +419,7 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded, seeded: Sequen
         )
     types = {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}
     hints = [RANDOM_INPUTS] if asks_for_data(settings) else []
-    hints += [HIDDEN_ROUNDING] if hides_rounding(settings, types) and not any(low_nodes(graph.model)) else []
+    hints += [HIDDEN_ROUNDING] if hides_rounding(settings, types) and not any(quantized_nodes(graph.model)) else []
     return [*found, *filter(None, ["; ".join(hints)])]
 
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from runner.jobs.triage.situation import situation_of
-from runner.model.graph.low_precision import has_low_floats, low_nodes
+from runner.model.graph.low_precision import has_low_floats, quantized_nodes
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker
 from runner.schema.inputs import RandomInputs
@@ -54,7 +54,7 @@ def test_a_triage_knows_quantized_weights_of_every_type(tmp_path: Path, kind: st
     onnx.save(model(ADD), tmp_path / "float.onnx")
     onnx.save(model(ADD, stored=TensorProto.DataType.Value(kind)), tmp_path / "net.onnx")
     quantized = kind != "FLOAT"
-    assert [node.name for node in low_nodes(onnx.load(tmp_path / "net.onnx"))] == ["add"] * quantized
+    assert [node.name for node in quantized_nodes(onnx.load(tmp_path / "net.onnx"))] == ["add"] * quantized
     settings = Settings(
         model=str(tmp_path / "net.onnx"),
         strategy=TriageSettings(),

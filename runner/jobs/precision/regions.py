@@ -30,7 +30,7 @@ from runner.model.graph import scopes
 from runner.model.graph.cut import remove_dead_nodes, remove_stale_value_info, remove_unused_initializers
 from runner.model.graph.edits import copy_of, set_messages
 from runner.model.graph.graph_index import Graph, Node
-from runner.model.graph.low_precision import is_low, is_quantization, kinds, low_nodes, others_than_pairs
+from runner.model.graph.low_precision import is_quantization, is_quantized, kinds, others_than_pairs, quantized_nodes
 from runner.model.graph.names_and_order import sort_nodes
 from runner.model.graph.scopes import NameSupply
 from runner.model.values import tensor_bytes
@@ -51,7 +51,7 @@ def unknown_forms(model: ModelProto) -> list[NodeProto]:
     functions = {scopes.function_key(function)[:2] for function in model.functions}
     return [
         node
-        for node in low_nodes(model)
+        for node in quantized_nodes(model)
         if (domain := scopes.domain_of(node.domain)) not in _KNOWN_DOMAINS and (domain, node.op_type) not in functions
     ]
 
@@ -63,7 +63,7 @@ def examine(structure: Path, has_parent: bool, key: str) -> None:
     quantization that are not known, or that want a parent which is not there.
     """
     model = ModelProto.FromString(structure.read_bytes())
-    low = list(low_nodes(model))
+    low = list(quantized_nodes(model))
     if not low:
         raise NotApplicable(
             f"{key} strategy.low=quantized: no node of it is quantized, so there is nothing to raise; "
@@ -184,7 +184,7 @@ class Regions:
         self._places = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
         self._reads = [scopes.reads(node) for node in graph.node]
         self._constant = Graph.of(self.model).data_independent
-        self._low = [any(is_low(one, self.types) for one in scopes.all_nodes([node])) for node in graph.node]
+        self._low = [any(is_quantized(one, self.types) for one in scopes.all_nodes([node])) for node in graph.node]
         self.integers = integers_of(self.model)
         self.partners = {**self.partners, **dict(self._named_integers())}
         self._opsets = {scopes.domain_of(one.domain): one.version for one in self.model.opset_import}

@@ -34,7 +34,7 @@ from runner.jobs.reduce.check_controls import ORIGINAL, ORIGINAL_FILE, fails_on_
 from runner.judgment import CannotJudge, Status, UsageError
 from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.low_precision import has_low_floats, low_nodes
+from runner.model.graph.low_precision import has_low_floats, quantized_nodes
 from runner.model.values import recorded
 from runner.model.values.recorded import paths
 from runner.reference.load import Loaded, own_file_only, profiled_samples
@@ -117,7 +117,7 @@ def _asked(settings: Settings) -> Settings:
     strategy = chosen(settings.strategy, PrecisionSettings)
     if strategy.low is not FloatType.auto:
         return settings
-    low, quantized = FloatType.float16, low_nodes(structure(settings.model))
+    low, quantized = FloatType.float16, quantized_nodes(structure(settings.model))
     if any(quantized):  # a form that needs the original is refused by name where there is none
         low = FloatType.quantized
         log.info(

@@ -33,7 +33,7 @@ from runner.jobs.run import Pipeline
 from runner.jobs.summary import seen
 from runner.judgment import Status, Whose, milder
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.low_precision import is_low
+from runner.model.graph.low_precision import is_quantized
 from runner.model.graph.scopes import all_nodes, initializers, names_of
 from runner.reference.load import Loaded, refusal
 from runner.reference.models import recorder, recording_backend
@@ -344,7 +344,9 @@ class Reduction(Pipeline):
         graph = self.loaded.graph
         types = {tensor.name: tensor.data_type for tensor in initializers(graph.model)}
         pairs = zip(graph.nodes, graph.protos, strict=True)
-        return frozenset(node.name for node, proto in pairs if any(is_low(one, types) for one in all_nodes([proto])))
+        return frozenset(
+            node.name for node, proto in pairs if any(is_quantized(one, types) for one in all_nodes([proto]))
+        )
 
     @cached_property
     def _refinements(self) -> Refinements:

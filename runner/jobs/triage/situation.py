@@ -9,7 +9,7 @@ from runner.jobs.variants.release_cache import ReleaseCache, installed_under, re
 from runner.judgment import UsageError
 from runner.model.files.parse_without_weights import parse, structure
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.low_precision import low_nodes
+from runner.model.graph.low_precision import quantized_nodes
 from runner.reference.load import asks_for_data, hides_rounding, larger_sizes
 from runner.schema.backend import OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import BuildsChecker, CommandChecker, Golden, PythonChecker
@@ -107,7 +107,7 @@ def _low(settings: Settings) -> str:
 
 def _is_quantized(path: str | None) -> bool:
     """Whether any node of a model is quantized."""
-    return any(low_nodes(structure(path)))
+    return any(quantized_nodes(structure(path)))
 
 
 def _float_types(path: str | None) -> set[int]:

@@ -8,16 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import (
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    SparseTensorProto,
-    TensorProto,
-    TypeProto,
-    helper,
-    numpy_helper,
-)
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
@@ -26,10 +17,12 @@ from runner.model.values.dtypes import BY_NUMBER
 from runner.text import listed
 
 LOW = frozenset({TensorProto.FLOAT16, TensorProto.BFLOAT16})
+"""The floats of low precision."""
 NARROW = frozenset(
     {TensorProto.INT16, TensorProto.UINT16}
     | {one.number for one in BY_NUMBER.values() if 0 < one.bits <= 8 and one.name != "bool"}
 )
+"""The types of what is quantized."""
 QUANTIZING = re.compile(r"Quantize|^QLinear|Integer|^MatMul(NBits|Bnb4|FpQ4)|^Q(Attention|Embed|Gemm|MoE|Ordered)")
 _CHOOSING = frozenset({"to", "dtype", "output_dtype"})
 """Attributes by which a node chooses the type of what it gives."""
@@ -50,17 +43,17 @@ def has_low_floats(model: ModelProto, types: Iterable[TypeProto] = ()) -> bool:
     return not LOW.isdisjoint(declared | held | chosen)
 
 
-def is_low(node: NodeProto, types: Mapping[str, int]) -> bool:
+def is_quantized(node: NodeProto, types: Mapping[str, int]) -> bool:
     """Whether a node quantizes, or computes with what is quantized. ``types``: element types, as far as known."""
     if QUANTIZING.search(node.op_type):
         return True
     return any(types.get(name) in NARROW for name in (*scopes.reads(node), *node.output))
 
 
-def low_nodes(model: ModelProto) -> Iterator[NodeProto]:
+def quantized_nodes(model: ModelProto) -> Iterator[NodeProto]:
     """Yield the quantized nodes of a model, nested ones too."""
     types = {tensor.name: tensor.data_type for tensor in scopes.initializers(model)}
-    return (node for node in scopes.all_nodes(model.graph.node) if is_low(node, types))
+    return (node for node in scopes.all_nodes(model.graph.node) if is_quantized(node, types))
 
 
 # Q/DQ pairs: where quantization stands between layers, and what a layer reads without it.
@@ -189,7 +182,7 @@ def others_than_pairs(model: ModelProto) -> list[NodeProto]:
     pairs = {name for one in pairs_of(model.graph) for name in one}
     makers = {name: node for node in scopes.all_nodes(model.graph.node) for name in node.output}
     quantized = {makers[name].input[0] for name in pairs if name in makers}
-    others = (node for node in low_nodes(model) if not {*node.output} & (pairs | quantized))
+    others = (node for node in quantized_nodes(model) if not {*node.output} & (pairs | quantized))
     return [node for node in others if not pairs or QUANTIZING.search(node.op_type)]
 
 
