@@ -294,6 +294,7 @@ ADVICE = (
     "strategy.reduce_outputs=false",
     "resume=",
     "could not import",
+    "--original",
 )
 KEPT = {"strategy.reduce_inputs=false": "inputs", "strategy.reduce_outputs=false": "outputs"}
 

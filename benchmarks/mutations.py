@@ -23,6 +23,7 @@ import ast
 import math
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -65,6 +66,7 @@ _BETWEEN = {
 _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "YES": "NO", "NO": "YES", "UNKNOWN": "NO"}
 _NAMES |= {"PASS": "FAIL", "FAIL": "DIFFERENT", "DIFFERENT": "FAIL", "UNRESOLVED": "FAIL", "ONE_MINIMAL": "UNPROVEN"}
 _LOGS = ("debug", "info", "warning", "error", "exception", "cast", "field", "getLogger")
+_MEMORY = 12 << 30  # bytes of address space that each process of the tests has: an endless loop may fill all there is
 _SLOWER, _SLACK = 3.0, 60.0  # how much longer a mutant's tests may take: so many times, and so many seconds besides
 
 
@@ -241,6 +243,7 @@ class Tests:
             env=environment, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         try:
             process.communicate(timeout=seconds * _SLOWER + _SLACK if seconds < math.inf else None)
         except subprocess.TimeoutExpired:

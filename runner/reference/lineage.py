@@ -28,6 +28,7 @@ from runner.reference.good_values import good_value
 from runner.reference.quantized import Reading, as_floats, readings
 from runner.reference.recording import PACK, Recorded
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
+from runner.samples.declared_inputs import type_name
 
 # A model of which every node is given good values: what it then makes says whether it is right, whatever is upstream.
 #
@@ -120,8 +121,8 @@ MOST_MISNAMED, LEAST_MISNAMED = 0.3, 3
 """Share and number of partners by name that may be wrong on good values before no name counts any more."""
 
 Samples = tuple[Mapping[str, TensorFile], ...]
-Record = Callable[[Graph, Path, Sequence[Mapping[str, TensorFile]]], Recorded]
-"""Runs a graph of the child, all tensors shown; what it writes goes into the folder."""
+Record = Callable[[Graph, Store, Path, Sequence[Mapping[str, TensorFile]]], Recorded]
+"""Runs a graph with weights of a store, all tensors shown; what it writes goes into the folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +141,7 @@ class ParentValues:
     ``values``: good values by tensor, one mapping a sample. ``partners``: the tensors that have one. ``unfit``: why a
     value must not be fed, by tensor. ``alone``: what nodes make that has no partner. ``wrong``: nodes of
     the child that are not right on good values, in the reference's runtime. ``integers``: tensors that hold steps of
-    what their partners hold.
+    what their partners hold. ``narrow``: those of ``unfit`` whose type is too narrow, told by type.
     """
 
     values: Samples
@@ -149,6 +150,7 @@ class ParentValues:
     alone: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     integers: frozenset[str] = frozenset()
+    narrow: Mapping[str, str] = field(default_factory=dict)
 
     def counted(self) -> dict[str, int]:
         """Return how many tensors found their partner by what; those without one under ``none``."""
@@ -338,10 +340,14 @@ class Lineage:
             samples.append(sample)
         good = tuple(samples)
         one_of_each = forced(graph, self._everywhere(good))
-        found = self.record(one_of_each.graph, folder / "run", good).values
-        names = {name: one_of_each.made.get(name, name) for name in graph.producers}
-        made = tuple({name: sample[own] for name, own in names.items() if own in sample} for sample in found)
-        return _Forced(good, unfit, made)
+        return _Forced(good, unfit, self._made(one_of_each, self.child.store, folder / "run", good))
+
+    def _made(self, one_of_each: Forced, store: Store, folder: Path, good: Samples) -> Samples:
+        """Return what the nodes of a model make of good values, by the tensor's own name."""
+        found = self.record(one_of_each.graph, store, folder, good).values
+        graph = one_of_each.graph
+        names = {own: name for name, own in one_of_each.made.items()}
+        return tuple({names.get(own, own): sample[own] for own in graph.producers if own in sample} for sample in found)
 
     def _value(self, name: str, at: int, folder: Path, weights: dict[str, TensorFile | None]) -> TensorFile | None:
         """Return what a tensor of the parent holds in a sample; a weight is written into ``folder`` once."""
@@ -370,7 +376,12 @@ class Lineage:
             for name in doubtful(graph, held, right)
             if not restored(graph, name, run.good, run.made, self._younger.weights)
         }
-        reasons = dict(run.unfit)
+        rounded, explained = self._too_narrow(held, run, right)
+        narrow = {name: type_name(run.good[0][name].dtype) for name in rounded}
+        reasons = dict(run.unfit) | {
+            name: f"{short} is too narrow for the good value of {name!r}" for name, short in narrow.items()
+        }
+        right |= explained
         for name in graph.producers:
             if name in held:
                 continue
@@ -385,7 +396,79 @@ class Lineage:
             node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)
         )
         alone = tuple(name for name in graph.producers if name not in held)
-        return ParentValues(both, held, reasons, alone, wrong, frozenset(self._readings))
+        return ParentValues(both, held, reasons, alone, wrong, frozenset(self._readings), narrow)
+
+    def _too_narrow(
+        self, partners: Mapping[str, Partner], run: _Forced, right: frozenset[str]
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        """Return the tensors whose type is too narrow for their good value, and those that are off for that alone.
+
+        The parent shows it: with the rounded values in place of its own it makes what the child's node makes.
+        """
+        wrong = {
+            name: [read for read in dict.fromkeys(node.inputs) if self._is_rounded(read, partners, run)]
+            for node in self.child.graph.nodes
+            for name in node.outputs
+            if name in partners and name not in right and partners[name].tensor in self.parent.graph.producers
+        }
+        wrong = {name: reads for name, reads in wrong.items() if reads}
+        if not wrong:
+            return frozenset(), frozenset()
+        made = self._parent_makes({read for reads in wrong.values() for read in reads}, partners, run)
+        explained = {name for name in wrong if self._same(name, partners, run.made, made)}
+        narrow = {read for name in explained for read in wrong[name]}
+        for place in range(max((len(wrong[name]) for name in explained), default=0)):
+            one_of_each = {name: wrong[name][place] for name in explained if 1 < len(wrong[name]) > place}
+            made = self._parent_makes({*one_of_each.values()}, partners, run) if one_of_each else ()
+            narrow -= {one for name, one in one_of_each.items() if self._same(name, partners, run.good, made)}
+        return frozenset(narrow), frozenset(name for name in explained if narrow.intersection(wrong[name]))
+
+    def _is_rounded(self, name: str, partners: Mapping[str, Partner], run: _Forced) -> bool:
+        """Whether a float tensor has a partner in a wider type, whose values it holds rounded."""
+        one = partners.get(name)
+        if one is None or one.reshaped or name in self._readings or name in run.unfit or name not in run.good[0]:
+            return False
+        held = [FLOATS.get(values[one.tensor].dtype) for values in self.parent.values if one.tensor in values]
+        own = FLOATS.get(run.good[0][name].dtype)
+        return bool(own and one.tensor in self.parent.graph.producers and held) and all(
+            kind is not None and own is not None and kind.digits > own.digits for kind in held
+        )
+
+    def _parent_makes(self, names: Collection[str], partners: Mapping[str, Partner], run: _Forced) -> Samples:
+        """Return what the parent's nodes make of its own values, but of the child's for these tensors."""
+        theirs = self.parent
+        given = (
+            {one.tensor for one in partners.values()} & theirs.graph.producers.keys() & self._everywhere(theirs.values)
+        )
+        folder, samples = self._folder("narrow"), []
+        for at, (values, good) in enumerate(zip(theirs.values, run.good, strict=True)):
+            sample = {name: values[name] for name in (*theirs.graph.inputs, *given) if name in values}
+            for place, name in enumerate(sorted(names)):
+                tensor = partners[name].tensor
+                path = folder / f"{at}_{place}.pb"
+                sample[tensor] = good_value(good[name], tensor, values[tensor].dtype, None, path).file
+            samples.append(sample)
+        return self._made(forced(theirs.graph, given), theirs.store, folder / "run", tuple(samples))
+
+    def _same(self, name: str, partners: Mapping[str, Partner], mine: Samples, theirs: Samples) -> bool:
+        """Whether a tensor of the child passes against what the parent makes of its partner, in all samples."""
+        tensor, folder = partners[name].tensor, self._folder("same")
+        return all(
+            name in one
+            and tensor in other
+            and self.passes(
+                one[name],
+                good_value(
+                    other[tensor],
+                    name,
+                    one[name].dtype,
+                    one[name],
+                    folder / f"{at}.pb",
+                    reshaped=partners[name].reshaped,
+                ).file,
+            )
+            for at, (one, other) in enumerate(zip(mine, theirs, strict=True))
+        )
 
     def _right(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
         """Return the tensors that come out right on good values, in all samples."""

@@ -98,7 +98,7 @@ def inherit(
         elder,
         told,
         inputs,
-        lambda one, place, values: _run(settings, one, store, pool, place, values),
+        lambda one, held, place, values: _run(settings, one, held, pool, place, values),
         lambda mine, good: not any(compare(mine, good, one).fails() for one in rules.of_output(good.name)),
         folder,
     )
@@ -108,6 +108,7 @@ def inherit(
         values=found.values,
         partners=frozenset(found.partners),
         unfit=found.unfit,
+        narrow=found.narrow,
         wrong=found.wrong,
         error=_error(graph.outputs, child, found, rules),
         seconds=ran.seconds + child.seconds,

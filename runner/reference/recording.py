@@ -270,7 +270,8 @@ class Recorded:
 
     ``unrunnable``: nodes that the reference cannot run, ``reason``: of the first of them. ``out_of_time``: it was
     stopped before every node was tried. ``partners``: the tensors whose value another model (reference.model) tells,
-    None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor.
+    None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor;
+    ``narrow``: those of them whose type loses digits that are needed, with that type.
     ``wrong``: nodes wrong on that model's values, in the reference's runtime; ``error``: of an output, in tolerances.
     ``on_demand``: not all are kept; the others are computed again on request. ``let_go``: has no worker hold any.
     ``rounds``: a model of low precision could not be run as one, so values are rounded where its parts meet.
@@ -285,6 +286,7 @@ class Recorded:
     out_of_time: bool = False
     partners: frozenset[str] | None = None
     unfit: Mapping[str, str] = field(default_factory=dict)
+    narrow: Mapping[str, str] = field(default_factory=dict)
     wrong: tuple[str, ...] = ()
     error: float = 0.0
     on_demand: bool = False

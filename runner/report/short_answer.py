@@ -173,8 +173,8 @@ def _why(summary: Summary) -> str:
         return cause.weights[0] + (f" (and {counted(more, 'more weight')})" if more else "")
     if wider := cause.wider:
         return f"{wider.type} overflow: {wider.said}"
-    if cause.no_value:
-        return cause.no_value
+    if cause.no_value or (summary.whose == Whose.MODEL and cause.right):
+        return cause.no_value or cause.right
     if beyond_range(cause):
         return f"{summary.seen or 'NaN or Inf'}; the reference computes it too"
     if cause.status not in SHOWN or not cause.causes:

@@ -300,6 +300,12 @@ class Controls:
                 f"match it. Give the input of your check: {INPUTS}{also}"
             )
             return CannotJudge(f"{said}.\n{check}", lacks)
+        if not self.fed and ORIGINAL not in lacks:
+            said = (
+                "your check passes the original, but not the values that the original computes: it feeds another input "
+                f"than the one that you gave. Let it feed {{inputs}}, or give its own: {INPUTS}"
+            )
+            return CannotJudge(f"{said}.\n{check}", (INPUTS,))
         other = "" if self.fed else ", or your check feeds another input than the one that you gave"
         good = f" Give the good model: {ORIGINAL}." * (ORIGINAL in lacks)
         given = "the original" if ORIGINAL not in lacks else "the model without optimizations"

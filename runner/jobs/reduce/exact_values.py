@@ -175,8 +175,10 @@ class WhoIsRight:
             return cause
         if not isinstance(base, Subgraph) or not isinstance(inner(session.judge.checker), RuntimeCheck):
             return cause
-        if not compares:
-            return replace(cause, whose=Whose.TARGET) if self._reference_can(base, cause, failure) else cause
+        narrow = _too_narrow(base, cause.answers[cause.main].answer) if cause.status in SHOWN else ""
+        if narrow or not compares:
+            told = Whose.TARGET if self._reference_can(base, cause, failure) else cause.whose
+            return replace(cause, whose=Whose.MODEL if narrow else told, right=narrow)
         cheap = self.exact.store.kept_bytes(base.graph.model) < CHEAP
         asked: list[tuple[str, Trial | None]] = []
         if cheap and not self.exact.target.settings.builds_engines:
@@ -295,6 +297,17 @@ class WhoIsRight:
             said = f"at {name} this model differs from the original by {other:.3g} of the largest value"
             said += f"; rounding explains {own:.3g}"
         return whose, said
+
+
+def _too_narrow(base: Subgraph, trial: Trial) -> str:
+    """Say which tensor inside an answer has a type that loses digits which its readers need; "": none."""
+    graph = base.graph
+    for name, short in base.recorded.narrow.items():
+        readers = [graph.names[index] for index in graph.readers.get(name, ()) if index in trial]
+        if readers and graph.producers[name] in trial:
+            rest = "with this value rounded to it, the original is wrong too"
+            return f"{short} is too narrow for {name}, which {readers[0]} reads: {rest}"
+    return ""
 
 
 def _made(base: Subgraph, trial: Trial | None) -> tuple[ModelProto, tuple[Sample, ...]]:
