@@ -67,7 +67,7 @@ _NAMES = {"min": "max", "max": "min", "any": "all", "all": "any", "YES": "NO", "
 _NAMES |= {"PASS": "FAIL", "FAIL": "DIFFERENT", "DIFFERENT": "FAIL", "UNRESOLVED": "FAIL", "ONE_MINIMAL": "UNPROVEN"}
 _LOGS = ("debug", "info", "warning", "error", "exception", "cast", "field", "getLogger")
 _MEMORY = 12 << 30  # bytes of address space that each process of the tests has: an endless loop may fill all there is
-_SLOWER, _SLACK = 3.0, 60.0  # how much longer a mutant's tests may take: so many times, and so many seconds besides
+_SLOWER, _SLACK = 3.0, 30.0  # how much longer a mutant's tests may take: so many times, and so many seconds besides
 
 
 @dataclass(frozen=True)
@@ -232,12 +232,18 @@ class Tests:
     copy: Path
     python: Path
 
-    def run(self, tests: Sequence[str], *options: str, seconds: float = math.inf) -> str:
-        """Return ``killed``, ``survived`` or ``timed out``; ``seconds``: that they take with nothing changed."""
+    def run(self, tests: Sequence[str], *options: str, seconds: float = math.inf, longest: float = 0) -> str:
+        """Return ``killed``, ``survived`` or ``timed out``.
+
+        ``seconds``: that they take with nothing changed; ``longest``: the longest of them.
+        """
         environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
         environment["PATH"] = f"{self.python.parent}:{environment['PATH']}"
         (names := self.copy / "tests.txt").write_text("\n".join(tests))
         said = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no", *options, f"@{names}"]
+        if longest:  # a test in an endless loop ends them all
+            said += ["-o", "faulthandler_exit_on_timeout=true"]
+            said += ["-o", f"faulthandler_timeout={longest * _SLOWER + _SLACK:.0f}"]
         process = subprocess.Popen(
             [str(self.python), "-m", "pytest", *said], cwd=self.copy, text=True,
             env=environment, start_new_session=True,
@@ -250,6 +256,8 @@ class Tests:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             return "timed out"
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         return "killed" if process.returncode else "survived"
 
     def recorded(self, rooms: Sequence[str], tests: Sequence[str]) -> reached.Reached:
@@ -277,7 +285,7 @@ class Tests:
         if not tests:
             return "survived"
         target.write_bytes(mutant.of(source))
-        outcome = self.run([*tests], "-x", seconds=sum(tests.values()))
+        outcome = self.run([*tests], "-x", seconds=sum(tests.values()), longest=max(tests.values()))
         target.write_bytes(source)
         return outcome
 
