@@ -340,7 +340,9 @@ def headed(summary: Summary, what: str, about: str, *, only_rounded: bool = Fals
         Whose.BOTH: "both sides lose digits:",
     }
     head = heads.get(summary.whose or "") if about else None
-    if head is None:
+    if head is None and summary.whose == Whose.QUANTIZATION:
+        head = f"{what}: the quantization takes more than the tolerance"
+    elif head is None:
         how = f" with {where}" if where else ""
         how = " where every operator rounds as on a GPU" if only_rounded else how
         own = ", the model's own" if summary.whose == Whose.MODEL and not only_rounded else ""

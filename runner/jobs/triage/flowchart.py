@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.jobs.triage.transcript import SEEN, Known
-from runner.judgment import CONVERTED, Status
+from runner.judgment import CONVERTED, Status, Whose
+from runner.report.cause_section import WHOSE
 from runner.report.diagnosis_sections import inputs_of
 from runner.report.result_parts import Decision, Precision
 from runner.report.short_answer import keeps_all, refuted, refuting, stays_high
@@ -71,6 +72,7 @@ def verdict(known: Known) -> str:
     precision, part = _told_precision(known), _told_part(known)
     if known.has_answer("precision") and not known.culprits:  # then that is the answer
         said, precision = precision, ""
+        said = f"whose bug: {WHOSE[Whose.QUANTIZATION]}; {said}" if known.rounds_everywhere else said
     told = (
         *(said, part, told_reference(known), told_passes(known), releases),
         *(precision, _told_workaround(known), _told_budget(known)),
@@ -89,7 +91,7 @@ def told_reference(known: Known) -> str:
 
 def _told_part(known: Known) -> str:
     if known.rounds_everywhere:
-        return "quantization takes more than the tolerance; no single part is shown to be the cause"
+        return "no single part is shown to be the cause"
     if known.culprits:
         return known.proof if known.answer == "reduce" else "this part fails alone; no smaller one was found"
     step = known.of("reduce")

@@ -276,7 +276,9 @@ class Known:
     @property
     def answer(self) -> str:
         """The step whose model is the part that fails; "": none."""
-        if self.has_answer("reduce") and self.result("reduce").culprits and not self.rounds_everywhere:
+        if self.rounds_everywhere:
+            return ""
+        if self.has_answer("reduce") and self.result("reduce").culprits:
             return "reduce"
         return "extract" if self.extracted_fails else ""
 

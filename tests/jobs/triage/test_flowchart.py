@@ -220,12 +220,14 @@ def test_where_a_precision_search_has_what_helps_no_workaround_is_said_to_be_mis
 def test_where_no_part_is_the_cause_the_layers_that_do_not_stand_quantization_are_the_answer(status: str) -> None:
     precision = found("n", precision={"high": "float32", "low": "quantized", "selected": [{"node": "n"}]})
     cut = found("dq", nodes={"before": 9, "after": 1}, whose="quantization", cause={"status": status})
+    part = found("dq", signature={"stage": "compare", "kind": "mismatch"})  # it fails alone, which shows nothing
     known = told(
         replace(HERE, low="quantized", alone=False, inputs="python"),
-        {**FAILS, "layerwise": NONE, "reduce": cut, "precision": precision},
+        {**FAILS, "layerwise": found("dq"), "extract": part, "reduce": cut, "precision": precision},
     )
     assert known.culprits == (("dq",) if status == "proven" else ())
-    assert verdict(known).startswith("wrong values" if status == "proven" else "n must stay in float32; quantization")
+    begins = "wrong values" if status == "proven" else "whose bug: the quantization; n must stay in float32; no single"
+    assert verdict(known).startswith(begins)
 
 
 def test_what_heals_the_reduced_model_but_not_the_whole_is_asked_again() -> None:
