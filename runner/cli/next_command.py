@@ -13,7 +13,7 @@ from runner.files import inside
 from runner.journal.replay_yaml import REPLAY_NAME
 from runner.judgment import ANSWERED, BUDGET_REACHED, CONVERTED, NON_FINITE, CauseStatus, Status, UsageError, Whose
 from runner.report.cause_section import beyond_range
-from runner.report.short_answer import ABOUT_KEPT, FLOATS, OWN_CODE, keeps_all, nothing_low
+from runner.report.short_answer import ABOUT_KEPT, FLOATS, OWN_CODE, nothing_low
 from runner.report.summary import Summary, read_result
 from runner.report.typed_json import from_json
 from runner.run_folder import INPUTS, REDUCED
@@ -41,6 +41,8 @@ _AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 _AS_QUANTIZED = ("checker=compare", "checker.metric=fraction", "checker.rtol=0.1", "checker.fraction=0.02")
 """How +experiment=quantized judges."""
+_FEW_LOW = 0.5
+"""Where a smaller share of the nodes may be quantized, the tolerance is perhaps one for floats."""
 
 
 def shown_path(path: Path) -> str:
@@ -164,7 +166,8 @@ def _after_an_answer(result: Summary, folder: Path, program: Sequence[str]) -> t
             there = inside(answer, folder) and (answer / REPLAY_NAME).is_file()
             return _again(program, answer if there else folder, *changes), "runs the model with the workaround"
     told = result.precision
-    if told and keeps_all(told) and told.low not in FLOATS and result.checker == "auto":
+    few = told is not None and told.low_share.get("nodes", 1.0) < _FEW_LOW
+    if told and few and told.low not in FLOATS and result.checker == "auto":
         return _again(program, folder, *_AS_QUANTIZED), "judges as quantized models are: 2 % of the values may be off"
     if told and nothing_low(told) and told.without_margin is not None and result.strategy != "triage":
         fewer = f"{counted(len(told.without_margin), 'node')} instead of {len(result.culprits)}"

@@ -147,6 +147,8 @@ def arrays(given: Iterable[Mapping[str, TensorFile]]) -> Sequence[Mapping[str, A
 
 # Who is right where two sides differ: the one that is nearer to what all of it in float64 gives.
 
+AS_FAR = 2
+"""A runtime that is off from the original by at most so many times another one's error is not to blame for it."""
 TIMES = 10
 """The side whose error is so many times smaller is right."""
 CHEAP = 256 << 20
@@ -204,9 +206,8 @@ class WhoIsRight:
                 self.exact.clear()
         for of, trial in asked if self.apart else ():
             with suppress(NotKnown, CutError):
-                if self._is_another(*_made(base, trial)):
-                    said = f"For {of} the reference's runtime and the target agree, and the original differs"
-                    return replace(cause, whose=Whose.CONVERSION, right=said)
+                if said := self._off_anywhere(*_made(base, trial)):
+                    return replace(cause, whose=Whose.CONVERSION, right=f"For {of} {said}")
         return replace(cause, right=why)
 
     def _reference_can(self, base: Subgraph, cause: Cause, failure: Signature | None) -> bool:
@@ -240,15 +241,19 @@ class WhoIsRight:
                 return found if same * TIMES <= off else None
         return None
 
-    def _is_another(self, model: ModelProto, samples: tuple[Sample, ...]) -> bool:
-        """Whether the target and the reference's runtime agree on a model and its original differs. Raises NotKnown."""
+    def _off_anywhere(self, model: ModelProto, samples: tuple[Sample, ...]) -> str:
+        """Say how far a model is from its original on either runtime; "": much farther on the target. Raises NotKnown.
+
+        Steps of quantization that round otherwise make the two sides differ as much from each other.
+        """
         try:
-            mine, peer = (self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference))
+            ran = [self.exact.plain(model, samples, side) for side in (self.exact.target, self.exact.reference)]
         finally:
             self.exact.clear()
         good = arrays([one.expected for one in samples])
-        sides, origin = (max(map(_largest, mine, other)) for other in (peer, good))
-        return sides * TIMES <= origin < np.inf and origin > 0
+        own, peer = (max(map(_largest, one, good)) for one in ran)
+        said = f"the target differs from the original by {own:.3g} of the largest value, the reference's runtime by"
+        return f"{said} {peer:.3g}" if 0 < own < np.inf and own <= AS_FAR * peer < np.inf else ""
 
     def _alone(self, session: Session, trial: Trial | None) -> str:
         """Return the output that fails while all others pass; "": several fail, or that is not known."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -13,7 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from runner.checkers.candidate_runs import BackendRunner
 from runner.jobs.reduce.exact_values import Exact, WhoIsRight
 from runner.judgment import Whose
+from runner.model.values import recorded
 from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend
+from runner.verdict import Sample
 from tests.harness import Run, winnow
 from tests.jobs.reduce.test_cause import COMPARE, pair
 
@@ -255,3 +258,15 @@ def test_an_evaluator_that_is_the_reference_is_not_right_because_it_says_so_itse
     onnx.save(model, tmp_path / "lstm.onnx")
     run = winnow(f"model={tmp_path / 'lstm.onnx'}", "checker=compare", "reference=onnx_reference", folder=tmp_path)
     assert (run.result["culprits"], run.result["whose"]) == (["lstm"], "not known"), run.output
+
+
+@pytest.mark.parametrize(("target", "peer", "told"), [(1.04, 0.95, True), (1.09, 1.05, True), (1.3, 1.01, False)])
+def test_a_model_that_is_off_from_its_original_on_either_runtime_is_not_the_targets_failure(
+    target: float, peer: float, told: bool, tmp_path: Path
+) -> None:
+    """Steps of quantization may move one side up and the other down: what they differ by says nothing."""
+    made = {"target": [{"y": np.array([target])}], "peer": [{"y": np.array([peer])}]}
+    exact = SimpleNamespace(target="target", reference="peer", plain=lambda _, __, side: made[side], clear=lambda: None)
+    sample = Sample({}, {"y": recorded.write(np.array([1.0]), "y", tmp_path / "y.pb")})
+    judge = WhoIsRight(cast("Exact", exact), apart=True)
+    assert bool(judge._off_anywhere(onnx.ModelProto(), (sample,))) is told
