@@ -55,6 +55,22 @@ def test_whole_runs(tmp_path, kind) -> None:
     assert watched.opened() == set()
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        ("versions", "conv: opset 0", 3),
+        pytest.param("attributes", "control: a Scan without num_scan_inputs", 0, marks=pytest.mark.slow),
+        pytest.param("types", "conv: an input with a size of 0", 3, marks=pytest.mark.slow),
+        pytest.param("names", "functions: local that is no text", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_read_and_cannot_be_run_is_no_internal_error(kind: str, name: str, code: int, tmp_path) -> None:
+    (row,) = write([one for one in everything() if (one.kind, one.name) == (kind, name)], tmp_path)
+    (tmp_path / "runs").mkdir()
+    run(row, tmp_path)
+    assert row.problems == [] and row.code == code
+
+
 def test_the_watcher_and_the_judge_see_what_is_wrong(tmp_path) -> None:
     """The check itself can fail: a read of the secret, a traceback, a code that is not documented."""
     watched = Watched(tmp_path / OUTSIDE)

@@ -24,6 +24,7 @@ from runner.jobs.processes import processes
 from runner.journal import artifact_folder
 from runner.judgment import Status, UsageError, Whose
 from runner.model.files.parse_without_weights import parse
+from runner.model.graph.names_and_order import check_text
 from runner.model.graph.scopes import domain_of
 from runner.model.passes.infer_shapes import BARE
 from runner.reference.load import STEPS
@@ -204,6 +205,7 @@ def not_loaded(settings: Settings, folder: Path, pool: Pool) -> Summary | None:
         return None
     try:
         model = parse(path)
+        check_text(model)
     except Exception:  # noqa: BLE001 - the run says what is wrong with the file
         return None
     concerns, _ = limits_of_runtime(settings, pool, header_of(model), unknown_operators(model))

@@ -463,7 +463,6 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
         "nodes": top,
         "constants": lone,
         "nested": sum(1 for _ in nodes_of(model)) - lone - top,
-        "operators": _counts(operator_name(node.domain, node.op_type) for node in nodes_of(model)),
         "functions": [operator_name(one.domain, one.name) for one in model.functions],
         "inputs": inputs,
         "outputs": outputs,
@@ -476,9 +475,10 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def header_of(model: ModelProto) -> dict[str, Any]:
-    """Return the IR version and the opsets that a model states."""
+    """Return the IR version and the opsets that a model states, and how often it has each operator."""
     opsets = {one.domain or "ai.onnx": one.version for one in model.opset_import}
-    return {"ir_version": model.ir_version, "opsets": opsets}
+    operators = _counts(operator_name(node.domain, node.op_type) for node in nodes_of(model))
+    return {"ir_version": model.ir_version, "opsets": opsets, "operators": operators}
 
 
 def _counts(names: Iterable[str]) -> dict[str, int]:

@@ -230,6 +230,8 @@ def _declared_count(level: Level, body: Body, sample: int) -> int | None:
     owner = level.graph.protos[body.owner]
     if body.kind is Kind.SCAN:
         count = scan_inputs(owner)
+        if not 0 < count <= len(owner.input):
+            return None
         along = axes(owner, "scan_input_axes", count)
         found = level.value(sample, owner.input[len(owner.input) - count])
         return None if found is None else int(found.shape[along[0]])

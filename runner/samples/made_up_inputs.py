@@ -438,7 +438,10 @@ class MadeUp:
         """Return what inputs are made up as, with these sizes; ``others``: integers that nothing is known of."""
         sizes: dict[str, Size] = {**dict.fromkeys(self.names, 1), **self.known, **chosen}
         shapes = {
-            name: [1 if (size := _number(dim or 1, sizes)) is None else max(size, 0) for dim in self.dims[name]]
+            name: [
+                1 if (size := _number(dim if dim is not None else 1, sizes)) is None else max(size, 0)
+                for dim in self.dims[name]
+            ]
             for name, one in self.inputs.items()
             if one.dims is not None and any(not isinstance(dim, int) for dim in one.dims)
         }

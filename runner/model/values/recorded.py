@@ -215,7 +215,10 @@ def to_array(tensor: TensorProto) -> Array:
         return array.reshape(shape)
     name = NUMPY.get(tensor.data_type)
     if name is None:
-        return numpy_helper.to_array(tensor)
+        try:
+            return numpy_helper.to_array(tensor)
+        except KeyError:
+            raise ValueError(f"{tensor.name!r} has type {tensor.data_type}, which onnx does not know") from None
     raw = tensor_bytes.raw_bytes(tensor)
     assert raw is not None
     return np.frombuffer(raw, dtype=np.dtype(name).newbyteorder("<")).reshape(shape)
