@@ -4,28 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
 import onnxruntime
-from onnx import TensorProto, helper
+
+from tests.jobs.models import saved
 
 
 def defective(path: Path, behind: str | None = None) -> Path:
     """Write a cast, a division and a multiplication; ``behind``: the operator of a node that reads what they make."""
-    nodes = [
-        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT, name="cast"),
-        helper.make_node("Div", ["one", "most"], ["scale"], name="div"),
-        helper.make_node("Mul", ["wide", "scale"], ["scaled" if behind else "y"], name="mul"),
-    ]
-    nodes += [helper.make_node(behind, ["scaled"], ["y"], name=behind.lower())] if behind else []
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 4]), ("most", [1, 1]))
-    ]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])]
-    one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
-    graph = helper.make_graph(nodes, "g", inputs, outputs, [one])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    return path
+    last = f"[{behind.lower()}] y = {behind}(scaled)" if behind else ""
+    text = f"""g (float[1,4] x, float[1,1] most) => (float[1,4] y) <float one = {{1.0}}> {{
+        [cast] wide = Cast<to = 1>(x) [div] scale = Div(one, most)
+        [mul] {"scaled" if behind else "y"} = Mul(wide, scale) {last} }}"""
+    return saved(path, text)
 
 
 def loads(model: Path) -> bool:

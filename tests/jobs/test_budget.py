@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import onnx
 import pytest
-from onnx import helper, numpy_helper
 
 from tests.harness import by_command, check_script, winnow
+from tests.jobs.models import saved
 
 
 @pytest.fixture
 def overflow(tmp_path: Path) -> Path:
-    kinds = (("Mul", "x", "a", "h"), ("Mul", "h", "a", "i"), ("Div", "i", "b", "j"))
-    nodes = [helper.make_node(kind, [one, two], [out], kind + out) for kind, one, two, out in kinds]
-    values = [onnx.helper.make_tensor_value_info(name, 1, [4]) for name in ("x", "j")]
-    weights = [numpy_helper.from_array(np.float32(number), name) for number, name in ((1000, "a"), (1e6, "b"))]
-    graph = helper.make_graph(nodes, "graph", values[:1], values[1:], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
-    return tmp_path / "m.onnx"
+    text = """g (float[4] x) => (float[4] y) <float a = {1000.0}, float b = {1000000.0}> {
+        [up] h = Mul(x, a) [more] i = Mul(h, a) [down] y = Div(i, b) }"""
+    return saved(tmp_path / "m.onnx", text)
 
 
 def test_all_layers_are_no_answer_of_a_precision(overflow: Path, tmp_path: Path) -> None:
@@ -33,6 +27,7 @@ def test_all_layers_are_no_answer_of_a_precision(overflow: Path, tmp_path: Path)
     assert "budget.checks=null budget.seconds=null" in run.output
 
 
+@pytest.mark.slow
 def test_no_iteration_is_no_answer_of_a_repeat(overflow: Path, tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, "pass"))
     run = winnow("strategy=repeat", f"model={overflow}", *check, "budget.checks=0", folder=tmp_path / "run")

@@ -7,10 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 from omegaconf import OmegaConf
-from onnx import helper
 
 from runner.cli.task import _failed, ensure_result
 from runner.jobs.run import run
@@ -20,13 +18,13 @@ from runner.schema.checker import CommandChecker
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import ReduceSettings, StrategySettings, TriageSettings
+from tests.jobs.models import saved
+from tests.matrix import slow
 
 
 def settings_of(folder: Path, strategy: StrategySettings) -> Settings:
     """A model of one node, and a command that passes everything."""
-    values = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"], name="neg")], "g", values[:1], values[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
+    saved(folder / "m.onnx", "g (float[2] x) => (float[2] y) { [neg] y = Neg(x) }")
     check = CommandChecker(command=[sys.executable, "-S", "-c", "import sys; sys.exit(0)", "{model}"])
     given = {"target": OnnxRuntimeBackend(), "reference": as_reference(OnnxRuntimeBackend)(), "inputs": RandomInputs()}
     return Settings(strategy=strategy, checker=check, model=str(folder / "m.onnx"), **given)
@@ -39,7 +37,7 @@ def boom(*_: Any, **__: Any) -> None:
 @pytest.mark.parametrize(
     ("strategy", "where"),
     [
-        (ReduceSettings(), "runner.report.progress.LogObserver.finished"),
+        slow((ReduceSettings(), "runner.report.progress.LogObserver.finished")),
         (TriageSettings(), "runner.jobs.triage.run.write_bundle"),
     ],
     ids=["behind the last check", "between the steps of a triage"],

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.harness import Run, winnow
+from tests.jobs import models
 
 SIZE = 8
 NODES = [f"scale/{at}" for at in range(6)]
@@ -43,28 +44,13 @@ def chain(path: Path, wrong: float = 0.0) -> Path:
 
 def fused(path: Path) -> Path:
     """A norm between two additions before it and two after it."""
-
-    def sums(names: list[str], kind: str) -> list[onnx.NodeProto]:
-        return [
-            helper.make_node("Add", [one, "one"], [names[at + 1]], name=f"{kind}/{at}")
-            for at, one in enumerate(names[:-1])
-        ]
-
-    norm = [
-        helper.make_node("Pow", ["y", "two"], ["squared"], name="pow"),
-        helper.make_node("ReduceMean", ["squared"], ["mean"], name="mean", axes=[-1], keepdims=0),
-        helper.make_node("Add", ["mean", "epsilon"], ["safe"], name="add"),
-        helper.make_node("Sqrt", ["safe"], ["root"], name="sqrt"),
-        helper.make_node("Div", ["y", "root"], ["normed"], name="div"),
-        helper.make_node("Mul", ["normed", "scale"], ["z"], name="mul"),
-    ]
-    weights = {
-        "one": np.full((SIZE, SIZE), 0.5),
-        "epsilon": np.array(1e-5),
-        "two": np.array(2),
-        "scale": np.linspace(0.5, 1.5, SIZE),
-    }
-    return saved(path, [*sums(["x", "a", "y"], "before"), *norm, *sums(["z", "b", "out"], "after")], weights)
+    text = """g (float[8,8] x) => (float[8,8] out) <float epsilon = {0.00001}, float two = {2.0}> {
+        [before_0] a = Add(x, one) [before_1] y = Add(a, one)
+        [pow] squared = Pow(y, two) [mean] mean = ReduceMean<axes = [-1], keepdims = 0>(squared)
+        [add] safe = Add(mean, epsilon) [sqrt] root = Sqrt(safe) [div] normed = Div(y, root)
+        [mul] z = Mul(normed, scale) [after_0] b = Add(z, one) [after_1] out = Add(b, one) }"""
+    weights = {"one": np.full((SIZE, SIZE), 0.5, np.float32), "scale": np.linspace(0.5, 1.5, SIZE, dtype=np.float32)}
+    return models.saved(path, text, **weights)
 
 
 def layerwise(tmp_path: Path, model: Path, *given: str) -> Run:
@@ -103,6 +89,7 @@ def test_files_and_the_report_have_all_tensors(planted: Run) -> None:
     assert "the first wrong tensor is t2, which scale/2 computes" in report and "## The model's outputs" in report
 
 
+@pytest.mark.slow
 def test_each_tensor_is_asked_once_and_a_resumed_run_asks_the_rest(tmp_path: Path) -> None:
     child, parent = chain(tmp_path / "child.onnx", 0.05), chain(tmp_path / "parent.onnx")
     given = f"reference.model={parent}"
@@ -117,6 +104,7 @@ def test_each_tensor_is_asked_once_and_a_resumed_run_asks_the_rest(tmp_path: Pat
     assert again.result["layers"]["largest_own"]["node"] == "scale/2"
 
 
+@pytest.mark.slow
 def test_a_plan_says_how_many_runs_it_takes(tmp_path: Path) -> None:
     run = layerwise(tmp_path, chain(tmp_path / "net.onnx"), "plan=true")
     assert run.result["status"] == "planned" and "8 tensors would be compared in 2 runs" in run.result["message"]
@@ -125,14 +113,10 @@ def test_a_plan_says_how_many_runs_it_takes(tmp_path: Path) -> None:
 
 def empty(path: Path) -> Path:
     """A tensor without elements is put before the others, and its successor is like them."""
-    cut = helper.make_node("Slice", ["x", "zero", "zero", "zero"], ["none"], name="cut")
-    joined = helper.make_node("Concat", ["none", "x"], ["both"], name="join", axis=0)
-    out = helper.make_node("Mul", ["both", "both"], ["out"], name="square")
-    saved(path, [cut, joined, out], {})
-    model = onnx.load(str(path))
-    model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.int64), "zero"))
-    onnx.save(model, str(path))
-    return path
+    text = """g (float[8,8] x) => (float[8,8] out) <int64[1] zero = {0}> {
+        [cut] none = Slice(x, zero, zero, zero) [join] both = Concat<axis = 0>(none, x)
+        [square] out = Mul(both, both) }"""
+    return models.saved(path, text)
 
 
 def test_of_a_tensor_without_elements_nothing_is_said_to_be_right(tmp_path: Path) -> None:
@@ -145,6 +129,7 @@ def test_of_a_tensor_without_elements_nothing_is_said_to_be_right(tmp_path: Path
     assert told["none"] == ("False", "") and told["both"] == ("", "0.0")
 
 
+@pytest.mark.slow
 def test_nor_of_its_layer_in_low_precision(tmp_path: Path) -> None:
     run = winnow("strategy=precision", f"model={empty(tmp_path / 'net.onnx')}", folder=tmp_path / "run")
     rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}

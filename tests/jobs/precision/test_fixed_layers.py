@@ -25,7 +25,7 @@ def why(run: Run) -> dict[str, str]:
 @pytest.mark.parametrize("strategy", PRECISION)
 @pytest.mark.parametrize(
     ("pattern", "nodes"),
-    [("down3", {"down3"}), ("d?wn*", {"down3", "down7"}), ("Div", {"down3", "down7"}), ("[ud]*3", {"up3", "down3"})],
+    [("down3", {"down3"}), ("Div", {"down3", "down7"}), ("[ud]*3", {"up3", "down3"})],
 )
 def test_nodes_stay_high_by_name_pattern_and_operator(
     tmp_path: Path, strategy: str, pattern: str, nodes: set[str]
@@ -46,6 +46,7 @@ def test_nodes_stay_high_by_name_pattern_and_operator(
     assert run.result["nodes"]["after"] == len(nodes) + len(run.result["culprits"])
 
 
+@pytest.mark.slow
 def test_a_name_with_brackets_is_that_name(tmp_path: Path) -> None:
     model = network(3)
     node = next(node for node in model.graph.node if node.name == "tanh3")
@@ -90,13 +91,9 @@ def test_no_set_suffices_where_a_culprit_has_to_be_low(tmp_path: Path) -> None:
             ("strategy.exclude=[Tanh]", "strategy.include=[tanh3]"),
             "strategy.exclude and strategy.include both name tanh3",
         ),
-        (("strategy.exclude=[Tahn]",), "strategy.exclude: no node that can run in both precisions has 'Tahn'"),
-        (("strategy.exclude=[Tahn]",), "did you mean 'Tanh'?"),
-        (("strategy.include=[upp3]",), "did you mean 'up3'?"),
+        (("strategy.exclude=[Tahn]",), "no node that can run in both precisions has 'Tahn': did you mean 'Tanh'?"),
         (("strategy.include=['zz*']",), "strategy.include: no node"),
         (("strategy.at_least=['range above 3']",), "strategy.at_least: 'range above 3' is no rule"),
-        (("strategy.at_least=['range > 1e']",), "strategy.at_least: 'range > 1e' is no rule"),
-        (("strategy.at_least=['depth > 3']",), "strategy.at_least: 'depth > 3' is no rule"),
         (("strategy.exclude=['*']",), "leave no node to search"),
         (("strategy.exclude=Tanh",), "strategy.exclude takes a list"),
     ],
@@ -118,6 +115,7 @@ def test_nodes_stay_high_by_what_was_measured(tmp_path: Path, strategy: str) -> 
     )
 
 
+@pytest.mark.slow
 def test_a_range_may_be_the_limit_itself_and_what_stands_for_infinity_is_none(tmp_path: Path) -> None:
     made = onnx.parser.parse_model(
         """<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[4] y)
@@ -135,14 +133,13 @@ def test_nodes_stay_high_by_the_error_that_they_introduce(tmp_path: Path) -> Non
     run = search(tmp_path, network(5, kind="cancellation"), "strategy.at_least=['error >= 0.1']")
     assert run.code in (0, 4), run.output
     assert any(reason.startswith("strategy.at_least: error ") for reason in why(run).values())
-    (tmp_path / "both").mkdir()
-    both = search(
-        tmp_path / "both",
-        network(5, kind="cancellation"),
-        "strategy.at_least=['error >= 0.1']",
-        "strategy.include=['*5']",
-    )
-    assert both.code == 5, both.output  # what is to be low is, whatever was measured
+
+
+@pytest.mark.slow
+def test_what_is_to_be_low_is_whatever_was_measured(tmp_path: Path) -> None:
+    given = ("strategy.at_least=['error >= 0.1']", "strategy.include=['*5']")
+    run = search(tmp_path, network(5, kind="cancellation"), *given)
+    assert run.code == 5, run.output
 
 
 def branched(taken: str) -> onnx.ModelProto:
@@ -213,13 +210,6 @@ def test_a_branch_that_no_sample_takes_stays_high(tmp_path: Path, strategy: str,
     assert {name for name, reason in reasons.items() if reason == "in a branch or loop that no sample took"} == {
         *("v1", "v2", "f1", "f2")
     }
-    lowered = fed(tmp_path / "low", model, "strategy.untaken=low", strategy=strategy)
-    assert lowered.code == 0, lowered.output
-    (warning,) = about_branches(lowered)
-    assert "low precision was not tried for them" in warning
-    assert {"u2", "d1"} <= set(selected(lowered))
-    if strategy == "precision":  # a prefix holds what stands before it, too
-        assert not {"v1", "v2", "f1", "f2"} & set(selected(lowered))
 
 
 def test_both_branches_are_searched_where_samples_take_both(tmp_path: Path) -> None:
@@ -229,6 +219,7 @@ def test_both_branches_are_searched_where_samples_take_both(tmp_path: Path) -> N
     assert set(selected(run)) == {"u2", "d1", "v2", "f1"}
 
 
+@pytest.mark.slow
 def test_a_branch_that_those_held_out_take_is_found_to_fail(tmp_path: Path) -> None:
     """Searched low, and on those held out it is taken: it counts as searched then."""
     run = fed(tmp_path, branched(IF), "strategy.untaken=low", taken=(True, True, False), strategy="precision")
@@ -237,6 +228,7 @@ def test_a_branch_that_those_held_out_take_is_found_to_fail(tmp_path: Path) -> N
     assert set(selected(run)) == {"u2", "d1", "v2", "f1"}
 
 
+@pytest.mark.slow
 def test_a_loop_that_is_not_gone_round_stays_high(tmp_path: Path) -> None:
     run = fed(tmp_path, branched(LOOP % "none"), strategy="precision")
     assert run.code == 4, run.output
@@ -249,6 +241,7 @@ def test_a_loop_that_is_not_gone_round_stays_high(tmp_path: Path) -> None:
     assert {"u2", "d1"} <= set(selected(gone))
 
 
+@pytest.mark.slow
 def test_what_is_to_be_low_is_though_no_sample_takes_it(tmp_path: Path) -> None:
     run = fed(tmp_path, branched(IF), "strategy.include=['*/v*', '*/f*']", strategy="precision")
     assert run.code == 0, run.output

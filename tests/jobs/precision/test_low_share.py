@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from tests.harness import SHARED, Run, winnow
+from tests.harness import Run, winnow
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
 
@@ -40,29 +39,6 @@ def stored(model: onnx.ModelProto) -> dict[int, int]:
         if tensor.data_type in counts:
             counts[tensor.data_type] += int(np.prod(tensor.dims))
     return counts
-
-
-@pytest.mark.slow
-def test_operators_of_onnx_runtime_are_lowered_and_counted(tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
-    weights = {name: random.normal(0, 0.3, (8, 8)).astype(np.float32) for name in ("w0", "w1")}
-    nodes = [
-        contrib("FusedMatMul", ["x", "w0"], "a", "first"),
-        contrib("Gelu", ["a"], "b", "gelu"),
-        contrib("FusedMatMul", ["b", "w1"], "c", "second"),
-        helper.make_node("Mul", ["c", "big"], ["d"], name="up"),
-        helper.make_node("Div", ["d", "big"], ["y"], name="down"),
-    ]
-    run = search(tmp_path, model_of(nodes, {**weights, "big": np.array(6e4, np.float32)}))
-    assert run.code == 0, run.output
-    told, mixed = run.result["precision"], run.model("mixed.onnx")
-    assert run.result["culprits"] == ["up", "down"] == told["nodes_to_exclude"] and told["stays_high"] == []
-    assert {node.op_type: node.domain for node in mixed.graph.node}["Gelu"] == "com.microsoft"
-    counts = stored(mixed)
-    assert counts == {FP16: 128, FP32: 1}
-    assert told["low_share"]["weights"] == round(128 / 129, 6)
-    assert told["low_share"]["nodes"] == 0.6
-    assert told["low_share"]["flops"] == round((2 * 4 * 8 * 8 * 2 + 32) / (2 * 4 * 8 * 8 * 2 + 3 * 32), 6)
 
 
 def test_what_has_no_low_kind_is_listed_and_counted(tmp_path: Path) -> None:
@@ -104,15 +80,3 @@ def test_what_has_no_low_kind_is_listed_and_counted(tmp_path: Path) -> None:
     assert told["low_share"]["flops"] < 0.9
     report = (run.folder / "REPORT.md").read_text()
     assert "2 more float nodes stay in float32: 2 `com.microsoft.CDist`." in report
-
-
-def test_contrib_model_of_the_shared_cases(tmp_path: Path) -> None:
-    case = SHARED / "precision" / "m_contrib"
-    if not case.exists():
-        pytest.skip(f"there is no {case}")
-    inputs = ["inputs=files", f"inputs.path={case / 'in.npz'}"]
-    run = winnow("strategy=precision", f"model={case / 'model.onnx'}", *inputs, folder=tmp_path / "run")
-    assert run.code == 0, run.output
-    assert run.result["nodes"]["before"] == 18 and run.result["precision"]["stays_high"] == []
-    large = [tensor for tensor in run.model("mixed.onnx").graph.initializer if len(tensor.dims) == 2]
-    assert large and {tensor.data_type for tensor in large} == {FP16}

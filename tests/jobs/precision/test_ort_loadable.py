@@ -12,7 +12,7 @@ import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from runner.jobs.precision.mixed_model import Loads
-from tests.harness import SHARED, Run, by_command, check_script, winnow
+from tests.harness import Run, by_command, check_script, winnow
 
 WIDTH = 16
 LEVELS = ("disable", "basic", "extended", "layout", "all")
@@ -129,6 +129,7 @@ def test_a_cast_that_a_fusion_takes_apart_is_put_elsewhere(tmp_path: Path, unnam
     assert "1 node raised so that ONNX Runtime loads the model" in run.result["message"]
 
 
+@pytest.mark.slow
 def test_norms_that_are_raised_as_a_whole(tmp_path: Path) -> None:
     """Each reads what is float16 and has a scale in float32; the sum behind them reads the same in float16."""
     model = network(3, first=False)
@@ -182,9 +183,12 @@ def test_a_mixed_model_that_is_refused_is_no_verdict_on_precision(tmp_path: Path
     assert any("tells nothing of its precision" in why for why in run.result["unresolved"])
     (said,) = [warning for warning in run.result["warnings"] if "not judged" in warning]
     assert said.startswith("1 mixed model not judged: a runtime refuses it") and "1 mixed model not" in run.output
-    # a model that is refused at an end is no question about precision
-    (tmp_path / "end").mkdir()
-    run = search(tmp_path / "end", model, f"'n0/div' in raised and {loads % repr(b'')}")
+
+
+@pytest.mark.slow
+def test_a_model_that_is_refused_at_an_end_is_no_question_about_precision(tmp_path: Path) -> None:
+    loads = "__import__('onnxruntime').InferenceSession(b'')"
+    run = search(tmp_path, network(1, first=False), f"'n0/div' in raised and {loads}")
     assert run.code == 3 and "tells nothing of its precision" in run.result["message"]
 
 
@@ -219,13 +223,3 @@ def test_what_is_said() -> None:
     assert "without any optimization too" in nowhere.warning
     untried = Loads(frozenset(), {}, untried="No module named 'onnxruntime'")
     assert untried.warning == "whether ONNX Runtime loads mixed.onnx was not tried: No module named 'onnxruntime'"
-
-
-def test_the_shared_case_loads(tmp_path: Path) -> None:
-    """A model that is mixed already: what was given is refused, what is handed over is not."""
-    path = SHARED / "precision" / "ort_ln_fuse" / "model.onnx"
-    if not path.exists():
-        pytest.skip("not here")
-    run = winnow("strategy=precision", f"model={path}", folder=tmp_path / "run")
-    assert run.code == 4, run.output
-    assert_loads(run)

@@ -17,13 +17,9 @@ from runner.jobs.precision import layer_costs, overflow_report, report
 from runner.jobs.precision.convert_weights import restore_weights
 from runner.jobs.precision.layers import Pair
 from runner.jobs.precision.mixed_model import Margin
-from runner.jobs.precision.mixer import Scope
 from runner.jobs.precision.prepare_model import name_nodes
-from runner.jobs.precision.sample_rounds import Confidence, Rounds
-from runner.jobs.precision.validation_samples import HELD_OUT, Division
+from runner.jobs.precision.sample_rounds import Rounds
 from runner.judgment import MEASURE, UsageError
-from runner.report.result_parts import ErrorLeft
-from runner.text import counted
 from runner.verdict import Verdict
 from strategies.search import Outcome, Trial
 
@@ -208,26 +204,6 @@ def onnx_types(model: ModelProto) -> dict[str, Any]:
     }
 
 
-def test_how_far_an_answer_is_to_be_trusted_in_words() -> None:
-    values: Any = ({}, {}, {})
-    known = Confidence(Division(values, values[:1]), passed=True)
-    assert known.said == f"it also passes on {counted(1, HELD_OUT[Division(()).kind])}"
-    one, other = ErrorLeft(40.0, 0.5), ErrorLeft(None, 0.25)
-    known.error = {"searched": one}
-    assert (
-        known.said == "error 0.5 of the tolerance on 3 samples of the search; everything low gives an error of 40 "
-        "times the tolerance"
-    )
-    known.error["held_out"] = other
-    assert known.said.startswith("error 0.5 of the tolerance on 3 samples of the search, 0.25 of the tolerance on 1 ")
-    assert known.said.endswith("; everything low gives NaN or Inf")
-    known.error = {"searched": ErrorLeft(0.5, 0.5), "held_out": ErrorLeft(3.0, None)}
-    assert known.said == "error 0.5 of the tolerance on 3 samples of the search"
-    known = Confidence(Division(values, reason="one sample only"))
-    assert known.said == "the answer was not tried on other samples: one sample only"
-    assert Confidence(Division(values)).said == ""
-
-
 @pytest.mark.parametrize(
     ("change", "asked", "least"),
     [
@@ -267,12 +243,3 @@ def test_fewer_units_that_hold_the_tolerance_are_looked_for_among_those_that_mak
     found = rounds._looser(mixing, Trial.of([1, 3, 5, 7]))
     assert (made, found) == (asked, Trial.of(least) if least else None)
     assert rounds._looser(mixing, Trial.of([])) is None and rounds._looser(mixing, Trial.of([7])) is None
-
-
-def test_what_a_graph_hands_out_in_another_type_has_a_node_with_a_name() -> None:
-    scope = Scope(None, None, None)  # type: ignore[arg-type]
-    scope.hand("a", "y", TensorProto.FLOAT, TensorProto.FLOAT)
-    scope.hand("b", "z", TensorProto.FLOAT16, TensorProto.FLOAT)
-    told = [(one.op_type, one.name, *one.input, *one.output) for one in scope.nodes]
-    assert told == [("Identity", "y__identity", "a", "y"), ("Cast", "z__cast", "b", "z")]
-    assert scope.nodes[1].attribute[0].i == TensorProto.FLOAT and scope.native == {"y": 1, "z": 1}

@@ -296,7 +296,7 @@ def asked(folder: Path, low: Path, samples: list[dict[str, np.ndarray]], *option
     return winnow("strategy=precision", *given, *check, *options, folder=folder / "run")
 
 
-@pytest.mark.parametrize("form", matrix.sample(FORMS, 3))
+@pytest.mark.parametrize("form", matrix.sample(FORMS, 5))
 def test_the_layer_that_must_not_be_quantized(tmp_path: Path, form: str) -> None:
     make, quantize, operator, limit = FORMS[form]
     model, samples = make(tmp_path)
@@ -323,6 +323,7 @@ def test_the_layer_that_must_not_be_quantized(tmp_path: Path, form: str) -> None
         assert np.abs(found - good).max() <= limit * np.abs(good).max()
 
 
+@pytest.mark.slow
 def test_both_ends_are_the_files_that_were_given(tmp_path: Path) -> None:
     model, samples = convolutions(tmp_path)
     operators(model, tmp_path / "low.onnx", samples)
@@ -355,18 +356,17 @@ def test_what_cannot_be_raised_is_refused_before_anything_runs(tmp_path: Path) -
     assert "this form of quantization is not known: 4 vendor.MatMulNBits" in run.output
 
 
-@pytest.mark.parametrize("quantize", matrix.sample([dynamic, blocks], 2))
-def test_a_quantized_model_without_its_original_is_no_model_in_float(
-    tmp_path: Path, quantize: Callable[[Path, Path, list[dict[str, np.ndarray]]], None]
-) -> None:
+@pytest.mark.parametrize("more", matrix.sample([(), ("strategy.low=float16",)], 2))
+def test_a_quantized_model_without_its_original_is_no_model_in_float(tmp_path: Path, more: tuple[str, ...]) -> None:
     model, samples = dense(tmp_path)
-    quantize(model, tmp_path / "low.onnx", samples)
-    run = winnow("precision", str(tmp_path / "low.onnx"), folder=tmp_path / "run")
-    kind = "MatMulInteger" if quantize is dynamic else "com.microsoft.MatMulNBits"
-    assert run.code == 2 and len(run.screen) == 1, run.output
-    assert all(part in run.screen[0] for part in (f"4 {kind}", "--original PATH", "strategy.low=float16")), run.output
-    run = winnow("precision", str(tmp_path / "low.onnx"), "strategy.low=float16", folder=tmp_path / "float16")
-    assert run.code in (0, 4) and run.result["precision"]["low"] == "float16", run.output
+    dynamic(model, tmp_path / "low.onnx", samples)
+    run = winnow("precision", str(tmp_path / "low.onnx"), *more, folder=tmp_path / "run")
+    if more:
+        assert run.code in (0, 4) and run.result["precision"]["low"] == "float16", run.output
+    else:
+        assert run.code == 2 and len(run.screen) == 1, run.output
+        named = ("4 MatMulInteger", "--original PATH", "strategy.low=float16")
+        assert all(part in run.screen[0] for part in named), run.output
 
 
 def test_a_parent_without_the_nodes_is_named(tmp_path: Path) -> None:
@@ -378,6 +378,7 @@ def test_a_parent_without_the_nodes_is_named(tmp_path: Path) -> None:
     assert "has no nodes that do what 4 com.microsoft.MatMulNBits do here" in run.output
 
 
+@pytest.mark.slow
 def test_a_raised_weight_of_four_bits_gets_eight(tmp_path: Path) -> None:
     pytest.importorskip("onnx_ir")
     make, quantize, _, limit = FORMS["pairs of blocks"]
@@ -415,7 +416,7 @@ def test_a_raised_weight_of_four_bits_gets_eight(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("form", ["pairs", "operators"])
+@pytest.mark.parametrize("form", matrix.sample(["pairs", "operators"], 2))
 def test_the_share_of_clipped_activations_is_said(tmp_path: Path, form: str) -> None:
     """A scale that is too small by ten, as of a calibration on other data, clips what a layer reads."""
     make, quantize, _, limit = FORMS[form]
@@ -434,7 +435,7 @@ def test_the_share_of_clipped_activations_is_said(tmp_path: Path, form: str) -> 
     assert "is clipped to" in run.output
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 def test_eight_bits_in_place_of_eight_are_refused(tmp_path: Path) -> None:
     model, samples = dense(tmp_path)
     dynamic(model, tmp_path / "low.onnx", samples)
@@ -488,6 +489,7 @@ def biased(folder: Path) -> Built:
     return saved(folder, nodes, weights, [2, 3, 8, 8], "out", [2, 4]), drawn(random, (2, 3, 8, 8))
 
 
+@pytest.mark.slow
 def test_a_bias_is_added_once(tmp_path: Path) -> None:
     """What lies before a small bias is nearly the original's tensor by value, and its partner has the name."""
     model, samples = biased(tmp_path)
@@ -497,6 +499,7 @@ def test_a_bias_is_added_once(tmp_path: Path) -> None:
     assert (run.code, run.result["culprits"]) == (0, ["c1", "c2"]), run.output
 
 
+@pytest.mark.slow
 def test_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     """A runtime refuses a model with two, which would count as low precision that fails; an output is quantized."""
     random, nodes, weights, x = np.random.default_rng(3), [], [], "x"
@@ -559,6 +562,7 @@ def branch(folder: Path, quantized: bool) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_quantized_form_in_a_body_is_raised_with_its_owner(tmp_path: Path) -> None:
     models = f"model={branch(tmp_path, True)}", f"reference.model={branch(tmp_path, False)}"
     check = "checker=compare", "checker.metric=scale", "checker.rtol=0.1", "checker.atol=0", "strategy.margin=1"
@@ -571,6 +575,7 @@ def test_a_quantized_form_in_a_body_is_raised_with_its_owner(tmp_path: Path) -> 
     assert inside == ["MatMul", "Tanh"] and "MatMulInteger" in {node.op_type for node in mixed.graph.node}
 
 
+@pytest.mark.slow
 def test_the_list_for_a_gemm_works_where_the_tool_splits_it(tmp_path: Path) -> None:
     """quantize_dynamic looks for names after it has made a MatMul and an Add of a Gemm: the Gemm's own does nothing."""
     parent, _ = dense(tmp_path, "Gemm")
@@ -622,6 +627,7 @@ def test_the_list_names_the_nodes_of_what_was_quantized(tmp_path: Path) -> None:
     assert "so minimal means of layers" in report
 
 
+@pytest.mark.slow
 def test_a_model_that_optimizations_refuse_is_asked_about_without_them(tmp_path: Path) -> None:
     """ONNX Runtime 1.32 moves a pair of int8 over a Reshape, and cannot load what comes of it."""
     random = np.random.default_rng(0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
+import pytest
 
 from runner.jobs.model_concerns import values_in
 from runner.jobs.precision.reasons import _outlier
@@ -109,6 +110,7 @@ def test_the_median_of_a_mask_is_within_float32() -> None:
         assert values_in(onnx.TensorProto.FLOAT, [mask.tobytes()]).median == -float(mask.min())
 
 
+@pytest.mark.slow
 def test_where_no_ranking_is_wanted_that_is_why(tmp_path: Path) -> None:
     onnx.save(network(3), str(tmp_path / "net.onnx"))
     ranges = "inputs.ranges={x: [0.5, 3]}"

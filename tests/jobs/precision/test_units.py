@@ -15,7 +15,6 @@ from runner.jobs.precision.prepare_search import Units
 from strategies.search import Prior
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_ort_loadable import assert_loads, network
-from tests.matrix import sample
 
 WIDTH = 24
 NORM = [f"norm/{name}" for name in ("square", "mean", "safe", "root", "inverse", "apply", "scale")]
@@ -82,6 +81,7 @@ def test_a_norm_is_raised_as_a_whole_in_fewer_checks(tmp_path: Path) -> None:
     assert all(f"| `{name}` |" in (single.folder / "REPORT.md").read_text() for name in single.result["culprits"])
 
 
+@pytest.mark.slow
 def test_a_weight_beyond_the_range_makes_no_suspect_of_what_reads_it(tmp_path: Path) -> None:
     """It is clamped in a low type, as the limit of a Clip is."""
     made = model()
@@ -103,7 +103,8 @@ def test_names_without_scopes_are_searched_one_by_one_and_that_is_said(tmp_path:
     assert any("strategy.unit=block: no names of nodes have a scope" in one for one in run.result["warnings"])
 
 
-@pytest.mark.parametrize("strategy", sample(["precision_bisect", "precision_linear"], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["precision_bisect", "precision_linear"])
 def test_other_searches_go_by_blocks_too(tmp_path: Path, strategy: str) -> None:
     run = search(tmp_path, f"strategy={strategy}", "strategy.direction=forward")
     assert run.code == 0, run.output
@@ -121,6 +122,7 @@ def test_what_is_fixed_is_no_part_of_a_block(tmp_path: Path) -> None:
     assert "as a whole" not in (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_floor_and_the_rest_of_its_block(tmp_path: Path) -> None:
     run = search(tmp_path, "strategy.at_least=['range > 100000']")
     assert run.code in (0, 4), run.output
@@ -130,12 +132,14 @@ def test_a_floor_and_the_rest_of_its_block(tmp_path: Path) -> None:
     assert set(run.result["culprits"]) in (set(), set(NORM) - set(high))
 
 
+@pytest.mark.slow
 def test_cheap_blocks_come_first(tmp_path: Path) -> None:
     run = search(tmp_path, "strategy.goal=cheapest")
     assert run.code == 0, run.output
     assert run.result["culprits"] == NORM
 
 
+@pytest.mark.slow
 def test_a_whole_block_is_raised_for_loading_and_that_model_is_asked(tmp_path: Path) -> None:
     made = network(1)
     del made.graph.node[-1]

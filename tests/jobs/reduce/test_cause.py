@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.harness import Run, check_script, interrupted, winnow
+from tests.harness import Run, check_script, winnow
 from tests.matrix import sample
 
 X = np.linspace(0.5, 1.5, 6, dtype=np.float32).reshape(2, 3)
@@ -92,34 +91,18 @@ def command(folder: Path, *more: str, skip: tuple[str, ...] = ()) -> tuple[str, 
             "checker.flaky=never", *more)  # fmt: skip
 
 
-def test_what_fails_at_the_models_own_outputs_is_found_first_and_proven(tmp_path: Path) -> None:
-    run = winnow(*pair(tmp_path, BESIDE, ["z"], ROUNDED), *COMPARE, folder=tmp_path / "run")
-    assert run.code == 0, run.output
-    cause = run.result["cause"]
-    assert (run.result["culprits"], cause["status"], answers(run)) == (["fault"], "proven", [(["fault"], True)])
-    held = cause["answers"][0]
-    assert cause["whole"]["measure"] == pytest.approx(16.9, abs=0.5)
-    assert (held["good_outputs"]["outcome"], held["good_inputs"]["outcome"]) == ("pass", "fail")
-    assert held["good_outputs"]["measure"] < 0.5
-    assert held["good_inputs"]["measure"] == pytest.approx(16.7, abs=0.5)
-    assert run.result["checks"]["cause"] == 2
-    assert any("cause proven" in line for line in run.screen)
-
-
-@pytest.mark.variants
-@pytest.mark.parametrize("more", [0, 1, 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [0, 1])
 def test_the_experiments_keep_to_the_budget(tmp_path: Path, more: int) -> None:
     """The search asks two questions; each experiment is one more, and is left out where the budget is spent."""
     checks = 2 + more
     run = winnow(*pair(tmp_path, BESIDE, ["z"], ROUNDED), *COMPARE, f"budget.checks={checks}", folder=tmp_path / "run")
     paid, cause = run.result["checks"], run.result["cause"]
     assert (run.result["culprits"], paid["search"], paid["cause"]) == (["fault"], 2, more), run.output
-    reached = more < 2
-    assert cause["status"] == ("untested" if reached else "proven")
-    assert cause["reason"] == ("the budget was reached" if reached else "")
+    assert (cause["status"], cause["reason"]) == ("untested", "the budget was reached")
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("measured", sample([True, False], 2))
 def test_noise_is_listed_apart_even_if_the_fault_looks_like_it(tmp_path: Path, measured: bool) -> None:
     """All Mul nodes together heal the model and fail with good inputs: still, one of them alone is the cause."""
@@ -205,6 +188,7 @@ TWO = [("Mul", "x", "one", 1.0), ("Div", "x", "two", 1.0), ("Add", "one two", "y
 ENLARGED = [("Mul", "x", "fault", 1.0), ("Sub", "fault", "rest", 0.9), ("Neg", "rest", "y"), ("Abs", "y", "z")]
 
 
+@pytest.mark.slow
 def test_a_node_whose_error_the_next_one_enlarges_is_named_alone(tmp_path: Path) -> None:
     given = pair(tmp_path, ENLARGED, ["z"], {"fault": 1.006})
     run = winnow(*given, *command(tmp_path, "checker.measure='error ([0-9.e+-]+)'"), folder=tmp_path / "run")
@@ -300,12 +284,8 @@ def test_a_weight_that_is_fused_with_its_reader_is_proven_with_it(tmp_path: Path
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["w", "m"], "proven"), run.output
 
 
-def test_two_faults_are_joint(tmp_path: Path) -> None:
+def test_of_two_faults_none_is_the_cause_where_no_other_may_be_searched_for(tmp_path: Path) -> None:
     given = (*pair(tmp_path, TWO, ["z"], {"one": 1.1, "two": 0.8}), *COMPARE)
-    run = winnow(*given, "strategy.cause_checks=30", folder=tmp_path / "run")
-    assert run.result["cause"]["status"] == "joint", run.output
-    assert sorted(answers(run)) == [(["one"], True), (["two"], True)]
-    assert run.result["culprits"] == ["two"]  # the stronger one
     few = winnow(*given, "strategy.cause_checks=0", folder=tmp_path / "few")
     assert (few.code, few.result["status"]) == (8, "suspected")
     assert few.result["cause"]["status"] == "not proven"
@@ -313,6 +293,7 @@ def test_two_faults_are_joint(tmp_path: Path) -> None:
     assert few.result["checks"]["cause"] <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("find", "most"), [("one", 0), ("all", 3)])
 def test_it_is_not_asked_for_one_answer_and_of_all_but_the_first_which_stays(
     tmp_path: Path, find: str, most: int
@@ -324,14 +305,6 @@ def test_it_is_not_asked_for_one_answer_and_of_all_but_the_first_which_stays(
     assert run.result.get("cause") is None
     assert run.result["culprits"] == ["noise"]
     assert run.result["checks"]["cause"] <= most
-
-
-def test_a_check_that_is_fed_the_models_own_inputs_leaves_it_untested(tmp_path: Path) -> None:
-    given = (*pair(tmp_path, BESIDE, ["z"], ROUNDED), *COMPARE)
-    run = winnow(*given, "strategy.reduce_inputs=false", folder=tmp_path / "run")
-    assert run.code == 0, run.output
-    assert (run.result["cause"]["status"], run.result["checks"]["cause"]) == ("untested", 0)
-    assert "strategy.reduce_inputs=false" in run.result["cause"]["reason"]
 
 
 def test_what_gives_no_answer_leaves_it_untested(tmp_path: Path) -> None:
@@ -368,33 +341,6 @@ def test_measures_of_a_command_and_of_a_function(tmp_path: Path) -> None:
         assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
         assert run.result["cause"]["whole"]["measure"] == pytest.approx(16.9, abs=0.5)
         assert run.result["cause"]["answers"][0]["good_inputs"]["measure"] == pytest.approx(16.7, abs=0.5)
-
-
-@pytest.mark.slow
-def test_what_was_paid_for_is_not_paid_for_again_after_an_interruption(tmp_path: Path) -> None:
-    hang, hanging, calls = tmp_path / "hang", tmp_path / "hanging", tmp_path / "calls"
-    hang.touch()
-    body = (
-        "import hashlib, os, time\n"
-        f"open({str(calls)!r}, 'a').write(hashlib.sha256(whole).hexdigest() + '\\n')\n"
-        f"if os.path.exists({str(hang)!r}) and 'z' in made and 'fault' not in nodes and 'noise' in nodes:\n"
-        f"    open({str(hanging)!r}, 'w').close()\n"  # experiment (a)
-        "    time.sleep(600)\n"
-        "sys.exit(int('fault' in nodes))"
-    )
-    argv = json.dumps([sys.executable, "-I", "-S", str(check_script(tmp_path, body)), "{model}"])
-    given = (*pair(tmp_path, BESIDE, ["z"], ROUNDED)[0:1], "checker=command", f"checker.command={argv}",
-             "checker.flaky=never")  # fmt: skip
-    folder = tmp_path / "run"
-    assert interrupted(*given, folder=folder, ready=hanging, number=signal.SIGINT, pause=0.3) == 130
-    before = len(calls.read_text().splitlines())
-    hang.unlink()
-    run = winnow(*given, f"resume={folder}", folder=folder)
-    assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
-    after = calls.read_text().splitlines()[before:]  # the one that was in flight is made again
-    assert len(after) == sum(run.result["checks"][what] for what in ("search", "cause", "refine", "trust"))
-    assert run.result["checks"]["search"] == 0
-    assert run.result["checks"]["cause"] == 2
 
 
 def test_nodes_with_no_good_value_between_them_are_proven_together(tmp_path: Path) -> None:

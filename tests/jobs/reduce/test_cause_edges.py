@@ -14,11 +14,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from runner.judgment import Experiment
 from runner.report.cause_section import rows
 from runner.report.result_parts import Cause
 from runner.report.typed_json import from_json
-from strategies.search import Outcome
 from tests.harness import by_command, check_script, command, winnow
 from tests.jobs.reduce.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair
 from tests.jobs.reduce.test_hard_failures import plain
@@ -36,6 +34,7 @@ def test_a_crash_above_the_node_that_gives_all_outputs_is_not_overlooked(tmp_pat
     assert sorted(answers(run)) == [(["early"], True), (["late"], True)]
 
 
+@pytest.mark.slow
 def test_whoever_judges_more_than_values_is_asked_about_what_stands_above_the_outputs(tmp_path: Path) -> None:
     """A script that says exit 1 for what a crash in the model would be: good outputs alone do not make it pass."""
     given = pair(tmp_path, [("Abs", "x", "early"), ("Neg", "early", "late")], ["late"], {})[0]
@@ -100,12 +99,6 @@ def test_an_output_that_identity_does_not_take(tmp_path: Path, opset: int) -> No
     assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
 
 
-def test_a_measure_that_is_not_positive_has_no_quarter() -> None:
-    whole = Experiment(Outcome.FAIL, -2.7)  # a logarithm, say
-    assert Experiment(Outcome.FAIL, -2.8).as_bad_as(whole)
-    assert not Experiment(Outcome.PASS, -4.7).as_bad_as(whole)
-
-
 def test_what_was_not_ruled_out_is_not_called_so() -> None:
     def answer(name: str, inputs: str | None, *, is_cause: bool = False) -> dict[str, object]:
         shown = {"outcome": inputs, "measure": None} if inputs else None
@@ -150,6 +143,7 @@ def test_a_person_who_takes_back_what_cannot_be_taken_back_is_asked_again(tmp_pa
     assert result["checks"]["cause"] == 2
 
 
+@pytest.mark.slow
 def test_two_faults_where_the_outputs_are_kept(tmp_path: Path) -> None:
     """The set holds all that depends on it, so that another one cannot be searched beside it."""
     check = by_command(check_script(tmp_path, "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"))
@@ -158,6 +152,7 @@ def test_two_faults_where_the_outputs_are_kept(tmp_path: Path) -> None:
     assert "another fault" in run.result["cause"]["reason"]
 
 
+@pytest.mark.slow
 def test_a_pair_between_which_no_value_is_known_is_one_fault_for_a_function_too(tmp_path: Path) -> None:
     """Of a QuantizeLinear and a DequantizeLinear that share a wrong scale neither is wrong alone."""
     value = helper.make_tensor_value_info
@@ -187,6 +182,7 @@ def test_a_pair_between_which_no_value_is_known_is_one_fault_for_a_function_too(
     assert (run.code, run.result["culprits"], run.result["cause"]["status"]) == (0, ["q", "d"], "proven"), run.output
 
 
+@pytest.mark.slow
 def test_a_fusion_that_needs_the_quantizer_in_front_is_proven(tmp_path: Path) -> None:
     """Fed integers, ONNX Runtime leaves the nodes as they are; fused, it takes the bias for one of another scale."""
     draw, half = np.random.default_rng(0), np.float32(0.03)

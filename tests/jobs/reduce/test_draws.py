@@ -53,6 +53,7 @@ def test_a_sound_model_that_draws_has_nothing_to_find(tmp_path: Path) -> None:
     assert any("set_seed" in warning for warning in run.result["warnings"])
 
 
+@pytest.mark.slow
 def test_so_has_one_that_drops_out(tmp_path: Path) -> None:
     """ONNX Runtime's optimizations take a Dropout away in training too, which is another failure."""
     dropping = helper.make_node("Dropout", ["a", "ratio", "training"], ["noise"], name="noise")
@@ -60,7 +61,7 @@ def test_so_has_one_that_drops_out(tmp_path: Path) -> None:
     assert run.code == 4, run.output
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("seeded", [True, False])
 def test_a_check_that_compares_with_references(seeded: bool, tmp_path: Path) -> None:
     body = RUN.replace("FAULT", "ort.set_seed(1)" if seeded else "")

@@ -118,6 +118,7 @@ def test_a_budget_that_ends_the_search_for_more_is_said(tmp_path: Path) -> None:
     run = winnow(*plain(tmp_path), *check, ALL, "budget.checks=2", folder=tmp_path / "run")
     assert "the budget was reached before the search ended" in run.output
     assert "what else fails was not looked for" in run.output
+    assert (run.code, run.result["answers"]) == (0, []) and not (run.folder / "answers").exists()
 
 
 @pytest.mark.slow

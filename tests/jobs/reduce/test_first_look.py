@@ -72,7 +72,6 @@ def fused(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return winnow(saved(folder, model(*NORM)), *ONCE, folder=folder / "run")
 
 
-@pytest.mark.slow
 def test_a_fused_pattern_is_found_by_one_look_at_the_optimized_model(fused: Run) -> None:
     assert fused.code == 0, fused.output
     assert sorted(fused.result["culprits"]) == sorted(node.name for node in NORM)
@@ -102,6 +101,7 @@ def test_a_wrong_shape_is_found_by_one_look_at_all_shapes(tmp_path: Path, rtx_py
     assert run.result["first_look"] == "make_t13 (t13 is the first wrong shape)"
 
 
+@pytest.mark.slow
 def test_a_look_that_was_paid_for_is_not_paid_for_again(fused: Run, tmp_path: Path) -> None:
     given = f"model={fused.folder.parent / 'net.onnx'}", f"journal.reuse=[{fused.folder}]"
     again = winnow(*given, *ONCE, folder=tmp_path / "again")
@@ -176,6 +176,7 @@ def test_of_a_wrong_part_both_ends_are_named() -> None:
     assert said.startswith("before/0 to before/2, before/3: their outputs are wrong too, with right inputs")
 
 
+@pytest.mark.slow
 def test_what_a_reference_model_shows_to_be_wrong_is_asked_about_first(tmp_path: Path) -> None:
     """Recording the model has shown it already: a check of the user's, which may take long, need not search for it."""
     steps = [*((kind, f"t{at}", f"t{at + 1}") for at, kind in enumerate(["Neg", "Softsign"] * 10))]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 from pathlib import Path
 
 import onnx
 import pytest
 
 from tests.bundles import unpacked
-from tests.fork_server import run_forked
 from tests.harness import ROOT, by_command, check_script, interrupted, winnow
-from tests.matrix import sample
 
 EXAMPLE = ROOT / "examples" / "overflow.onnx"
 MODEL = f"model={EXAMPLE}"
@@ -66,15 +63,10 @@ def test_the_result_folder_stands_alone(demo) -> None:
 
 
 def test_a_replay_runs_again_and_names_drift(demo, tmp_path: Path) -> None:
-    replay = demo.folder / "replay.yaml"
-    again = winnow(str(replay), folder=tmp_path / "again")
-    assert again.code == 0, again.output
-    assert again.result["culprits"] == [CULPRIT]
-    text = replay.read_text()
-    digest = json.loads((demo.folder / "result.json").read_text())["context"]["model"]
     drifted = tmp_path / "drifted.yaml"
-    drifted.write_text(text.replace(digest, "f" * 64))
+    drifted.write_text((demo.folder / "replay.yaml").read_text().replace(demo.result["context"]["model"], "f" * 64))
     run = winnow(str(drifted), folder=tmp_path / "drift")
+    assert (run.code, run.result["culprits"]) == (0, [CULPRIT]), run.output
     assert any("model changed" in warning for warning in run.result["warnings"]), run.output
 
 
@@ -102,34 +94,7 @@ def test_a_plan_counts_what_is_kept_within_the_budget_of_the_disk(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_workers_do_not_change_the_answer(tmp_path: Path) -> None:
-    other = "/bert/encoder/layer.2/attention/self/Softmax"
-    check = by_command(check_script(tmp_path, f"sys.exit(1 if {{{CULPRIT!r}, {other!r}}} <= nodes else 0)"))
-    runs = [
-        winnow(MODEL, *check, "checker.flaky=auto", f"workers.count={count}", folder=tmp_path / f"{count}")
-        for count in (1, 3)
-    ]
-    for run in runs:
-        assert run.result["culprits"] == [other, CULPRIT], run.output
-        assert run.result["minimality"] == "1-minimal"
-        assert "(known)" not in run.output  # what was checked ahead is shown once
-    alone, several = runs
-    assert (alone.folder / "min_good.onnx").read_bytes() == (several.folder / "min_good.onnx").read_bytes()
-    parts = ("preflight", "control", "recheck")
-    assert [alone.result["checks"][part] for part in parts] == [several.result["checks"][part] for part in parts]
-
-
-@pytest.mark.slow
-def test_another_failure_is_not_followed(tmp_path: Path) -> None:
-    """Exit 1 is the failure; without the culprit the check fails otherwise, and must not be led astray."""
-    body = f"sys.exit(1 if {CULPRIT!r} in nodes else 9 if len(nodes) > 100 else 0)"
-    run = winnow(MODEL, *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
-    assert run.result["culprits"] == [CULPRIT]
-    assert run.result["outcomes"]["different"] > 0
-
-
-@pytest.mark.variants
-@pytest.mark.parametrize("before", sample([5, 12, 0, 2], 2))
+@pytest.mark.parametrize("before", [5, 0, 2])
 def test_resume_after_kill_9(tmp_path: Path, before: int) -> None:
     """Kill a run at work on a check, after so many others, and go on with it; no set of nodes is asked about twice."""
     log, hanging = tmp_path / "log", tmp_path / "hanging"
@@ -170,36 +135,3 @@ def test_a_journal_of_another_check_is_refused(tmp_path: Path) -> None:
     assert other.code == 2
     assert "check" in other.output
     assert other.result == before
-
-
-@pytest.mark.slow
-def test_a_sweep_survives_a_corrupt_model_and_a_check_that_hangs(tmp_path: Path) -> None:
-    slow, corrupt = tmp_path / "slow, model.onnx", tmp_path / "corrupt.onnx"
-    model = onnx.load(str(EXAMPLE))
-    model.producer_name = "slow"
-    onnx.save(model, str(slow))
-    corrupt.write_bytes(EXAMPLE.read_bytes()[:5000])
-    body = f"import time\nif model.producer_name == 'slow': time.sleep(60)\n{node(CULPRIT)}"
-    check = check_script(tmp_path, body)
-    sweep = tmp_path / "sweep"
-    done = run_forked(
-        [
-            *(sys.executable, "-m", "runner", "-m", "strategy=reduce,reduce_bisect"),
-            f"model={EXAMPLE},{corrupt},'{slow}'",
-            *by_command(check),
-            *("checker.timeout=1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"hydra.sweep.dir={sweep}"),
-        ],
-        cwd=tmp_path,
-        timeout=300,
-    )
-    assert done.returncode == 7, done.stdout + done.stderr
-    rows = json.loads((sweep / "sweep.json").read_text())
-    rows = rows["jobs"] if isinstance(rows, dict) else rows
-    assert len(rows) == 6
-    assert sorted(row["exit_code"] for row in rows) == [0, 0, 2, 2, 3, 3]
-    assert (sweep / "sweep.md").read_text().count("\n|") >= 7
-    results = [json.loads(path.read_text()) for path in sweep.glob("*/result.json")]
-    found = [result for result in results if result["status"] == "found"]
-    assert [result["culprits"] for result in found] == [[CULPRIT], [CULPRIT]]
-    # two strategies asked the same questions: the second one did not pay again
-    assert sum(result["checks"]["reused"] for result in found) > 0

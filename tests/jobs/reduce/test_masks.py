@@ -82,6 +82,7 @@ def test_a_bias_that_is_infinite_is_at_fault_and_not_what_makes_a_nan_of_it(
     assert (run.code, run.result["culprits"]) == (0, ["b"]), run.output
 
 
+@pytest.mark.slow
 def test_an_overflow_under_a_mask_is_the_fault(tmp_path: Path) -> None:
     """What overflows is Inf before the mask adds its own to it."""
     given = nodes(

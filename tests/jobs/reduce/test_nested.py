@@ -133,6 +133,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_input_that_a_body_looks_at_stays_one(tmp_path: Path) -> None:
     """Outside it only its shape is read, so that its value could be a constant."""
     shape = [make_node("Shape", ["a"], ["s"], name="S"), make_node("Gather", ["s", "at"], ["first"], name="G")]

@@ -188,7 +188,7 @@ def counted_down(kind: str) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto
     return [*nodes, N("ReduceSum", ["bs", "zero"], ["b"], name="total", keepdims=0), last], numbers
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["carried", "stacked", "scanned"])
 def test_the_first_iteration_that_fails_is_found(tmp_path: Path, kind: str) -> None:
     path = save(tmp_path / "model.onnx", *counted_down(kind))

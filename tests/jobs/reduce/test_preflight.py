@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.harness import Run, by_command, check_script, winnow
+from tests.matrix import sample
 from tests.model.models import model_of, tensor
 
 X = np.array([[0.5, 1, 2], [3, 4, 5]], np.float32)
@@ -164,6 +165,7 @@ def test_a_function_of_the_model(tmp_path: Path):
     assert (run.code, run.result["culprits"]) == (0, ["call"]), run.output
 
 
+@pytest.mark.slow
 def test_weights_beside_the_model(tmp_path: Path):
     """The check knows the model by its weights, which lie in another file."""
     nodes = [node("Abs", "x", "a", "abs"), node("Mul", "a w", "m", "culprit"), node("Tanh", "m", "y", "tanh")]
@@ -223,7 +225,7 @@ def test_a_strict_rule_does_not_keep_the_whole_file(tmp_path: Path):
     assert run.result["culprits"] == ["culprit"]
 
 
-@pytest.mark.parametrize(("culprit", "code"), [("b", 0), ("nowhere", 3)])
+@pytest.mark.parametrize(("culprit", "code"), sample([("nowhere", 3), ("b", 0)], 2))
 def test_a_file_that_a_strict_check_refuses(tmp_path: Path, culprit: str, code: int) -> None:
     """It has no shape for its output, which candidates have: they can be judged."""
     nodes = [node("Abs", "x", "t", "a"), node("Neg", "t", "u", "b"), node("Tanh", "u", "y", "c")]

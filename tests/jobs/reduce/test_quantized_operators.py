@@ -101,7 +101,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", sample(FAULTS, 3))
+@pytest.mark.parametrize("fault", sample(FAULTS, 6))
 def test_the_faulty_operator_is_named_and_no_more_than_one_beside_it(tmp_path: Path, fault: str) -> None:
     build, op_type, at, slot, by, per_channel, most = FAULTS[fault]
     model = pair(tmp_path, build, per_channel=per_channel)

@@ -5,6 +5,7 @@ How often an answer is right is no property of today, and is counted by `benchma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -16,17 +17,21 @@ from runner.judgment import CauseStatus, Experiment, milder
 from runner.model.graph.cut import depends_on
 from strategies.search import Claim, Outcome, Trial
 
-CASES = 500
+QUICK, CASES = 150, 500
+ROWS = [
+    pytest.param(MEASURES, QUICK, id="some"),
+    *(pytest.param(judging, CASES, id=judging.name, marks=pytest.mark.slow) for judging in JUDGINGS),
+]
 
 
 @cache
-def made() -> tuple[Case, ...]:
-    return tuple(cases(range(CASES)))
+def made(count: int) -> tuple[Case, ...]:
+    return tuple(cases(range(count)))
 
 
 @cache
-def solved(judging: Judging) -> tuple[Solved, ...]:
-    return tuple(solve(case, judging) for case in made())
+def solved(judging: Judging, count: int = CASES) -> tuple[Solved, ...]:
+    return tuple(solve(case, judging) for case in made(count))
 
 
 def target(found: Solved, judging: Judging) -> Target:
@@ -49,18 +54,28 @@ def told(found: Solved) -> tuple[object, ...]:
 
 @pytest.mark.slow
 def test_most_seeds_have_a_case_and_each_kind_has_many() -> None:
-    kinds = [case.features.kind for case in made()]
+    kinds = [case.features.kind for case in made(CASES)]
     assert len(kinds) > 0.95 * CASES and min(kinds.count(kind) for kind in Kind) > 0.25 * CASES
-    assert sum(case.features.noise for case in made()) > 0.3 * CASES
-    assert sum(len(case.units) > 1 for case in made()) > 0.4 * CASES
-    assert sum(not case.enough for case in made()) > 0
+    assert sum(case.features.noise for case in made(CASES)) > 0.3 * CASES
+    assert sum(len(case.units) > 1 for case in made(CASES)) > 0.4 * CASES
+    assert sum(not case.enough for case in made(CASES)) > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("judging", JUDGINGS, ids=str)
-def test_an_answer_fails_alone_and_is_1_minimal_where_that_is_claimed(judging: Judging) -> None:
+@pytest.mark.parametrize(("judging", "count"), ROWS)
+def test_what_is_claimed_of_every_answer_holds(judging: Judging, count: int) -> None:
+    """One test for all that is claimed: the cases of each row are solved once."""
+    every = solved(judging, count)
+    _fails_alone_and_is_1_minimal_where_that_is_claimed(every, judging, count)
+    _makes_the_whole_model_fail_by_itself_where_it_is_proven(every, judging, count)
+    _is_exact_for_one_fault_that_stands_once_without_noise(every, count)
+    _takes_a_bounded_number_of_checks(every)
+    if judging is MEASURES:  # where the check counts in tolerances, no wrong answer is proven
+        assert not [found.case.seed for found in every if found.proven and not found.right]
+
+
+def _fails_alone_and_is_1_minimal_where_that_is_claimed(every: Sequence[Solved], judging: Judging, count: int) -> None:
     minimal = 0
-    for found in solved(judging):
+    for found in every:
         asked = target(found, judging)
         assert found.done.trial and asked.cut(found.done.trial.elements).fails
         assert asked.cut(found.first.elements).fails or asked.cut(found.first.elements, "sinks").fails
@@ -71,31 +86,31 @@ def test_an_answer_fails_alone_and_is_1_minimal_where_that_is_claimed(judging: J
         if found.done.claim is Claim.ONE_MINIMAL and len(found.done.trial) > 1:
             minimal += 1
             assert not any(asked.cut(found.done.trial.elements - {element}).fails for element in found.done.trial)
-    assert minimal > 0.2 * CASES
+    assert minimal > 0.2 * count
 
 
-@pytest.mark.variants
-@pytest.mark.parametrize("judging", JUDGINGS, ids=str)
-def test_a_proven_answer_makes_the_whole_model_fail_by_itself(judging: Judging) -> None:
+def _makes_the_whole_model_fail_by_itself_where_it_is_proven(
+    every: Sequence[Solved], judging: Judging, count: int
+) -> None:
     """The experiments again, by the target alone; of several faults the first: what is left is judged without it."""
     seen = alone = 0
-    for found in solved(judging):
+    for found in every:
         if not found.proven:
             continue
         seen += 1
         one, graph = found.cause.answers[found.cause.causes[0]], found.case.target.graph
-        asked, every, nodes = target(found, judging), frozenset(range(len(graph.nodes))), one.answer.elements
+        asked, whole, nodes = target(found, judging), frozenset(range(len(graph.nodes))), one.answer.elements
         dependent = depends_on(graph, nodes)
         by_itself = _experiment(asked.splice(dependent), judging)
         assert by_itself.as_bad_as(found.cause.whole, max(1, len(one.instances)))
-        healed = asked.splice(every - nodes.union(*one.instances))
+        healed = asked.splice(whole - nodes.union(*one.instances))
         if one.instances or (found.cause.reason == "" and len(found.cause.causes) == 1):
             assert not healed.fails
         if one.good_around:
             alone += 1
             around = _experiment(asked.splice(dependent - nodes), judging)
             assert one.instances or around.heals or milder(around.measure, by_itself.measure)
-    assert seen > 0.9 * CASES and alone > 0.1 * CASES
+    assert seen > 0.9 * count and alone > 0.1 * count
 
 
 def _experiment(judged: object, judging: Judging) -> Experiment:
@@ -124,10 +139,10 @@ def test_the_parts_of_a_joint_cause_heal_together_and_each_fails_by_itself() -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("judging", JUDGINGS, ids=str)
 def test_the_same_case_has_the_same_answer_after_the_same_checks(judging: Judging) -> None:
-    assert [told(found) for found in solved(judging)] == [told(solve(case, judging)) for case in made()]
+    assert [told(found) for found in solved(judging)] == [told(solve(case, judging)) for case in made(CASES)]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("judging", [VERDICTS, MEASURES], ids=str)
 def test_the_order_of_samples_does_not_matter_to_a_check_of_all_of_them(judging: Judging) -> None:
     seen = 0
@@ -144,10 +159,9 @@ def reversed_samples(made: RandomModel) -> RandomModel:
     return replace(made, good=good, inputs={name: good[name] for name in made.inputs})
 
 
-@pytest.mark.parametrize("judging", JUDGINGS, ids=str)
-def test_one_fault_that_stands_once_without_noise_is_found_exactly_and_proven(judging: Judging) -> None:
+def _is_exact_for_one_fault_that_stands_once_without_noise(every: Sequence[Solved], count: int) -> None:
     seen = 0
-    for found in solved(judging):
+    for found in every:
         case, features = found.case, found.case.features
         if len(case.units) > 1 or features.noise:
             continue
@@ -156,7 +170,7 @@ def test_one_fault_that_stands_once_without_noise_is_found_exactly_and_proven(ju
         assert found.checks["cause"] == 2 or found.cause.answers[0].good_outputs != found.cause.whole
         if features.kind is Kind.KERNEL:
             assert found.checks["search"] <= len(case.target.graph.nodes).bit_length() + 1
-    assert seen > 0.1 * CASES
+    assert seen > 0.1 * count
 
 
 @pytest.mark.parametrize("seed", [204, 217, 484, 2104, 2365, 2665, 2797])
@@ -167,19 +181,15 @@ def test_what_is_not_enough_by_itself_is_not_called_the_cause(seed: int) -> None
     assert found.right or not found.proven
 
 
-def test_where_the_check_counts_in_tolerances_no_wrong_answer_is_proven() -> None:
-    assert not [found.case.seed for found in solved(MEASURES) if found.proven and not found.right]
-
-
-@pytest.mark.parametrize("judging", JUDGINGS, ids=str)
-def test_checks_are_bounded(judging: Judging) -> None:
-    for found in solved(judging):
+def _takes_a_bounded_number_of_checks(every: Sequence[Solved]) -> None:
+    for found in every:
         nodes, answer = len(found.case.target.graph.nodes), len(found.done.trial or ())
         assert found.checks["search"] <= (answer + 1) * (nodes.bit_length() + 6)
         asked = max(found.checks["search"], nodes.bit_length() + 1)
         assert found.checks["cause"] <= asked * (1 + len(found.cause.answers))
 
 
+@pytest.mark.slow
 def test_without_a_measure_no_more_is_proven_of_parts_than_that_they_fail() -> None:
     """What a measure adds is to tell a fault from noise: the search does not look at it."""
     for verdict, measured in zip(solved(VERDICTS), solved(MEASURES), strict=True):
@@ -188,7 +198,7 @@ def test_without_a_measure_no_more_is_proven_of_parts_than_that_they_fail() -> N
 
 
 def test_a_whole_model_that_is_spliced_with_nothing_is_itself() -> None:
-    for found in solved(MEASURES)[:50]:
+    for found in solved(MEASURES, QUICK)[:50]:
         every = range(len(found.case.target.graph.nodes))
         assert found.case.target.splice(every).fails
         assert not found.case.target.splice(()).fails

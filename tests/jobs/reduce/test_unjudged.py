@@ -119,6 +119,7 @@ def test_a_script_that_goes_missing_ends_the_run_and_resume_goes_on(tmp_path: Pa
     assert again.result["checks"]["reused"] >= paid["search"] > 0
 
 
+@pytest.mark.slow
 def test_strict_follows_a_message_that_names_what_is_left(tmp_path: Path) -> None:
     body = (
         "outputs = ' '.join(outputs)\n"

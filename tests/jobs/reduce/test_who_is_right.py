@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import onnx
@@ -18,7 +18,8 @@ from runner.model.values import recorded
 from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend
 from runner.verdict import Sample
 from tests.harness import Run, winnow
-from tests.jobs.reduce.test_cause import COMPARE, pair
+from tests.jobs.models import saved
+from tests.jobs.reduce.test_cause import COMPARE
 
 if TYPE_CHECKING:
     from runner.checkers.checker import Tools
@@ -95,6 +96,7 @@ def test_an_optimization_that_loses_digits_is_the_targets(tmp_path: Path) -> Non
     assert "no bug" not in run.output + (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.slow
 def test_two_sides_that_lose_digits_are_both_told(tmp_path: Path) -> None:
     """Folded, each product is divided by three; else what is small is added to it."""
     run = reduced(tmp_path, folded(tmp_path, ["add", "mul"], weight=1024, bias=0.3), WHOLE)
@@ -140,15 +142,9 @@ def test_large_weights_are_not_computed_in_float64(tmp_path: Path) -> None:
 def test_integers_that_differ_tell_whose_it_is_and_not_the_scores_that_pass(tmp_path: Path) -> None:
     """The smallest are chosen, not the largest: the scores beside them differ by rounding alone."""
     for who, largest in (("parent", 1), ("child", 0)):
-        nodes = [
-            helper.make_node("Sigmoid", ["x"], ["scores"], name="scores"),
-            helper.make_node("TopK", ["scores", "k"], ["best", "at"], name="top", largest=largest),
-        ]
-        ends = [helper.make_tensor_value_info(name, 1, [2, 9]) for name in ("x", "scores")]
-        ends.append(helper.make_tensor_value_info("at", TensorProto.INT64, [2, 3]))
-        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [numpy_helper.from_array(np.array([3]), "k")])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, tmp_path / f"{who}.onnx")
+        text = f"""g (float[2,9] x) => (float[2,9] scores, int64[2,3] at) <int64[1] k = {{3}}> {{
+            [scores] scores = Sigmoid(x) [top] best, at = TopK<largest = {largest}>(scores, k) }}"""
+        saved(tmp_path / f"{who}.onnx", text)
     given = (f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'parent.onnx'}")
     run = winnow(*given, "strategy=reduce", folder=tmp_path / "run")
     assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["top"], "conversion"), run.output
@@ -156,31 +152,17 @@ def test_integers_that_differ_tell_whose_it_is_and_not_the_scores_that_pass(tmp_
     assert "at has the same integers, and those of the original differ" in run.result["cause"]["right"]
 
 
-def test_a_model_that_computes_something_else_is_the_conversions(tmp_path: Path) -> None:
-    steps = [("Mul", "x", "a", 1.0), ("Mul", "a", "fault", 2.0), ("Neg", "fault", "y")]
-    run = winnow(*pair(tmp_path, steps, ["y"], {"fault": 2.5}), *COMPARE, folder=tmp_path / "run")
-    assert (run.code, run.result["culprits"], run.result["whose"]) == (0, ["fault"], "conversion"), run.output
-    assert "whose bug: the conversion" in run.screen[0]
-
-
+@pytest.mark.slow
 def test_an_evaluator_that_computes_something_else_shows_no_lost_digits(tmp_path: Path) -> None:
     """Only onnx's evaluator has an RNN in float64, and it takes no notice of the lengths."""
     draw = np.random.default_rng(0)
     shapes = {"w": (1, 4, 3), "r": (1, 4, 4), "b": (1, 8)}
-    weights = [numpy_helper.from_array(draw.normal(size=one).astype(np.float32), name) for name, one in shapes.items()]
-    weights.append(numpy_helper.from_array(np.array([1, 3], np.int32), "lengths"))
+    weights: dict[str, Any] = {name: draw.normal(size=one).astype(np.float32) for name, one in shapes.items()}
+    weights["lengths"] = np.array([1, 3], np.int32)
     for who, factor in (("parent", 1.0), ("child", 1.5)):
-        nodes = [
-            helper.make_node("RNN", ["x", "w", "r", "b", "lengths"], ["states"], name="rnn", hidden_size=4),
-            helper.make_node("Elu", ["states"], ["y"], name="elu", alpha=factor),
-        ]
-        ends = [
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
-            for name, shape in (("x", [3, 2, 3]), ("y", [3, 1, 2, 4]))
-        ]
-        model = helper.make_model(helper.make_graph(nodes, "g", *ends, weights), ir_version=8)
-        model.opset_import[0].version = 17
-        onnx.save(model, tmp_path / f"{who}.onnx")
+        text = f"""g (float[3,2,3] x) => (float[3,1,2,4] y) {{
+            [rnn] states = RNN<hidden_size = 4>(x, w, r, b, lengths) [elu] y = Elu<alpha = {factor}>(states) }}"""
+        saved(tmp_path / f"{who}.onnx", text, **weights)
     given = (f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'parent.onnx'}", *COMPARE)
     run = winnow(*given, folder=tmp_path / "run")
     assert (run.result["culprits"], run.result["whose"]) == (["elu"], "conversion"), run.output
@@ -206,15 +188,10 @@ def test_what_has_no_values_in_float64_is_not_known(tmp_path: Path) -> None:
 def test_what_the_reference_makes_of_the_file_as_well_is_the_conversions(tmp_path: Path) -> None:
     """A body has no values in float64."""
     for who, factor in (("parent", 1.0), ("child", 1.5)):
-        value = helper.make_tensor_value_info("made", TensorProto.FLOAT, [2, 3])
-        weights = [numpy_helper.from_array(np.float32(factor), "factor")]
-        inside = [helper.make_node("Mul", ["x", "factor"], ["made"], name="inside")]
-        body = helper.make_graph(inside, "body", [], [value], weights)
-        node = helper.make_node("If", ["taken"], ["y"], name="choice", then_branch=body, else_branch=body)
-        ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3])] for name in ("x", "y")]
-        graph = helper.make_graph([node], "g", *ends, [numpy_helper.from_array(np.array(True), "taken")])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, tmp_path / f"{who}.onnx")
+        body = f"body () => (float[2,3] made) <float factor = {{{factor}}}> {{ [inside] made = Mul(x, factor) }}"
+        text = f"""g (float[2,3] x) => (float[2,3] y) <bool taken = {{1}}> {{
+            [choice] y = If(taken) <then_branch = {body}, else_branch = {body}> }}"""
+        saved(tmp_path / f"{who}.onnx", text)
     given = (f"model={tmp_path / 'child.onnx'}", f"reference.model={tmp_path / 'parent.onnx'}", *COMPARE)
     run = winnow(*given, folder=tmp_path / "run")
     assert (run.result["culprits"], run.result["whose"]) == (["choice"], "conversion"), run.output
@@ -246,16 +223,10 @@ def test_no_program_is_a_witness_that_the_other_one_is_wrong(
 def test_an_evaluator_that_is_the_reference_is_not_right_because_it_says_so_itself(tmp_path: Path) -> None:
     """It takes no notice of ``sequence_lens``, in no type: ONNX Runtime was called wrong, which does."""
     draw = np.random.default_rng(0)
-    weights = [numpy_helper.from_array(draw.normal(size=(1, 8, 2)).astype(np.float32), name) for name in "wr"]
-    weights.append(numpy_helper.from_array(np.array([4, 1], np.int32), "lengths"))
-    ends = [
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)]
-        for name, shape in (("x", [4, 2, 2]), ("y", [4, 1, 2, 2]))
-    ]
-    made = helper.make_node("LSTM", ["x", "w", "r", "", "lengths"], ["y"], name="lstm", hidden_size=2)
-    model = helper.make_model(helper.make_graph([made], "g", *ends, weights), ir_version=8)
-    model.opset_import[0].version = 17
-    onnx.save(model, tmp_path / "lstm.onnx")
+    weights: dict[str, Any] = {name: draw.normal(size=(1, 8, 2)).astype(np.float32) for name in "wr"}
+    text = """g (float[4,2,2] x) => (float[4,1,2,2] y) <int32[2] lengths = {4, 1}> {
+        [lstm] y = LSTM<hidden_size = 2>(x, w, r, , lengths) }"""
+    saved(tmp_path / "lstm.onnx", text, **weights)
     run = winnow(f"model={tmp_path / 'lstm.onnx'}", "checker=compare", "reference=onnx_reference", folder=tmp_path)
     assert (run.result["culprits"], run.result["whose"]) == (["lstm"], "not known"), run.output
 

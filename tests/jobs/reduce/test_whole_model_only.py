@@ -89,7 +89,7 @@ def run(
     return winnow(*given, "checker=command", argv, "checker.flaky=never", *more, folder=folder / "run", cwd=folder)
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("feeds", [OWN, GIVEN])
 def test_one_wrong_kernel_is_named_alone(tmp_path: Path, feeds: str) -> None:
     found = run(tmp_path, "{'HardSwish'}", feeds=feeds)

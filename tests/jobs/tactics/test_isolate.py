@@ -36,6 +36,7 @@ from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
 from tests.jobs.tactics.test_compare import build as recording
 from tests.jobs.tactics.test_compare import key
+from tests.matrix import sample
 
 LAYERS = 12
 GOOD = [1] * LAYERS
@@ -93,7 +94,7 @@ def bench(folder: Path, builder: Builder, bad: str, *overrides: str) -> Iterator
     onnx.save(helper.make_model(graph, ir_version=9), str(folder / "m.onnx"))
     check = folder / "check.py"
     check.write_text(f"import json, sys\nt = json.load(open(sys.argv[1]))\nsys.exit(1 if {bad} else 0)\n")
-    argv = json.dumps([sys.executable, str(check), "{engine}"])
+    argv = json.dumps([sys.executable, "-I", "-S", str(check), "{engine}"])
     settings = to_settings(
         compose(
             "config",
@@ -172,7 +173,7 @@ def test_a_build_that_fails_is_a_bad_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("bad", "layers"),
-    [("t[6] == 3", {"layer6"}), ("t[2] == 3 and t[9] == 2", {"layer2", "layer9"})],
+    sample([("t[2] == 3 and t[9] == 2", {"layer2", "layer9"}), ("t[6] == 3", {"layer6"})], 2),
 )
 def test_the_smallest_set_of_choices_that_fails(tmp_path: Path, bad: str, layers: set[str]) -> None:
     builder = Builder(lambda number: [2 + place % 2 for place in range(LAYERS)][::-1] if number == 2 else GOOD)
@@ -249,7 +250,9 @@ def test_a_subset_that_is_not_honored_stays_in_the_answer(tmp_path: Path) -> Non
     assert summary.outcomes["unresolved"] > 0
 
 
-@pytest.mark.parametrize(("error", "words"), [("1", "Timing cache miss for op a"), ("PinRefused", "no such key")])
+@pytest.mark.parametrize(
+    ("error", "words"), sample([("1", "Timing cache miss for op a"), ("PinRefused", "no such key")], 2)
+)
 def test_a_miss_of_the_cache_is_no_failure(tmp_path: Path, error: str, words: str) -> None:
     builder = Builder(drawn, fails=lambda taken: words * (taken[3] == 2 and taken[1] == 1), error=error)
     summary = pinned_from_files(tmp_path, builder, "t[3] == 2")

@@ -46,11 +46,12 @@ def asked(name: str, factory: pytest.TempPathFactory) -> Run:
             "- The reference computes the NaN or Inf too, so change the model, not the runtime. What may help: a guard",
             marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             "transposed",
             "found: whose bug: the conversion, in /layer2/o/mm/MatMul (1 of 8 nodes)",
             "# the conversion changed `/layer2/o/mm/MatMul`",
             "- Fix the conversion of `/layer2/o/mm/MatMul`: onnx::MatMul_2 is transposed, compared with layer2.weight",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -171,6 +172,7 @@ def test_layers_that_must_stay_are_the_answer_where_no_part_can_be_judged(tmp_pa
     assert advice.startswith("- Keep `fc2` in float32, as `steps/04-precision/mixed.onnx` does")
 
 
+@pytest.mark.slow
 def test_that_no_layer_may_be_quantized_is_said_with_what_may_help(tmp_path: Path) -> None:
     words = TASKS["quantized"](tmp_path).words
     given = [*words[:2], *words[5:]]

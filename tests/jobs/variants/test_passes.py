@@ -75,6 +75,7 @@ def test_under_a_budget_nothing_is_claimed_that_was_not_shown(tmp_path: Path, mo
     assert "the answer again" in run.log and "handed over" not in run.log
 
 
+@pytest.mark.slow
 def test_that_a_check_is_flaky_is_told_with_the_answer(tmp_path: Path, model: Path) -> None:
     run = switched(tmp_path, model, "{'--b'} <= on", "checker.flaky=always", "strategy.switches=[--a,--b]")
     assert run.code == 0 and run.result["culprits"] == ["--b"], run.output
@@ -88,6 +89,7 @@ def test_what_fails_with_everything_off_needs_none_of_them(tmp_path: Path, model
     )
 
 
+@pytest.mark.slow
 def test_where_no_optimization_with_a_name_is_needed_all_of_them_are_asked_about(tmp_path: Path) -> None:
     """The transposes are looked at a second time, under no name."""
     nodes = [

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
@@ -15,7 +16,9 @@ from runner.jobs.workaround.remedies import Findings, Remedy, Tried, findings, r
 from runner.judgment import UsageError
 from runner.report.result_parts import Latency
 from tests.harness import Run, by_command, check_script, winnow
+from tests.jobs.models import saved
 from tests.jobs.optimizer_defect import defective, loads
+from tests.matrix import sample
 
 KEPT_APART = "sys.exit(0 if any(name.endswith('__kept') for name in made) else 1)"
 FAILS_ON_SOME = """
@@ -30,13 +33,10 @@ sys.exit(1 if 'k__kept' not in made or drawn % 6 == 0 else 0)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    operators, names = ["Neg", "Abs", "Exp", "Tanh"], ["x", "k", "l", "m", "y"]
-    nodes = [helper.make_node(op, [names[n]], [names[n + 1]], name=op.lower()) for n, op in enumerate(operators)]
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
-    graph = helper.make_graph(nodes, "g", value[:1], value[1:])
-    path = tmp_path / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    return path
+    text = (
+        "g (float[2,3] x) => (float[2,3] y) { [neg] k = Neg(x) [abs] l = Abs(k) [exp] m = Exp(l) [tanh] y = Tanh(m) }"
+    )
+    return saved(tmp_path / "net.onnx", text)
 
 
 def worked_around(tmp_path: Path, model: Path, body: str, *more: str, name: str = "run") -> Run:
@@ -83,6 +83,7 @@ def test_a_runtime_that_cannot_load_a_model_is_given_passes_off_and_a_rewritten_
     assert "| `workaround.onnx` | the whole model, wide as an additional output |" in report
 
 
+@pytest.mark.slow
 def test_a_rewrite_that_the_users_check_passes_and_what_it_costs(tmp_path: Path, model: Path) -> None:
     run = worked_around(tmp_path, model, KEPT_APART, f"result.path={tmp_path / 'mine.onnx'}")
     first, second = run.result["workarounds"]
@@ -186,20 +187,13 @@ def test_another_interpreter_that_a_command_asks_for(tmp_path: Path, model: Path
     assert "the check runs code of yours" in second["why_not"]
 
 
-def half_model(path: Path, *, middle: str = "Mul", output: str = "y") -> Path:
+def half_model(path: Path) -> Path:
     """A product in float16 that overflows, and comes down again."""
-    nodes = [
-        helper.make_node("Mul", ["x", "up"], ["k"], name="mul"),
-        helper.make_node(middle, ["k", "down"], [output], name="back"),
-    ]
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [2, 3]) for name in ("x", output)]
-    given = [helper.make_tensor(name, TensorProto.FLOAT16, [], [v]) for name, v in (("up", 6e4), ("down", 1e-3))]
-    graph = helper.make_graph(nodes, "g", value[:1], value[1:], given)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    return path
+    text = "g (float16[2,3] x) => (float16[2,3] y) { [mul] k = Mul(x, up) [back] y = Mul(k, down) }"
+    return saved(path, text, up=np.float16(6e4), down=np.float16(1e-3))
 
 
-@pytest.mark.parametrize("rounding", ["on", "strict"])
+@pytest.mark.parametrize("rounding", sample(["on", "strict"], 2))
 def test_nodes_are_raised_where_the_target_is_emulated(tmp_path: Path, rounding: str) -> None:
     given = ("strategy.raised=[mul,back]", "strategy.latency_runs=0", f"target.rounding={rounding}")
     ranges = "inputs.ranges={x: [2.0, 3.0]}"

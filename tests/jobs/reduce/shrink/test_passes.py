@@ -153,24 +153,6 @@ def test_no_pass_is_kept_once_its_answer_is_as_small_as_it_gets(
     assert kept == [0, 0]
 
 
-@pytest.mark.slow
-def test_several_workers_check_a_shrunk_answer_at_once(tmp_path: Path) -> None:
-    """Repeats of one candidate read the same files."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"], name="before"),
-        helper.make_node("Tanh", ["a"], ["b"], name="fault"),
-        helper.make_node("MatMul", ["b", "w"], ["y"], name="after"),
-    ]
-    model = model_of(nodes, [INFO("x", 1, [64, 32])], [INFO("y", 1, [64, 32])], [tensor("w", GOLDEN)])
-    given = saved(model, tmp_path, x=RNG.normal(size=(64, 32)).astype(np.float32))
-    check = check_script(tmp_path, "sys.exit(int('fault' in nodes))")
-    for number in range(2):
-        words = (*by_command(check, "{inputs}"), "workers=parallel", "workers.count=4")
-        run = winnow(*given, *words, folder=tmp_path / str(number))
-        assert run.code == 0 and run.result["culprits"] == ["fault"], run.output
-        assert "smaller shapes" in run.result["message"]
-
-
 def test_simpler_values_make_no_inf_of_the_answers_nan() -> None:
     """0 / 0 is no x / 0; what was too mild before stays so."""
     failed = [Verdict(Outcome.FAIL, Signature("infer", kind)) for kind in ("nan", "inf", "mismatch")]
