@@ -102,11 +102,7 @@ def test_a_folder_in_place_of_a_large_candidate_is_cleaned_away(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "act",
-    [
-        "open(sys.argv[1], 'ab').write(b'!')",
-        "os.remove(sys.argv[1]); os.mkdir(sys.argv[1])",
-    ],
+    "act", ["open(sys.argv[1], 'ab').write(b'!')", "os.remove(sys.argv[1]); os.mkdir(sys.argv[1])"]
 )
 def test_a_check_that_changes_its_model(tmp_path: Path, act: str) -> None:
     body = f"import os\n{act}\nsys.exit(1 if {CULPRIT!r} in nodes else 0)"

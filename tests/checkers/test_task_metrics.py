@@ -155,10 +155,7 @@ def test_a_model_is_judged_by_what_was_asked_for(tmp_path: Path, words: list[str
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            ["ignore=[clases]"],
-            "checker.ignore: the model has no output 'clases'; its outputs are logits, classes",
-        ),
+        (["ignore=[clases]"], "checker.ignore: the model has no output 'clases'; its outputs are logits, classes"),
         (["boxes=[box]", "metric=detections"], "checker.boxes: the model has no output 'box'"),
         (["metric=accuracy"], "checker.labels=: checker.metric=accuracy needs it"),
         (["bounds={{sqnr: 3}}"], "checker.bounds: sqnr: no such metric was chosen"),

@@ -88,6 +88,7 @@ def test_choices_stay_choices() -> None:
     assert seen(rewrite(["inputs.path=['x,y.onnx',a.onnx]"]).argv[0]) == [["x,y.onnx", "a.onnx"]]
     assert seen(rewrite(["-m", "model=c[1].onnx,missing.onnx"]).argv[1]) == ["c[1].onnx", "missing.onnx"]
     assert seen(rewrite(["model=x,y.onnx"]).argv[0]) == ["x,y.onnx"]
+    assert seen(rewrite(["inputs.path=[x,y.onnx]"]).argv[0]) == [["x,y.onnx"]]
     assert seen(rewrite(["inputs.path=[a.onnx,c[1].onnx]"]).argv[0]) == [["a.onnx", "c[1].onnx"]]
     assert rewrite(["model=a.onnx,b.onnx"]).argv == ("model=a.onnx,b.onnx",)
 
@@ -118,12 +119,6 @@ def test_home_in_run_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rewrite(["hydra.run.dir=~/runs"]).argv == ("hydra.run.dir=/home/somebody/runs",)
 
 
-@pytest.mark.usefixtures("_here")
-def test_a_comma_in_the_only_name_of_a_list() -> None:
-    Path("p,q.npz").touch()
-    assert seen(rewrite(["inputs.path=[p,q.npz]"]).argv[0]) == [["p,q.npz"]]
-
-
 @pytest.mark.parametrize(
     ("typed", "value"),
     [
@@ -146,16 +141,6 @@ def test_a_bare_yaml_is_the_configuration() -> None:
     assert arguments.file == Path("d=1/my bug.yaml")
     assert arguments.argv == ("model=net.onnx",)
     assert rewrite(["--config-dir", "d=1", "--config-name", "my bug"]).file is None
-
-
-@pytest.mark.parametrize(
-    ("typed", "hint"), [("net.pt", "model=net.pt"), ("gone.yaml", "no such file"), ("x", "--help")]
-)
-@pytest.mark.usefixtures("_here")
-def test_other_bare_arguments_are_errors(typed: str, hint: str) -> None:
-    Path("net.pt").touch()
-    with pytest.raises(UsageError, match=hint):
-        rewrite([typed])
 
 
 def test_parameters_of_a_sweep_stand_in_files() -> None:

@@ -78,10 +78,7 @@ def rewritten(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *("net.onnx.data", "check.py", "good/deep/b.json", "good/a.log", "data/x.npz"),
-        "data/test_data_set_0/input_0.pb",
-    ],
+    [*("net.onnx.data", "check.py", "good/deep/b.json", "good/a.log", "data/x.npz"), "data/test_data_set_0/input_0.pb"],
 )
 def test_a_file_of_other_content_is_told(here: Path, name: str) -> None:
     before = read()

@@ -295,10 +295,7 @@ def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: p
     why, other = "the check could not import what it needs: No module named 'x'", "the machine is busy"
     for reasons, row in (
         ({why: 2}, ["  unknown  2 checks without an answer, for the reason above"]),
-        (
-            {why: 2, other: 1},
-            ["  unknown  3 checks without an answer:", "2 x the reason above", f"1 x {other}"],
-        ),
+        ({why: 2, other: 1}, ["  unknown  3 checks without an answer:", "2 x the reason above", f"1 x {other}"]),
     ):
         say_ended(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons), tmp_path, PROGRAM)
         said = capsys.readouterr().err
@@ -380,7 +377,7 @@ def test_a_time_is_said_as_exactly_as_it_matters() -> None:
 
 def test_a_rate_near_certainty_is_none() -> None:
     assert [share(one) for one in (0, 0.0004, 0.36, 0.9982, 0.9999, 1)] == [
-        *("0%", "0.04%", "36%", "99.82%", "99.99%", "100%"),
+        *("0%", "0.04%", "36%", "99.82%", "99.99%", "100%")
     ]
 
 

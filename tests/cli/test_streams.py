@@ -39,10 +39,7 @@ def test_a_run_ends_as_it_does_whoever_listens(tmp_path: Path, ends: str) -> Non
 @pytest.mark.variants
 @pytest.mark.parametrize(
     ("arguments", "ends", "code"),
-    [
-        ("-m model=fine.onnx hydra.sweep.dir=out", ">&- 2>&- <&-", 0),
-        ("model=missing.onnx", ">/dev/full", 2),
-    ],
+    [("-m model=fine.onnx hydra.sweep.dir=out", ">&- 2>&- <&-", 0), ("model=missing.onnx", ">/dev/full", 2)],
 )
 def test_so_do_a_sweep_and_a_mistake(tmp_path: Path, arguments: str, ends: str, code: int) -> None:
     models(tmp_path, ["fine"])
@@ -53,10 +50,7 @@ def test_so_do_a_sweep_and_a_mistake(tmp_path: Path, arguments: str, ends: str, 
 
 @pytest.mark.parametrize(
     ("ends", "code", "said"),
-    [
-        ("| head -c1 >/dev/null", 0, ""),
-        (">/dev/full", 1, "winnow: standard output: No space left on device\n"),
-    ],
+    [("| head -c1 >/dev/null", 0, ""), (">/dev/full", 1, "winnow: standard output: No space left on device\n")],
 )
 def test_what_is_only_printed(tmp_path: Path, ends: str, code: int, said: str) -> None:
     for asked in ("--cfg job", *(["--info"] if "|" in ends else [])):

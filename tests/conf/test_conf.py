@@ -19,6 +19,7 @@ from runner.cli.paths import expand_home
 from runner.schema import installed_choices
 from runner.schema.installed_choices import CONF, SCHEMAS
 from runner.schema.root import Settings
+from tests.matrix import slow
 
 FILES = sorted(path.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml"))
 GROUPS = sorted(file for file in FILES if file.split("/")[0] in SCHEMAS)
@@ -115,7 +116,8 @@ def _together() -> Iterator[dict[str, str]]:
         yield {group: option for group, option in zip(options, row, strict=True) if option}
 
 
-@pytest.mark.parametrize("chosen", list(_together()), ids=lambda row: row["strategy"])
+# further rows hold strategies and checkers alone, and the golden runs compose each of these
+@pytest.mark.parametrize("chosen", [row if at < 4 else slow(row) for at, row in enumerate(_together())])
 def test_every_option_composes_to_its_settings_class(chosen: dict[str, str]) -> None:
     settings = to_settings(compose("config", overrides=[f"{group}={option}" for group, option in chosen.items()]))
     assert expand_home(installed_choices.compose(chosen)) == settings  # a program has the same defaults
