@@ -203,7 +203,7 @@ os.write = write
 loaded = {"onnxruntime", "tensorrt", "onnx.reference"} & sys.modules.keys()
 print(json.dumps({"code": code, "ways": ways, "loaded": sorted(loaded)}))
 """
-"""Runs a job; prints how each request to run a model came to its pipe (the frames, outermost first), what was loaded."""
+"""Runs a job; prints how each request to run a model came to its pipe (frames, outermost first), and what it loaded."""
 MOST_FRAMES = 9
 MOST_FROM_RUN = 23
 MOST_ON_THE_WAY = 20

@@ -23,6 +23,7 @@ def test_there_are_enough_of_them_and_always_the_same() -> None:
     assert names == [(one.kind, one.name, one.target) for one in everything(0)]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("part", range(2))
 def test_each_is_refused_in_one_line_or_read(tmp_path, part) -> None:
     watched = Watched(tmp_path / OUTSIDE)

@@ -17,10 +17,10 @@ from runner.model.values import tensor_bytes
 from runner.reference.load import clean_up
 from runner.verdict import Candidate
 from strategies.search import Trial
-from tests.harness import ROOT, by_command, check_script, winnow
+from tests.chain_models import chain
+from tests.harness import by_command, check_script, winnow
 
-MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
-CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
+CULPRIT = "n3"
 
 
 def flip(path: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_folder_in_place_of_a_large_candidate_is_cleaned_away(tmp_path: Path) 
 )
 def test_a_check_that_changes_its_model(tmp_path: Path, act: str) -> None:
     body = f"import os\n{act}\nsys.exit(1 if {CULPRIT!r} in nodes else 0)"
-    mine, content = tmp_path / "net.onnx", (ROOT / "examples" / "overflow.onnx").read_bytes()
-    mine.write_bytes(content)
+    mine = chain(tmp_path / "net.onnx", 6)
+    content = mine.read_bytes()
     run = winnow(f"model={mine}", *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
     assert mine.is_file() and mine.read_bytes() == content
     assert (run.code, run.result["status"]) == (3, "could_not_judge"), run.output
@@ -151,7 +151,8 @@ def test_what_is_handed_over_is_what_was_verified(tmp_path: Path) -> None:
         "if sys.argv[1].endswith('reduced.onnx'): open(sys.argv[1], 'r+b').write(bytes(9))\n"
         f"sys.exit(1 if {CULPRIT!r} in nodes else 0)"
     )
-    run = winnow(MODEL, *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    model = f"model={chain(tmp_path / 'net.onnx', 6)}"
+    run = winnow(model, *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
     assert (run.code, run.result["status"]) == (3, "could_not_judge"), run.output
     assert "reduced.onnx" in run.result["message"]
     assert not (run.folder / "reduced.onnx").exists()
@@ -167,7 +168,8 @@ def test_odd_things_that_a_check_leaves_behind(tmp_path: Path) -> None:
         "if os.path.exists(log) and len(nodes) % 2: os.remove(log); os.mkfifo(log)\n"
         f"sys.exit(1 if {CULPRIT!r} in nodes else 0)"
     )
-    run = winnow(MODEL, *by_command(check_script(tmp_path, body)), "strategy.find=one", folder=tmp_path / "run")
+    model = f"model={chain(tmp_path / 'net.onnx', 30)}"
+    run = winnow(model, *by_command(check_script(tmp_path, body)), "strategy.find=one", folder=tmp_path / "run")
     assert (run.code, run.result["culprits"]) == (0, [CULPRIT]), run.output[-2000:]
     assert len(run.output) < 200_000
     assert sum(path.stat().st_size for path in run.folder.glob("*.*")) < 2_000_000
@@ -177,6 +179,6 @@ def test_odd_things_that_a_check_leaves_behind(tmp_path: Path) -> None:
 def test_a_check_that_removes_the_folder_of_the_run(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     check = check_script(tmp_path, f"import shutil\nshutil.rmtree({str(folder)!r}, ignore_errors=True)\nsys.exit(1)")
-    done = winnow(MODEL, *by_command(check), folder=folder)
+    done = winnow(f"model={chain(tmp_path / 'net.onnx', 3)}", *by_command(check), folder=folder)
     assert done.code == 1
     assert f"{folder} is gone" in done.output and "Traceback" not in done.output and "bug" not in done.output

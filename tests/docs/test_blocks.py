@@ -22,8 +22,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = {page.relative_to(ROOT).as_posix(): list(blocks(page, ROOT)) for page in PAGES}
 #: pages whose runs take more than a second or two
 _NAMES = (
-    "accuracy bugs checks configurations continuous-integration converted from-polygraphy index inspect passes precision "
-    "python reduce sweeps tensorrt triage troubleshooting tutorial what-a-run-leaves workarounds"
+    "accuracy bugs checks configurations continuous-integration converted from-polygraphy index inspect passes "
+    "precision python reduce sweeps tensorrt triage troubleshooting tutorial what-a-run-leaves workarounds"
 )
 LONG = {"README.md", *(f"docs/{name}.md" for name in _NAMES.split())}
 _SHELL = ("sh", "bash", "console")
