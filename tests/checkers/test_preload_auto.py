@@ -372,7 +372,6 @@ def test_what_the_key_may_be(wrong: object) -> None:
 
 HOSTILE = {
     "closes what it has not opened": "os.closerange(3, 256); print('still here')",
-    "closes its output": "os.close(1); os.close(2)",
     "stands elsewhere": "os.chdir('/'); print(os.getcwd())\nimport json; sys.exit(2)",
     "a pool of processes": (
         "def f(x): return x * x\n"
@@ -386,14 +385,6 @@ HOSTILE = {
         "    with ThreadPoolExecutor(3) as t, ProcessPoolExecutor(2) as p:\n"
         "        print(list(t.map(abs, [-1, 2])), list(p.map(abs, [-1, 2])))\n"
     ),
-    "a thread that goes on": (
-        "import time\n"
-        "threading.Thread(target=lambda: (time.sleep(0.2), print('late', threading.current_thread().name))).start()\n"
-        "print(threading.main_thread().name, threading.active_count(), threading.current_thread().daemon)\n"
-    ),
-    "leaves in atexit": "import atexit\natexit.register(sys.exit, 5)\nprint('before')",
-    "at once": "print('x', flush=True)\nos._exit(9)",
-    "reads": "print(repr(sys.stdin.read()), sys.stdin.isatty())",
     "is the main module": (
         "import __main__, inspect\nprint(__main__.__file__ == __file__, __main__.__dict__ is globals())\n"
         "print(sys.modules['__main__'] is __main__, inspect.getsource(__main__)[:6])\n"
@@ -411,7 +402,6 @@ HOSTILE = {
     "algebra": "a = numpy.random.RandomState(0).rand(300, 300)\nprint((a @ a).sum().hex(), numpy.linalg.det(a) != 0)",
     "asks a model": "print(onnx.__version__, onnx.checker.check_model(onnx.ModelProto()))",
     "what is deprecated": "import numpy.core\nfrom onnx import mapping\n",
-    "a large array": "print(numpy.zeros((2000, 2000)).sum())",
     "limits": "import resource as r\nprint(r.getrlimit(r.RLIMIT_AS), r.getrlimit(r.RLIMIT_NOFILE))",
     "runs others": "import subprocess\nprint(subprocess.run([sys.executable, '-c', 'print(1)'], capture_output=True))",
     "daemon": "p = os.fork()\nif not p:\n    os.setsid()\n    import time; time.sleep(30)\nprint('done')",

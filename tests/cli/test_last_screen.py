@@ -165,15 +165,6 @@ def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path, capsys: pytest.Ca
     assert sum(line.startswith("found:") for line in said.splitlines()) == 1
 
 
-def test_what_a_plan_predicts_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = {"search_checks": 40, "trust_checks": 5, "seconds_each": 2.5, "seconds": 112.5, "disk_mb": 12.0}
-    say_ended(result(Status.planned, "as asked", plan=plan), tmp_path, PROGRAM)
-    said = capsys.readouterr().out
-    assert "search: about 40 checks for one culprit" in said and "confirm: 5 checks" in said
-    assert "time: 1 min 52 s (2.5 s a check)" in said and "MB afterwards" in said
-    assert "disk: 12.0 MB at most" in said and f"next     winnow resume {tmp_path} plan=false" in said
-
-
 @pytest.mark.parametrize("status", list(Status))
 def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status) -> None:
     (tmp_path / "replay.yaml").touch()
@@ -379,12 +370,6 @@ def test_a_rate_near_certainty_is_none() -> None:
     assert [share(one) for one in (0, 0.0004, 0.36, 0.9982, 0.9999, 1)] == [
         *("0%", "0.04%", "36%", "99.82%", "99.99%", "100%")
     ]
-
-
-def test_further_answers_are_named_with_where_they_lie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    others = [Summary(culprits=names) for names in (("a",), ("b", "c"), tuple("defgh"))]
-    say_ended(result(Status.found, "so", culprits=("a",), answers=tuple(others)), tmp_path, PROGRAM)
-    assert "  others   b, c (answers/2); d, e, f and 2 more (answers/3)\n" in capsys.readouterr().out
 
 
 def test_nothing_is_the_best_so_far_where_nothing_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import onnx
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -19,6 +18,7 @@ from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.installed_choices import SCHEMAS, compose
 from runner.schema.root import BudgetSettings, ResultSettings, Settings
+from tests.chain_models import chain
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def check_script(folder: Path) -> Path:
             "result.path=new.onnx result.external_data=check.sh",
             "external_data=check.sh lies beside it: it is checker.c",
         ),
-        ("result.path=net.onnx.data", "this is net.onnx's weights"),
+        ("result.path=net.data", "this is net.onnx's weights"),
         ("result.path=a.onnx result.min_good=./a.onnx", "result.path is to be written there"),
         ("result.path=my.yaml", "this is my.yaml"),
         ("result.path=pipe", "a device or a pipe"),
@@ -181,17 +181,7 @@ def test_what_a_run_reads_is_not_written_over(here: Path, override: str, said: s
     for name in ("my.yaml", "lib.so"):
         (here / name).touch()
     os.mkfifo(here / "pipe")
-    add = onnx.helper.make_node("Add", ["x", "w"], ["y"])
-    model = onnx.helper.make_model(
-        onnx.helper.make_graph(
-            [add],
-            "g",
-            [onnx.helper.make_tensor_value_info("x", 1, [600])],
-            [onnx.helper.make_tensor_value_info("y", 1, [600])],
-            [onnx.helper.make_tensor("w", 1, [600], bytes(2400), raw=True)],
-        )
-    )
-    onnx.save(model, "net.onnx", save_as_external_data=True, location="net.onnx.data", size_threshold=0)
+    chain(here / "net.onnx", 1, weight_mb=0.01)
     command = ["checker=command", "checker.command='sh check.sh {model}'"]
     with pytest.raises(UsageError, match=said):
         check_given(settings(*command, *override.split(" ")), files=["my.yaml"])
