@@ -24,11 +24,6 @@ def test_it_says_and_ends_as_a_started_one(tmp_path: Path) -> None:
     assert (forked.returncode, forked.stdout, forked.stderr) == (started.returncode, started.stdout, started.stderr)
 
 
-def test_both_streams_in_one(tmp_path: Path) -> None:
-    done = run_forked(command("model=gone.onnx", folder=tmp_path / "run"), cwd=tmp_path, timeout=60, merged=True)
-    assert done.returncode == 2 and "model=gone.onnx: no such file" in done.stdout and done.stderr is None
-
-
 def test_one_that_takes_too_long_is_killed_and_harms_no_other(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         run_forked(command("model=gone.onnx", folder=tmp_path / "run"), cwd=tmp_path, timeout=0)

@@ -97,8 +97,8 @@ def test_values_as_npz_and_as_data_sets(tools: Tools, candidate: MakeCandidate, 
 
 
 SAYS = """
-import sys, numpy
-code, measure = numpy.load(sys.argv[1])["x"][:2]
+import struct, sys, zipfile
+code, measure, *_ = struct.unpack("<4f", zipfile.ZipFile(sys.argv[1]).read("x.npy")[-16:])
 print("error", measure)
 sys.exit(int(code))
 """

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -175,14 +173,3 @@ def test_jobs_that_died_or_never_ran_are_in_the_table(tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
     assert len(rows) == 3 and rows[0]["status"] == "died"
     assert "To go on: python -m runner resume sweep\n" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_sigterm_is_an_interruption(tmp_path: Path) -> None:
-    models(tmp_path, ["slow"])
-    arguments = ["model=slow.onnx", "hydra.run.dir=out"]
-    with subprocess.Popen([sys.executable, "-m", "runner", *arguments], cwd=tmp_path, env=environment()) as process:
-        while not (tmp_path / "out" / "seen.json").exists() and process.poll() is None:
-            time.sleep(0.02)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
-    assert result(tmp_path / "out")["status"] == "interrupted" and result(tmp_path / "out")["exit_code"] == 143

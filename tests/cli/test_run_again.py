@@ -256,14 +256,6 @@ def test_an_option_that_is_none_is_refused_by_the_name_that_was_typed(home: Path
     assert "python -m runner --help" in refused.stderr
 
 
-@pytest.mark.slow
-def test_a_job_of_a_sweep_names_the_program_as_it_was_typed(tmp_path: Path) -> None:
-    refused = winnow(tmp_path, "-m", "strategy=reduce", "checker=auto,finite", "hydra.sweep.dir=swept")
-    assert refused.returncode == 7 and result(tmp_path / "swept" / "0")["message"].endswith(
-        "Next: python -m runner strategy=reduce model=net.onnx"
-    )
-
-
 @pytest.mark.variants
 @pytest.mark.parametrize("mend", ["script", "command"])
 def test_a_run_that_could_not_judge_goes_on_once_its_check_is_mended(home: Path, mend: str) -> None:

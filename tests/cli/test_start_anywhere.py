@@ -51,6 +51,7 @@ def test_packages_of_two_of_our_names_where_the_module_is_run(theirs: Path) -> N
     assert done.returncode == 0 and done.stdout.startswith("winnow "), done.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", NAMES)
 def test_a_package_that_another_one_was_written_over(name: str, tmp_path: Path) -> None:
     for one in NAMES:
