@@ -78,11 +78,19 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements below, without the expressions in them, which are most of a module."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for inner in getattr(node, field, ()):
+            yield inner
+            yield from statements(inner)
+
+
 @cache
 def imports(path: Path) -> frozenset[str]:
     """All modules that a file names in an import, also inside functions, and those for type checkers only."""
     found = set()
-    for node in ast.walk(tree(path)):
+    for node in statements(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

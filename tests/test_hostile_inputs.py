@@ -36,6 +36,7 @@ def test_each_is_refused_in_one_line_or_read(tmp_path, part) -> None:
     assert watched.opened() == set()
 
 
+@pytest.mark.slow
 def test_a_whole_run(tmp_path) -> None:
     (file,) = [one for one in forged() if (one.name, one.target) == ("a pipe: input_0.pb", "open")]
     (tmp_path / OUTSIDE).mkdir()

@@ -9,7 +9,7 @@ import sys
 import threading
 import venv
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from runner.checkers.command import CommandCheck
 from runner.checkers.preload import BEARS_A_FORK, leading_imports
 from runner.judgment import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
-from runner.verdict import Candidate
 from runner.workers import Guardian
 from runner.workers.commands import ForkedCheck, ForkServer
 from runner.workers.gpu_leases import Stopped
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
+from tests.checkers.test_preload import Make, said
 from tests.workers.test_command import guardian as own_guardian
 from tests.workers.test_fork_server import Forked
 
@@ -36,7 +36,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="works on Linux 
 
 FORKED = "'fork_server_main' in open('/proc/self/cmdline').read()"
 WHO = f"import os\nimport numpy\nprint({FORKED})\n"
-Make = Callable[..., CommandCheck]
 
 
 @pytest.fixture
@@ -49,12 +48,6 @@ def automatic(tools: Tools) -> Iterator[Make]:
 
     yield make
     tools.ending.close()
-
-
-def said(tools: Tools, check: CommandCheck, candidate: Candidate) -> str:
-    verdict = check.check(candidate)
-    assert verdict.log
-    return (tools.run_folder / verdict.log).read_text().strip()
 
 
 @pytest.mark.parametrize(
@@ -156,7 +149,7 @@ def test_commands_of_which_no_check_is_forked(
 ) -> None:
     check = automatic(command=command.replace("PYTHON", sys.executable), **settings)
     assert check.check(candidate(fresh=True)).outcome is Outcome.PASS
-    assert [said(tools, check, candidate()) for _ in range(2)] == ["False"] * 2
+    assert said(tools, check, candidate()) == "False"
 
 
 def test_other_systems_than_linux(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
@@ -53,6 +53,7 @@ def test_text_that_means_itself_does(text: str) -> None:
         assert seen(f"model={text}") == [text]
 
 
+@settings(deadline=None)
 @given(name=NAMES)
 def test_an_existing_file_is_meant_to_the_letter(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     before, folder = Path.cwd(), tmp_path_factory.mktemp("names")

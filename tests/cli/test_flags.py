@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runner import api
 from runner.cli.arguments import FLAGS, rewrite, with_keys
 from runner.cli.help import help_text, overview
 from runner.judgment import UsageError
+from runner.schema.inputs import FilesInputs
 from runner.schema.installed_choices import compose, implied_choice
 from tests.chain_models import chain
 from tests.cli.in_process import said
@@ -112,10 +114,10 @@ def negated(folder: Path) -> None:
 def test_rows_of_one_file_are_offered_as_samples(tmp_path: Path) -> None:
     negated(tmp_path)
     given = [f"model={tmp_path / 'net.onnx'}", f"inputs.path={tmp_path / 'x.npz'}", "strategy=repeat"]
-    refused = winnow(*given, "strategy.until=1", folder=tmp_path / "refused")
-    assert refused.code == 2 and "To take them as samples: inputs.split=9, or fewer" in refused.output
-    more = winnow(*given, "strategy.until=1", "inputs.split=10", folder=tmp_path / "more")
-    assert more.code == 2 and "'t0' holds 9 samples. Take no more: inputs.split=9" in more.output
+    for split, told in ((None, "To take them as samples: inputs.split=9"), (10, "'t0' holds 9 samples. Take no more")):
+        inputs = FilesInputs(path=str(tmp_path / "x.npz"), split=split)
+        with pytest.raises(UsageError, match=told):
+            api.repeat(tmp_path / "net.onnx", inputs=inputs, strategy={"until": 1}, folder=tmp_path / "refused")
     known = [f"reference.path={tmp_path / 'y.npz'}", "inputs.split=9", "strategy.until=1", "checker=compare"]
     right = winnow(*given, *known, folder=tmp_path / "right")
     assert right.result["statistics"]["passed"] == 1, right.output

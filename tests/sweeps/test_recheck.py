@@ -54,6 +54,7 @@ def test_what_is_still_broken_is_as_expected_wherever_it_lies(tmp_path: Path, ke
     assert again.code == 0 and again.result["checks"]["trust"] == 0 and again.result["checks"]["reused"] == 1
 
 
+@pytest.mark.slow
 def test_a_part_of_a_converted_model_is_judged_by_the_values_that_were_kept(tmp_path: Path) -> None:
     """Its inputs are none of the original's."""
     for name, factor in (("original", 2.0), ("converted", 3.0)):

@@ -216,6 +216,7 @@ def test_a_log_takes_any_text(tmp_path: Path) -> None:
     assert "half of a pair: \\ud83d" in log.read_text() and not done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="files in memory are Linux's")
 def test_jobs_need_no_place_for_temporary_files(tmp_path: Path) -> None:
     nowhere = "import sys, tempfile; tempfile.tempdir = '/nowhere'; from runner.__main__ import main; main()"
