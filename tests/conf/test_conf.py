@@ -33,26 +33,6 @@ def _hydra() -> Iterator[None]:
         yield
 
 
-def test_there_are_the_options_that_are_promised() -> None:
-    options: dict[str, set[str]] = {}
-    for file in GROUPS:
-        options.setdefault(file.split("/")[0], set()).add(Path(file).stem)
-    assert options == {
-        "strategy": {
-            *("reduce", "reduce_bisect", "reduce_linear", "reduce_minimal", "repeat"),
-            *("precision", "precision_bisect", "precision_linear"),
-            *("tactic_repeat", "tactic_isolate", "tactic_compare", "passes", "versions", "extract", "inspect"),
-            *("triage", "layerwise", "workaround", "recheck", "bugs"),
-        },
-        "checker": {"auto", "builds", "command", "interactive", "compare", "finite", "runs", "python"},
-        "target": {"onnxruntime", "onnx_reference", "tensorrt"},
-        "reference": {"files", "onnxruntime", "onnx_reference", "tensorrt"},
-        "inputs": {"random", "files", "python"},
-        "artifacts": {"all", "bad", "best", "none"},
-        "workers": {"serial", "parallel"},
-    }
-
-
 @pytest.mark.parametrize("file", FILES)
 def test_first_line_is_the_command_that_uses_it(file: str) -> None:
     lines = [line for line in (CONF / file).read_text().splitlines() if not line.startswith("# @package")]
@@ -134,16 +114,6 @@ def test_every_option_composes_to_its_settings_class(chosen: dict[str, str]) -> 
 def test_every_experiment_composes(name: str) -> None:
     assert isinstance(to_settings(compose("config", overrides=[f"+experiment={name}", "model=net.onnx"])), Settings)
     assert len(EXPERIMENTS) >= 2
-
-
-def test_run_folders_are_unique_within_a_second() -> None:
-    hydra = yaml.safe_load((CONF / "config.yaml").read_text())["hydra"]
-    assert "%f" in hydra["run"]["dir"] and "%f" in hydra["sweep"]["dir"]
-    assert hydra["job"] == {
-        "name": "winnow",
-        "chdir": False,
-        "config": {"override_dirname": {"exclude_keys": ["resume"]}},
-    }
 
 
 def test_what_a_program_gives_means_itself() -> None:
