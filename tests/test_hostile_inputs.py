@@ -23,6 +23,7 @@ def test_there_are_enough_of_them_and_always_the_same() -> None:
     assert names == [(one.kind, one.name, one.target) for one in everything(0)]
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("part", range(2))
 def test_each_is_refused_in_one_line_or_read(tmp_path, part) -> None:
     watched = Watched(tmp_path / OUTSIDE)
@@ -35,6 +36,7 @@ def test_each_is_refused_in_one_line_or_read(tmp_path, part) -> None:
     assert watched.opened() == set()
 
 
+@pytest.mark.slow
 def test_a_whole_run(tmp_path) -> None:
     (file,) = [one for one in forged() if (one.name, one.target) == ("a pipe: input_0.pb", "open")]
     (tmp_path / OUTSIDE).mkdir()

@@ -15,7 +15,6 @@ from runner.judgment import (
     SHARE,
     Experiment,
     Scale,
-    Whose,
     gives_expected,
     got_further,
     least_as_bad,
@@ -170,12 +169,6 @@ def test_what_a_model_does_not_live_to_see(studied: str, further: set[str]) -> N
     every = ("load: error X", "build: error X", "infer: timeout", "infer: error X", "infer: nan", "compare: mismatch")
     one, *others = (Signature(*text.split(": ")) for text in (studied, *every, "check: exit 1"))
     assert {other.name for other in others if got_further(one, other)} == further
-
-
-def test_whose_fault_it_can_be() -> None:
-    assert [one.value for one in Whose] == [
-        "model", "conversion", "quantization", "target", "reference", "check", "both lose digits", "not known",
-    ]  # fmt: skip
 
 
 def test_each_rule_looks_at_more_of_a_failure() -> None:

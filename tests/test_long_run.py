@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-MOST_MEMORY, MOST_FOLDER = 2048, 1024
+MOST_FOLDER = 1024
 _OF_ONE_CHECK = 4  # files that a check has open, in the middle of which a look may come
 _PAUSE = 0.02
 
@@ -23,7 +23,6 @@ class Row:
     checks: int
     files: int
     threads: int
-    memory: int
     folder: int
     entries: int
 
@@ -64,7 +63,6 @@ def _look(pid: int, folder: Path, checks: int) -> Row:
         checks,
         len(list((process / "fd").iterdir())),
         int(status["Threads"]),
-        int(status["VmRSS"].split()[0]) * 1024,
         sum(one.st_size for one in found if one.st_nlink < 2),  # a folder's size says nothing
         len(found),
     )
@@ -79,7 +77,6 @@ def growth(rows: list[Row]) -> dict[str, float]:
     return {
         "files": max(row.files for row in late) - max(row.files for row in early),
         "threads": max(row.threads for row in late) - max(row.threads for row in early),
-        "memory": (last.memory - first.memory) / checks,
         "folder": (last.folder - first.folder) / checks,
         "entries": (last.entries - first.entries) / checks,
     }
@@ -88,7 +85,7 @@ def growth(rows: list[Row]) -> dict[str, float]:
 def flat(found: dict[str, float]) -> bool:
     """Whether that is what a run may grow by."""
     few = found["files"] <= _OF_ONE_CHECK and found["threads"] <= 0 and found["entries"] < 0.1
-    return few and found["memory"] <= MOST_MEMORY and found["folder"] <= MOST_FOLDER
+    return few and found["folder"] <= MOST_FOLDER
 
 
 @pytest.mark.slow
@@ -96,18 +93,4 @@ def flat(found: dict[str, float]) -> bool:
 def test_a_run_of_200_checks(tmp_path: Path) -> None:
     rows = watch(tmp_path / "run", 200, 40)
     found = growth(rows)
-    assert flat(found | {"memory": 0.0}), found  # so few checks say nothing about memory
-
-
-def test_the_judge_sees_what_grows() -> None:
-    first = Row(1000, 8, 2, 60 << 20, 1 << 20, 10)
-    last = replace(first, checks=2000, folder=(1 << 20) + 1000 * MOST_FOLDER)
-    assert flat(growth([first, last]))
-    for grown in (
-        replace(last, files=20),
-        replace(last, threads=3),
-        replace(last, memory=(60 << 20) + 1001 * MOST_MEMORY),
-        replace(last, folder=last.folder + 1000),
-        replace(last, entries=1010),
-    ):
-        assert not flat(growth([first, grown]))
+    assert flat(found), found

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 from runner.model.values import recorded as values
 from runner.workers.pool import Pool
 
+pytestmark = pytest.mark.slow  # onnx alone takes seconds to make its cases
 pytest.importorskip("onnxruntime")
 node_cases = pytest.importorskip("benchmarks.node_cases")
 

@@ -12,7 +12,7 @@ from benchmarks.quantized_faults import FAULTS, RUNTIME, SPECS, Row, ask, made
 ASKED = [next(spec for spec in SPECS if spec.fault == fault and not spec.held) for fault in (*FAULTS, RUNTIME)]
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ASKED, ids=lambda spec: spec.name)
 def test_the_fault_is_found_and_proven(tmp_path: Path, spec) -> None:
     row = Row(faulty := made(spec), ask(faulty, tmp_path, []))

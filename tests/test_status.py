@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from runner.disk_space import NoRoom
@@ -18,11 +16,6 @@ def test_the_exit_codes_are_those_that_are_documented() -> None:
     }  # fmt: skip
     assert {0, 4, 5, 6, 8, 9} == ENDED_WELL
     assert {"found", "suspected", "reference_wrong"} == ANSWERED
-
-
-def test_a_status_is_its_text_wherever_it_is_written() -> None:
-    status = Status("could_not_judge")
-    assert f"{status} {status!s} {json.dumps(status)}" == 'could_not_judge could_not_judge "could_not_judge"'
 
 
 @pytest.mark.parametrize("kind", [WinnowError, UsageError, CannotJudge, NotApplicable, NoRoom])

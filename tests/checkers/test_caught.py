@@ -20,6 +20,7 @@ except RuntimeError:
     traceback.print_exc()
 """
 WHOLE, CUT = "len(nodes) == 10", "len(nodes) < 10"
+TWO = "assert not ('Cos_4' in nodes and 'Sin_5' not in nodes)\nassert 'Cos_4' not in nodes\n"
 JUDGE = "if 'Cos_4' in nodes: print('max diff 0.5'); sys.exit(1)\n"
 
 
@@ -27,9 +28,11 @@ JUDGE = "if 'Cos_4' in nodes: print('max diff 0.5'); sys.exit(1)\n"
     "body",
     [
         pytest.param(CATCH % WHOLE + JUDGE, id="caught on the whole model only"),
-        pytest.param(CATCH % CUT + JUDGE, id="caught on cuts only"),
+        pytest.param(CATCH % CUT + JUDGE, id="caught on cuts only", marks=pytest.mark.slow),
         pytest.param(CATCH % CUT + "assert 'Cos_4' not in nodes\n", id="caught on cuts, then asserted"),
-        pytest.param("print('WARNING: KeyError: no such key')\n" + JUDGE, id="a warning like an error"),
+        pytest.param(
+            "print('WARNING: KeyError: no such key')\n" + JUDGE, id="a warning like an error", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_an_exception_that_the_check_catches_does_not_count(tmp_path: Path, body: str) -> None:
@@ -45,6 +48,7 @@ def test_a_check_that_skips_what_it_cannot_feed_keeps_the_inputs_and_says_so(tmp
     assert any("goes on with strategy.reduce_inputs=false" in warning for warning in run.result["warnings"])
 
 
+@pytest.mark.slow
 def test_a_label_of_ones_own_is_judged_in_the_whole_model(tmp_path: Path) -> None:
     """The check is fed, and knows by itself which element of the model's output is the largest."""
     body = (
@@ -75,11 +79,14 @@ def test_a_log_of_what_passed_may_grow(tmp_path: Path) -> None:
 
 def test_two_assertions_of_one_bug(tmp_path: Path) -> None:
     """Cut off from the Sin behind it, Cos is caught by an earlier assertion: the experiments say that both are one."""
-    body = "assert not ('Cos_4' in nodes and 'Sin_5' not in nodes)\nassert 'Cos_4' not in nodes\n"
-    given = (*plain(tmp_path), *by_command(check_script(tmp_path, body)))
-    run = winnow(*given, folder=tmp_path / "run")
+    run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, TWO)), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"]) == (0, ["Cos_4"]), run.output
     assert run.result["cause"]["status"] == "proven"
+
+
+@pytest.mark.slow
+def test_two_assertions_where_nothing_says_that_both_are_one(tmp_path: Path) -> None:
+    given = (*plain(tmp_path), *by_command(check_script(tmp_path, TWO)))
     unsure = winnow(*given, "strategy.find=one", folder=tmp_path / "one")
     assert unsure.code == 3, unsure.output
     assert "checker.same_failure=any" in unsure.result["message"]

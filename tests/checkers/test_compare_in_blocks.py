@@ -129,7 +129,7 @@ def zeros(path: Path, count: int) -> TensorFile:
 @pytest.mark.parametrize(
     ("count", "rule"),
     [
-        (1 << 26, CompareChecker(metric=Metric.fraction)),
+        (1 << 24, CompareChecker(metric=Metric.fraction)),
         (1 << 22, CompareChecker(metric=Metric.elementwise, statistic=Statistic.quantile, tolerance=Tolerance.auto)),
     ],
 )

@@ -17,10 +17,10 @@ from runner.model.values import tensor_bytes
 from runner.reference.load import clean_up
 from runner.verdict import Candidate
 from strategies.search import Trial
-from tests.harness import ROOT, by_command, check_script, winnow
+from tests.chain_models import chain
+from tests.harness import Run, by_command, check_script, winnow
 
-MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
-CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
+CULPRIT = "n3"
 
 
 def flip(path: Path) -> None:
@@ -101,18 +101,16 @@ def test_a_folder_in_place_of_a_large_candidate_is_cleaned_away(tmp_path: Path) 
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        "open(sys.argv[1], 'ab').write(b'!')",
-        "os.remove(sys.argv[1]); os.mkdir(sys.argv[1])",
-    ],
-)
-def test_a_check_that_changes_its_model(tmp_path: Path, act: str) -> None:
-    body = f"import os\n{act}\nsys.exit(1 if {CULPRIT!r} in nodes else 0)"
-    mine, content = tmp_path / "net.onnx", (ROOT / "examples" / "overflow.onnx").read_bytes()
-    mine.write_bytes(content)
-    run = winnow(f"model={mine}", *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+def reduced(folder: Path, body: str, *more: str, nodes: int = 6) -> Run:
+    """A reduction whose check is ``body``."""
+    model = chain(folder / "net.onnx", nodes)
+    return winnow(f"model={model}", *by_command(check_script(folder, body)), *more, folder=folder / "run")
+
+
+def test_a_check_that_changes_its_model(tmp_path: Path) -> None:
+    mine = chain(tmp_path / "net.onnx", 6)
+    content = mine.read_bytes()
+    run = reduced(tmp_path, f"open(sys.argv[1], 'ab').write(b'!')\nsys.exit(1 if {CULPRIT!r} in nodes else 0)")
     assert mine.is_file() and mine.read_bytes() == content
     assert (run.code, run.result["status"]) == (3, "could_not_judge"), run.output
     assert "changes the files that it is given" in run.result["message"]
@@ -155,7 +153,7 @@ def test_what_is_handed_over_is_what_was_verified(tmp_path: Path) -> None:
         "if sys.argv[1].endswith('reduced.onnx'): open(sys.argv[1], 'r+b').write(bytes(9))\n"
         f"sys.exit(1 if {CULPRIT!r} in nodes else 0)"
     )
-    run = winnow(MODEL, *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    run = reduced(tmp_path, body)
     assert (run.code, run.result["status"]) == (3, "could_not_judge"), run.output
     assert "reduced.onnx" in run.result["message"]
     assert not (run.folder / "reduced.onnx").exists()
@@ -171,7 +169,7 @@ def test_odd_things_that_a_check_leaves_behind(tmp_path: Path) -> None:
         "if os.path.exists(log) and len(nodes) % 2: os.remove(log); os.mkfifo(log)\n"
         f"sys.exit(1 if {CULPRIT!r} in nodes else 0)"
     )
-    run = winnow(MODEL, *by_command(check_script(tmp_path, body)), "strategy.find=one", folder=tmp_path / "run")
+    run = reduced(tmp_path, body, "strategy.find=one", nodes=30)
     assert (run.code, run.result["culprits"]) == (0, [CULPRIT]), run.output[-2000:]
     assert len(run.output) < 200_000
     assert sum(path.stat().st_size for path in run.folder.glob("*.*")) < 2_000_000
@@ -180,7 +178,6 @@ def test_odd_things_that_a_check_leaves_behind(tmp_path: Path) -> None:
 
 def test_a_check_that_removes_the_folder_of_the_run(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    check = check_script(tmp_path, f"import shutil\nshutil.rmtree({str(folder)!r}, ignore_errors=True)\nsys.exit(1)")
-    done = winnow(MODEL, *by_command(check), folder=folder)
+    done = reduced(tmp_path, f"import shutil\nshutil.rmtree({str(folder)!r}, ignore_errors=True)\nsys.exit(1)")
     assert done.code == 1
     assert f"{folder} is gone" in done.output and "Traceback" not in done.output and "bug" not in done.output

@@ -23,7 +23,7 @@ from runner.workers.process_tree import HEAD_BYTES, BoundedLog
 from strategies.search import Outcome
 from tests.checkers.conftest import MakeCandidate
 
-NOISE = "a line of noise that says nothing, 0123456789\n" * (3 << 20 >> 5)
+NOISE = "a line of noise that says nothing, 0123456789\n" * (3 << 10)  # 141 KB
 MIDDLE = """error 0.5
 a MISMATCH of one
 error 7.25
@@ -38,10 +38,17 @@ error 0.25
 ENDED = CommandEnd(1, None, None, 1.0, 1.0)
 
 
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an output the first 128 KiB and the last 192 KiB are kept anyway, not 1 MiB and 3 MiB."""
+    monkeypatch.setattr(process_tree, "HEAD_BYTES", 2 << 16)
+    monkeypatch.setattr(process_tree, "TAIL_BYTES", 3 << 16)
+
+
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("output") / "output"
-    path.write_text(NOISE + MIDDLE + NOISE)
+    path.write_text(NOISE + MIDDLE + 2 * NOISE)
     return path
 
 
@@ -50,38 +57,39 @@ def judged(output: Path, tmp_path: Path, *, growing: bool = False, **settings: o
     with (tmp_path / "log").open("ab+", buffering=0) as file:
         log = BoundedLog(file.fileno(), rules.telling())
         content = output.read_bytes()
-        for at in range(0, len(content), 1 << 20):
-            file.write(content[at : at + (1 << 20)])
+        for at in range(0, len(content), 1 << 16):
+            file.write(content[at : at + (1 << 16)])
             if growing:
                 log.check()
         log.trim()
     text = (tmp_path / "log").read_text()
-    assert len(text) < (4 << 20) + (1 << 16)
+    assert len(text) < process_tree.HEAD_BYTES + process_tree.TAIL_BYTES + (1 << 16)
     assert "bytes left out" in text
     return rules.judge(ENDED, text, "check"), text
 
 
-@pytest.mark.variants
+@pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize("growing", [False, True])
 @pytest.mark.parametrize("regex", ["MISMATCH", "^error 7", r"begin\nend$", r"7.25\n(.*\n)+?begin", r"(?s)one.*begin"])
 def test_a_pattern_is_found_wherever_it_stands(
     output: Path, tmp_path: Path, regex: str, growing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_tree, "_FULL_BYTES", 1 << 20)
-    monkeypatch.setattr(process_tree, "_BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr(process_tree, "_FULL_BYTES", 1 << 16)
+    monkeypatch.setattr(process_tree, "_BLOCK_BYTES", 2 << 16)
     verdict, _ = judged(output, tmp_path, growing=growing, fail_regex=[regex])
     assert verdict.signature is not None
     assert verdict.signature.kind == "regex"
 
 
-@pytest.mark.variants
+@pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize("regex", ["mismatch", r"^of one", r"MISMATCH$", r"\Aa MISMATCH", "left out now"])
 def test_a_pattern_that_stands_nowhere_is_not_found(output: Path, tmp_path: Path, regex: str) -> None:
     verdict, _ = judged(output, tmp_path, fail_regex=[regex])
     assert verdict.outcome is Outcome.PASS
 
 
-def test_the_worst_number_and_exceptions_stay(output: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("_small")
+def test_the_worst_number_exceptions_and_a_full_disk_stay(output: Path, tmp_path: Path) -> None:
     verdict, text = judged(output, tmp_path, measure=r"error ([\d.]+)")
     assert "error 7.25" in text
     assert verdict.signature is not None
@@ -90,16 +98,14 @@ def test_the_worst_number_and_exceptions_stay(output: Path, tmp_path: Path) -> N
     lines = ExitRules(CommandChecker(command=["x"], measure=r"error ([\d.]+)", measure_better=Better.higher)).telling()
     lines.read(b"\n" + MIDDLE.encode())
     assert b"error 0.25" in lines.kept()
-
-
-def test_a_full_disk_is_noticed(output: Path, tmp_path: Path) -> None:
-    verdict, _ = judged(output, tmp_path)
+    # a full disk is noticed, too
     with pytest.raises(NoRoom, match="No space left"):
         Room(tmp_path).judge(Verdict(Outcome.FAIL, verdict.signature, log="log"))
 
 
-def test_a_check_that_prints_six_megabytes(tools: Tools, candidate: MakeCandidate, output: Path) -> None:
-    command = [sys.executable, "-I", "-S", "-c", f"print(open({str(output)!r}).read())"]
+def test_a_check_that_prints_megabytes(tools: Tools, candidate: MakeCandidate, output: Path) -> None:
+    printed = f"text = open({str(output)!r}).read(); print(5 * text, text * 12)"
+    command = [sys.executable, "-I", "-S", "-c", printed]
     check = CommandCheck(CommandChecker(command=command, fail_regex=["MISMATCH"], measure=r"error ([\d.]+)"), tools)
     verdict = check.check(candidate())
     assert verdict.outcome is Outcome.FAIL

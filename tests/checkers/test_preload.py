@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
-import onnx
 import psutil
 import pytest
-from onnx import helper
 
 from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
@@ -23,7 +18,6 @@ from runner.judgment import CannotJudge, UsageError
 from runner.schema.checker import CommandChecker, Flaky
 from tests.checkers.conftest import MakeCandidate
 from tests.harness import winnow
-from tests.model.models import model_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="works on Linux only")
 
@@ -52,11 +46,8 @@ def said(tools: Tools, check: CommandCheck, candidate: object) -> str:
     ("command", "words"),
     [
         ("python -u check.py {model}", "'python -u'"),
-        ("python -c 'import sys' {model}", "'python -c'"),
-        ("python -m pytest {model}", "'python -m'"),
         ("./check.py {model}", "'./check.py {model}'"),
         ("sh -c 'python check.py {model}'", "'sh -c'"),
-        ("polygraphy run {model}", "'polygraphy run'"),
         ("python {model}", "'python {model}'"),
     ],
 )
@@ -73,7 +64,7 @@ def test_another_command_is_a_usage_error(tools: Tools, command: str, words: str
     CommandCheck(CommandChecker(command=command), tools)
 
 
-@pytest.mark.parametrize("name", ["", "numpy as np", "torch-nn", "a..b", "check.py;"])
+@pytest.mark.parametrize("name", ["numpy as np", "a..b"])
 def test_what_is_no_name_of_a_module_is_a_usage_error(tools: Tools, name: str) -> None:
     with pytest.raises(UsageError, match=r"checker\.preload: .* is no name of a module"):
         CommandCheck(CommandChecker(command="python check.py {model}", preload=["json", name]), tools)
@@ -146,51 +137,6 @@ def test_a_server_that_is_gone_is_replaced_and_one_that_a_check_ends_is_an_error
     assert int(said(tools, check, candidate())) not in (first, os.getpid())
     with pytest.raises(CannotJudge, match="ended while a check ran"):
         preloaded(text, "kill").check(candidate())
-
-
-@pytest.mark.slow
-def test_a_run_forks_what_is_searched_and_trusts_processes_of_their_own(tmp_path: Path) -> None:
-    """The user's file, repeats and the answer are checked plainly, and the answer is that of a plain run.
-
-    So it is where nothing is asked for: what the script imports first is imported ahead.
-    """
-    names = ("Neg", "Abs", "Sigmoid", "Tanh", "Cos", "Sin")
-    nodes = [helper.make_node(op, [f"t{at}"], [f"t{at + 1}"], name=op) for at, op in enumerate(names)]
-    onnx.save(model_of(nodes, ["t0"], [f"t{len(names)}"]), str(tmp_path / "model.onnx"))
-    np.savez(tmp_path / "inputs.npz", t0=np.ones((2, 3), np.float32))
-    (tmp_path / "check.py").write_text(
-        "import os, sys\nimport onnx\n"
-        "kinds = {node.op_type for node in onnx.load(sys.argv[1]).graph.node}\n"
-        "with open('asked.txt', 'a') as file:\n"
-        "    forked = open(f'/proc/{os.getppid()}/cmdline').read().find('[\"onnx\"]') >= 0\n"
-        "    print(forked, os.getppid(), sys.argv[2], file=file)\n"
-        "sys.exit(1 if 'Tanh' in kinds else 0)\n"
-    )
-    words = shlex.split("checker=command inputs=files inputs.path=inputs.npz model=model.onnx strategy=reduce")
-    command = f"checker.command={json.dumps([sys.executable, 'check.py', '{model}', '{iteration}'])}"
-    answers, counts = set(), {}
-    for preload in ("checker.preload=[]", "checker.flaky=auto", "checker.preload=auto", "checker.preload=[onnx]"):
-        shutil.rmtree(tmp_path / "run", ignore_errors=True)
-        (tmp_path / "asked.txt").unlink(missing_ok=True)
-        done = winnow(*words, command, preload, folder=tmp_path / "run", cwd=tmp_path)
-        assert done.code == 0, done.output
-        assert [node.name for node in done.model().graph.node] == ["Tanh"]
-        answers.add(((tmp_path / "run" / "reduced.onnx").read_bytes(), json.dumps(done.result["checks"])))
-        counts[preload] = (tmp_path / "asked.txt").read_text().count("True")
-    assert len(answers) == 1
-    # it is the default
-    assert not counts["checker.preload=[]"] and counts["checker.flaky=auto"] == counts["checker.preload=auto"] > 2
-    asked = [line.split() for line in (tmp_path / "asked.txt").read_text().splitlines()]
-    forked = {int(number): parent for was, parent, number in asked if was == "True"}
-    journal = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
-    checks = [entry for entry in map(json.loads, journal) if entry.get("iteration")]
-    plain = [entry for entry in checks if entry["iteration"] not in forked]
-    assert len(set(forked.values())) == 1
-    # the first check is that of the user's own file, and has a journal of its own
-    assert 1 not in forked
-    assert {entry["phase"] for entry in plain} == {"re-check"}
-    assert all(entry["attempt"] for entry in plain)
-    assert not psutil.pid_exists(int(forked.popitem()[1]))
 
 
 def test_iterations_that_are_counted_share_nothing(tmp_path: Path) -> None:

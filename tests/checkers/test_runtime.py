@@ -34,7 +34,6 @@ from runner.schema.checker import (
     Tolerance,
 )
 from runner.schema.inputs import RandomInputs
-from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.strategy import ReduceSettings, RepeatSettings, StrategySettings
 from runner.verdict import Signature, Verdict
@@ -429,16 +428,6 @@ def test_identity_tells_settings_apart(tools: Tools) -> None:
 def test_an_unknown_checker_lists_the_known_ones(tools: Tools) -> None:
     with pytest.raises(UsageError, match=r"checker\.name=no: .*auto, builds, command"):
         make(tools, CheckerSettings(name="no"))
-    assert sorted(SCHEMAS["checker"]) == [
-        "auto",
-        "builds",
-        "command",
-        "compare",
-        "finite",
-        "interactive",
-        "python",
-        "runs",
-    ]
 
 
 def test_what_takes_the_machines_memory_is_not_judged(

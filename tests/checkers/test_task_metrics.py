@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import yaml
 from onnx import TensorProto, helper
 
+from runner import api
 from runner.checkers import task_metrics
 from runner.checkers.task_metrics import TASKS
 from runner.judgment import UsageError
@@ -155,10 +159,7 @@ def test_a_model_is_judged_by_what_was_asked_for(tmp_path: Path, words: list[str
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            ["ignore=[clases]"],
-            "checker.ignore: the model has no output 'clases'; its outputs are logits, classes",
-        ),
+        (["ignore=[clases]"], "checker.ignore: the model has no output 'clases'; its outputs are logits, classes"),
         (["boxes=[box]", "metric=detections"], "checker.boxes: the model has no output 'box'"),
         (["metric=accuracy"], "checker.labels=: checker.metric=accuracy needs it"),
         (["bounds={{sqnr: 3}}"], "checker.bounds: sqnr: no such metric was chosen"),
@@ -167,8 +168,12 @@ def test_a_model_is_judged_by_what_was_asked_for(tmp_path: Path, words: list[str
     ],
 )
 def test_what_cannot_be_asked_is_a_usage_error(tmp_path: Path, words: list[str], said: str) -> None:
-    run = asked(tmp_path, *(f"checker.{one.format(nothing=tmp_path / 'x.txt')}" for one in words))
-    assert run.code == 2 and said in run.output, run.output
+    model(tmp_path)
+    typed = (one.format(nothing=tmp_path / "x.txt").partition("=") for one in words)
+    checker = {"name": "compare", **{key: yaml.safe_load(text) for key, _, text in typed}}
+    given: Any = {"inputs": tmp_path / "x.npz", "reference": {"model": tmp_path / "original.onnx"}, "checker": checker}
+    with pytest.raises(UsageError, match=re.escape(said)):
+        api.repeat(tmp_path / "net.onnx", strategy={"until": 1}, folder=tmp_path / "run", **given)
 
 
 def test_an_output_of_integers_that_decides_alone_is_named(tmp_path: Path) -> None:

@@ -12,13 +12,12 @@ import pytest
 from runner.cli import logs
 from runner.cli.check_given import check_given
 from runner.cli.compose import read_user_file, with_defaults
-from runner.cli.paths import expand_home, use_of
+from runner.cli.paths import expand_home
 from runner.judgment import UsageError
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker, CommandChecker, PythonChecker
 from runner.schema.inputs import FilesInputs
 from runner.schema.root import LogSettings, Settings
-from runner.schema.settings import PathUse
 from runner.schema.strategy import ReduceSettings, RepeatSettings
 from runner.sweeps.table import Row, markdown, rows, show
 
@@ -113,18 +112,6 @@ def test_home_is_expanded_in_paths_only(monkeypatch: pytest.MonkeyPatch) -> None
     expanded = expand_home(settings(model="~/net.onnx", inputs=FilesInputs(path=["~/a.npz", "b.npz"]), verbosity="~"))
     assert expanded.model == "/home/somebody/net.onnx" and expanded.verbosity == "~"
     assert isinstance(expanded.inputs, FilesInputs) and expanded.inputs.path == ["/home/somebody/a.npz", "b.npz"]
-
-
-def test_what_a_path_is_for_is_declared_with_it() -> None:
-    library, model = PathUse.READ | PathUse.LIBRARY, PathUse.READ | PathUse.MODEL
-    assert (use_of("model"), use_of("reference.model")) == (model, model)
-    for key in ("target.custom_ops", "reference.plugins", "target.provider_libraries", "target.provider_libraries.X"):
-        assert use_of(key) == library
-    assert (use_of("workers.gpus"), use_of("reference.map.x"), use_of("inputs.path")) == (
-        PathUse(0),
-        PathUse(0),
-        PathUse.READ,
-    )
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:

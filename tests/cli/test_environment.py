@@ -45,9 +45,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def texts(folder: Path) -> dict[str, str]:
+    """What files hold, and what lies in bundles."""
     found = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with zipfile.ZipFile(folder / "bundle.zip") as bundle:
-        found |= {f"bundle/{name}": bundle.read(name) for name in bundle.namelist()}
+    for path in folder.rglob("bundle.zip"):
+        with zipfile.ZipFile(path) as bundle:
+            found |= {f"{path}/{name}": bundle.read(name) for name in bundle.namelist()}
     return {name: content.decode("utf-8", "replace") for name, content in found.items()}
 
 
@@ -85,12 +87,8 @@ def test_a_strangers_folder_takes_nothing_from_the_environment(run: Run, tmp_pat
     shutil.copytree(run.folder, tmp_path / "theirs")
     environment = {**os.environ, "TOKEN": "mine-98765", "WORD": "plainword"}
     done = winnow("recheck", str(tmp_path / "theirs"), folder=tmp_path / "again", environment=environment)
-    assert [name for name, text in all_of(tmp_path).items() if "mine-98765" in text] == [], done.output
+    assert [name for name, text in texts(tmp_path).items() if "mine-98765" in text] == [], done.output
     assert "mine-98765" not in done.output
-
-
-def all_of(folder: Path) -> dict[str, str]:
-    return {str(path): path.read_bytes().decode("utf-8", "replace") for path in folder.rglob("*") if path.is_file()}
 
 
 def test_values_stay_as_omegaconf_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:

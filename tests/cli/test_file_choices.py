@@ -9,9 +9,9 @@ import pytest
 from runner.cli.arguments import rewrite
 from runner.cli.path_overrides import parameters_from_file
 from runner.judgment import UsageError
+from tests.cli.in_process import said
 from tests.cli.test_argv import seen
 from tests.cli.test_loader import composed
-from tests.harness import winnow
 
 
 @pytest.fixture(autouse=True)
@@ -59,10 +59,12 @@ def test_a_pattern_stands_alone(typed: str) -> None:
 
 def test_a_pattern_where_one_file_belongs(tmp_path: Path) -> None:
     Path("mine.yaml").write_text("strategy: inspect\nmodel: glob(failures/*.onnx)\n")
-    run = winnow("mine.yaml", folder=tmp_path / "run", cwd=tmp_path)
-    assert run.code == 2 and "-m 'model=glob(failures/*.onnx)'" in run.output, run.output
-    run = winnow("inspect", "model=glob(failures/*.onnx)", folder=tmp_path / "run", cwd=tmp_path)
-    assert run.code == 2 and "model: several choices. Give one, or -m for a run of each" in run.output, run.output
+    for words, told in (
+        (["mine.yaml"], "-m 'model=glob(failures/*.onnx)'"),
+        (["inspect", "model=glob(failures/*.onnx)"], "model: several choices. Give one, or -m for a run of each"),
+    ):
+        code, _, err = said(tmp_path, *words)
+        assert code == 2 and told in err, err
 
 
 def test_a_pattern_among_the_parameters_of_a_file(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from runner.judgment import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
-from tests.fork_server import run_forked
+from tests.cli.in_process import said
 
 OF_COMMANDS = {"checker.place", "checker.iteration_info", "artifacts.paths"}
 
@@ -31,9 +30,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def composed(*typed: str, cwd: Path) -> tuple[dict[str, Any], str]:
-    done = run_forked([sys.executable, "-m", "runner", *typed, "--cfg", "job"], cwd=cwd, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return yaml.safe_load(done.stdout), done.stderr
+    code, out, err = said(cwd, *typed, "--cfg", "job")
+    assert code == 0, err
+    return yaml.safe_load(out), err
 
 
 @pytest.mark.parametrize("key", PATH_KEYS)
@@ -129,8 +128,8 @@ def test_a_file_its_groups_and_what_is_typed(repository: Path) -> None:
     (repository / "my.yaml").write_text(
         "model: net.onnx\nchecker: ours\ninputs: {name: files, path: [a.npz]}\ncwd: .\n"
     )
-    config, said = composed("../repository/my.yaml", "result.path=out.onnx", cwd=repository.with_name("desk"))
-    assert (config["model"], config["result"]["path"], said) == (str(repository / "net.onnx"), "out.onnx", "")
+    config, told = composed("../repository/my.yaml", "result.path=out.onnx", cwd=repository.with_name("desk"))
+    assert (config["model"], config["result"]["path"], told) == (str(repository / "net.onnx"), "out.onnx", "")
     assert config["checker"]["file"] == str(repository / "checker" / "judge.py")
     assert config["inputs"]["path"] == [str(repository / "a.npz")] and config["cwd"] == str(repository)
     config, _ = composed("../repository/my.yaml", "model=other.onnx", "checker=auto", cwd=repository.with_name("desk"))

@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
-from runner.cli.app import run as typed
+from runner import api
 from runner.cli.arguments import FLAGS, rewrite, with_keys
 from runner.cli.help import help_text, overview
 from runner.judgment import UsageError
+from runner.schema.inputs import FilesInputs
 from runner.schema.installed_choices import compose, implied_choice
-from runner.sweeps.sweep import Sweep
+from tests.chain_models import chain
+from tests.cli.in_process import said
 from tests.harness import ROOT, winnow
 
 
@@ -103,45 +103,40 @@ def test_help_names_each_flag_and_a_group_fits_two_screens() -> None:
         assert len(text.splitlines()) <= 80 and f"--help {group}=" in text
 
 
-def doubled(folder: Path) -> None:
+def negated(folder: Path) -> None:
     """A model of a batch of one, and an npz with nine rows."""
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
-    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"], name="twice")], "net", [x], [y])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, str(folder / "net.onnx"))
+    chain(folder / "net.onnx", 2)
     values = np.arange(36, dtype=np.float32).reshape(9, 4)
-    np.savez(folder / "x.npz", x=values)
-    np.savez(folder / "y.npz", y=2 * values)
+    np.savez(folder / "x.npz", t0=values)
+    np.savez(folder / "y.npz", t2=-values)
 
 
 def test_rows_of_one_file_are_offered_as_samples(tmp_path: Path) -> None:
-    doubled(tmp_path)
+    negated(tmp_path)
     given = [f"model={tmp_path / 'net.onnx'}", f"inputs.path={tmp_path / 'x.npz'}", "strategy=repeat"]
-    refused = winnow(*given, "strategy.until=1", folder=tmp_path / "refused")
-    assert refused.code == 2 and "To take them as samples: inputs.split=9, or fewer" in refused.output
-    more = winnow(*given, "strategy.until=1", "inputs.split=10", folder=tmp_path / "more")
-    assert more.code == 2 and "'x' holds 9 samples. Take no more: inputs.split=9" in more.output
+    for split, told in ((None, "To take them as samples: inputs.split=9"), (10, "'t0' holds 9 samples. Take no more")):
+        inputs = FilesInputs(path=str(tmp_path / "x.npz"), split=split)
+        with pytest.raises(UsageError, match=told):
+            api.repeat(tmp_path / "net.onnx", inputs=inputs, strategy={"until": 1}, folder=tmp_path / "refused")
     known = [f"reference.path={tmp_path / 'y.npz'}", "inputs.split=9", "strategy.until=1", "checker=compare"]
     right = winnow(*given, *known, folder=tmp_path / "right")
     assert right.result["statistics"]["passed"] == 1, right.output
-    np.savez(tmp_path / "y.npz", y=np.zeros((9, 4), np.float32))
+    np.savez(tmp_path / "y.npz", t2=np.zeros((9, 4), np.float32))
     assert winnow(*given, *known, folder=tmp_path / "wrong").result["statistics"]["passed"] == 0
 
 
-def test_json_is_all_that_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    doubled(tmp_path)
+def test_json_is_all_that_is_printed(tmp_path: Path) -> None:
+    negated(tmp_path)
 
-    def said(*words: str) -> subprocess.CompletedProcess[str]:
+    def started(*words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, str(ROOT / "winnow_onnx.py"), *words]
         return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
-    run = said("reduce", "net.onnx", "--check", "false", "--out", "run", "--json")
+    run = started("reduce", "net.onnx", "--check", "false", "--out", "run", "--json")
     assert (run.returncode, run.stderr) == (3, "")
     assert json.loads(run.stdout) == json.loads((tmp_path / "run" / "result.json").read_text())
-    again = said("run", "--json")
-    assert again.stdout == run.stdout.rstrip("\n") + "\n" and again.returncode == 3
-    assert typed("winnow", ["-m", "reduce", "net.onnx,net.onnx", "--json"], Sweep()) == 2
-    assert "--json: it is for one run" in capsys.readouterr().err
-    wrong = said("reduce", "no.onnx", "--json")
-    assert wrong.returncode == 2 and "no such file" in wrong.stderr + wrong.stdout
+    assert said(tmp_path, "run", "--json") == (3, run.stdout.rstrip("\n") + "\n", "")
+    code, _, err = said(tmp_path, "-m", "reduce", "net.onnx,net.onnx", "--json")
+    assert code == 2 and "--json: it is for one run" in err
+    wrong = winnow("reduce", "no.onnx", "--json", folder=tmp_path / "wrong")
+    assert wrong.code == 2 and "no such file" in wrong.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -94,12 +93,6 @@ def test_no_two_options_of_a_group_are_said_to_be_the_same(group: str) -> None:
     rows = help_text([group]).split("\n\n")[1].split(f"\n  {group}=")
     said = [" ".join(row.split()[1:]) for row in rows]
     assert len(said) == len({*said}) > 1
-
-
-def test_a_wrong_word_is_one_line_as_a_user_asks_for_it() -> None:
-    argv = [sys.executable, "-m", "runner", "-h", "cheker"]
-    wrong = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    assert (wrong.returncode, wrong.stdout) == (2, "") and len(wrong.stderr.splitlines()) == 1
 
 
 def test_a_topic_is_meant_whatever_is_called_so_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,13 +86,12 @@ def test_the_line_names_the_file_the_key_and_what_is_allowed(tmp_path: Path, tex
 def test_what_files_may_set_of_hydras(tmp_path: Path) -> None:
     content = {
         "mode": "MULTIRUN",
-        "sweep": {"dir": "${oc.env:HOME}/x", "subdir": "${hydra.job.num}"},
+        "sweep": {"dir": "out"},
         "launcher": {"n_jobs": "${oc.decode:'1'}"},
         "sweeper": {"params": {"model": "a.onnx,b.onnx"}, "max_batch_size": 1},
         "verbose": ["some.module"],
         "job": {"config": {"override_dirname": {"exclude_keys": ["model"], "kv_sep": ":", "item_sep": "+"}}},
     }
-    content["sweep"] = {"dir": "out"}
     files: dict[str, str | bytes] = {"bug.yaml": yaml.safe_dump({"hydra": content})}
     row = attempt(Hostile("allowed", "", files), tmp_path / "a", prepare(tmp_path))
     assert row.code == 7, row.said

@@ -8,27 +8,16 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
-from onnx import TensorProto, helper, numpy_helper
 
 from runner.cli.compose import register, to_settings
 from runner.cli.paths import rooted
 from runner.reference.input_digests import asked_of, digests, unchanged
 from runner.schema.installed_choices import CONF
-
-
-def save(path: Path, value: float) -> None:
-    """A model whose weights lie beside it."""
-    weights = numpy_helper.from_array(np.full(512, value, np.float32), "w")
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [512]) for name in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [weights])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, str(path), save_as_external_data=True, location=f"{path.name}.data", size_threshold=0)
-
+from tests.chain_models import chain
 
 GIVEN = (
     *("strategy=tactic_compare", "strategy.good=good", "strategy.bad=good/deep/b.json", "inputs=files"),
@@ -59,7 +48,7 @@ def written(config: DictConfig) -> object:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    save(tmp_path / "net.onnx", 1.0)
+    chain(tmp_path / "net.onnx", 1, weight_mb=0.01)
     for name in ("check.py", "good/deep/b.json", "good/a.log", "data/x.npz", "data/test_data_set_0/input_0.pb"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"old {name}")
@@ -78,10 +67,7 @@ def rewritten(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        *("net.onnx.data", "check.py", "good/deep/b.json", "good/a.log", "data/x.npz"),
-        "data/test_data_set_0/input_0.pb",
-    ],
+    [*("net.data", "check.py", "good/deep/b.json", "good/a.log", "data/x.npz"), "data/test_data_set_0/input_0.pb"],
 )
 def test_a_file_of_other_content_is_told(here: Path, name: str) -> None:
     before = read()
@@ -91,8 +77,7 @@ def test_a_file_of_other_content_is_told(here: Path, name: str) -> None:
 
 
 def older(here: Path) -> None:
-    save(here / "old.onnx", 1.0)
-    model = onnx.load(str(here / "old.onnx"), load_external_data=False)
+    model = onnx.load(str(here / "net.onnx"), load_external_data=False)
     model.doc_string = "another"
     onnx.save(model, str(here / "old.onnx"))
     os.utime(here / "old.onnx", (1.0, 1.0))
@@ -105,7 +90,7 @@ def older(here: Path) -> None:
         older,
         lambda here: (here / "data" / "y.npz").write_text("one more"),
         lambda here: (here / "good" / "a.log").unlink(),
-        lambda here: (here / "net.onnx.data").unlink(),
+        lambda here: (here / "net.data").unlink(),
     ],
 )
 def test_a_file_that_came_or_went_or_is_an_older_one_is_told(here: Path, change: Callable[[Path], object]) -> None:

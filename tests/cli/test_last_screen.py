@@ -10,7 +10,7 @@ import re
 import struct
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,17 @@ SHOW = (
 def say_ended(told: Mapping[str, Any], folder: Path, program: Sequence[str], number: int | None = None) -> None:
     """Show the screen of a result as its file holds it."""
     last_screen.say_ended(summary_of(told), folder, program, number=number)
+
+
+@pytest.fixture
+def shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Shows the screen of a result in ``tmp_path``; returns what stands on either stream."""
+
+    def show(told: Mapping[str, Any], number: int | None = None) -> str:
+        say_ended(told, tmp_path, PROGRAM, number)
+        return "".join(capsys.readouterr())
+
+    return show
 
 
 def headline(told: Mapping[str, Any]) -> str:
@@ -78,18 +89,14 @@ def on_a_terminal(told: Mapping[str, Any], folder: Path, columns: int, **environ
     [(Status.found, "found: a, b (2 of 98 nodes)"), (Status.interrupted, "interrupted: a, b (2 of 98 nodes); so")],
 )
 def test_nodes_that_are_counted_stand_behind_those_that_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status, line: str
+    shown: Callable[..., str], status: Status, line: str
 ) -> None:
     told = result(status, "so", culprits=("a", "b"), nodes_after=2, nodes_before=98)
-    say_ended(told, tmp_path, PROGRAM, number=0)
-    said = capsys.readouterr()
-    assert f"#0 {line}{'; so' * (status is Status.found)} [" in said.out + said.err
-    say_ended(told, tmp_path, PROGRAM)
-    said = capsys.readouterr()
-    assert (said.out + said.err).startswith(f"{line}\n") and bool(said.out) == (status is Status.found)
+    assert f"#0 {line}{'; so' * (status is Status.found)} [" in shown(told, 0)
+    assert shown(told).startswith(f"{line}\n")
 
 
-def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, shown: Callable[..., str]) -> None:
     names = tuple(f"/bert/encoder/layer.{at}/attention/self/a_long_name_of_a_proj/MatMul_{at}" for at in range(96))
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"], name=names[0])],
@@ -113,8 +120,7 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys:
         checks=Checks(search=120, trust=9),
         warnings=tuple(f"warning {at}: " + "word " * 60 for at in range(7)),
     )
-    say_ended(told, tmp_path, PROGRAM)
-    lines = capsys.readouterr().out.splitlines()
+    lines = shown(told).splitlines()
     assert len(lines) <= 25 and max(map(len, lines)) <= 500
     assert lines[0].startswith("found: /bert/enc") and " and 93 more (96 of 550 nodes)" in lines[0]
     text = "\n".join(lines)
@@ -125,17 +131,17 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys:
     assert f"open     {tmp_path}/report.html" in text
     assert f"next     winnow recheck {tmp_path}" in text
     for columns, environment in ((80, {"NO_COLOR": "1"}), (200, {})):
-        shown = on_a_terminal(told, tmp_path, columns, **environment)
-        assert len(shown.splitlines()) <= 25 and ("\x1b[1;32mfound:\x1b[0m" in shown) == (not environment), shown
-        plain = re.sub(r"\x1b\[[\d;]*m|\x1b\]8;;.*?\x1b\\", "", shown)  # colors, and links
-        assert "\x1b" not in plain and ("\x1b" in shown) == (not environment)
+        there = on_a_terminal(told, tmp_path, columns, **environment)
+        assert len(there.splitlines()) <= 25 and ("\x1b[1;32mfound:\x1b[0m" in there) == (not environment), there
+        plain = re.sub(r"\x1b\[[\d;]*m|\x1b\]8;;.*?\x1b\\", "", there)  # colors, and links
+        assert "\x1b" not in plain and ("\x1b" in there) == (not environment)
         wide = [line for line in plain.splitlines() if len(line) > columns]
         assert all(str(tmp_path) in line for line in wide), "only what is to be copied is not wrapped"
 
 
 @pytest.mark.parametrize(("many", "named"), [(4, "abcd"), (5, "abc")])
 def test_a_single_one_more_is_named_and_not_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], many: int, named: str
+    tmp_path: Path, shown: Callable[..., str], many: int, named: str
 ) -> None:
     """Nodes, and the kinds of operators that they are."""
     names = "abcde"[:many]
@@ -145,9 +151,9 @@ def test_a_single_one_more_is_named_and_not_counted(
     ]
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT16, [8])
     save(helper.make_model(helper.make_graph(nodes, "g", [value], [value])), tmp_path / "reduced.onnx")
-    told = result(Status.found, "so", culprits=tuple(names), nodes_after=many, nodes_before=9, model="reduced.onnx")
-    say_ended(told, tmp_path, PROGRAM)
-    said = capsys.readouterr().out
+    said = shown(
+        result(Status.found, "so", culprits=tuple(names), nodes_after=many, nodes_before=9, model="reduced.onnx")
+    )
     rest = many - len(named)
     more = f" and {rest} more" if rest else ""
     assert said.startswith(f"found: {', '.join(named)}{more} ({many} of 9 nodes)\n")
@@ -155,23 +161,13 @@ def test_a_single_one_more_is_named_and_not_counted(
     assert ("and 2 other kinds" in said) is bool(rest) and "1 other kind" not in said
 
 
-def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_terminal_would_obey_is_escaped(shown: Callable[..., str]) -> None:
     told = result(Status.found, "a\n[1] forged", culprits=("\x1b[2J", "b\nfound: x"), nodes_after=2, nodes_before=3)
     told |= {"warnings": ["\x1b]0;title\x07"], "cause": ["?"], "checks": 3, "plan": "soon", "model": "../../etc/passwd"}
     told |= {"seconds": {"total": float("inf")}, "reliability": {"agreed": 10**400, "noticed_with": float("nan")}}
-    say_ended(told, tmp_path, PROGRAM)
-    said = capsys.readouterr().out
+    said = shown(told)
     assert "\x1b" not in said and "\\x1b[2J" in said
     assert sum(line.startswith("found:") for line in said.splitlines()) == 1
-
-
-def test_what_a_plan_predicts_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = {"search_checks": 40, "trust_checks": 5, "seconds_each": 2.5, "seconds": 112.5, "disk_mb": 12.0}
-    say_ended(result(Status.planned, "as asked", plan=plan), tmp_path, PROGRAM)
-    said = capsys.readouterr().out
-    assert "search: about 40 checks for one culprit" in said and "confirm: 5 checks" in said
-    assert "time: 1 min 52 s (2.5 s a check)" in said and "MB afterwards" in said
-    assert "disk: 12.0 MB at most" in said and f"next     winnow resume {tmp_path} plan=false" in said
 
 
 @pytest.mark.parametrize("status", list(Status))
@@ -229,18 +225,15 @@ def test_nodes_in_a_branch_of_a_whole_model_are_shown_and_no_others(tmp_path: Pa
     assert looks(tmp_path / "mixed.onnx", ["choose.else_branch/log", "other"], whole=True) == []
 
 
-def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_workarounds_that_were_seen_where_nothing_is_rounded_say_so(shown: Callable[..., str]) -> None:
     one = {"what": "in float32: n", "kind": "precision", "passes": True, "where": ON_THIS_CPU}
     for told, noted in ((one, True), ({**one, "where": ""}, False)):
-        say_ended(result(Status.found, "so", workarounds=(told,)), tmp_path, PROGRAM)
-        said = capsys.readouterr().out
+        said = shown(result(Status.found, "so", workarounds=(told,)))
         assert "helps    in float32: n" in said
         assert ("target.rounding=on tries it with the rounding of a GPU" in said) is noted
 
 
-def test_what_could_not_be_tried_is_no_workaround_that_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_could_not_be_tried_is_no_workaround_that_was(shown: Callable[..., str]) -> None:
     fails = {"what": "without F", "passes": False, "tried": True, "why_not": "mismatch"}
     untried = {"what": "release 1.2", "passes": False, "tried": False, "why_not": "there is no such release"}
     why = "1 could not be tried: there is no such release"
@@ -259,15 +252,11 @@ def test_what_could_not_be_tried_is_no_workaround_that_was(tmp_path: Path, capsy
             ["helps    no workaround helped (2 tried)"],
         ),
     ):
-        told = {**result(Status.found, "so", workarounds=given), "strategy": strategy}
-        say_ended(told, tmp_path, PROGRAM)
-        said = capsys.readouterr().out
+        said = shown({**result(Status.found, "so", workarounds=given), "strategy": strategy})
         assert all(row in said for row in rows) and ("could not be tried" in said) is ("could not" in str(rows)), said
 
 
-def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_overflow_says_in_what_of_how_many_and_what_to_try(tmp_path: Path, shown: Callable[..., str]) -> None:
     (tmp_path / "replay.yaml").touch()
     (tmp_path / "reduced.onnx").touch()
     tested = {"outcome": "unresolved", "measure": None, "reason": "the reference computes a NaN or Inf in 'y' too"}
@@ -275,8 +264,7 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
     cause = {"status": "untested", "reason": "", "whole": None, "answers": [answer]}
     told = seen({"output": "y", "not_finite": {"nan": 0, "inf": 20, "elements": 384, "type": TensorProto.FLOAT16}})
     run = result(Status.found, "so", culprits=("n",), cause=cause, model="reduced.onnx", seen=told)
-    say_ended(run, tmp_path, PROGRAM)
-    lines = " ".join(capsys.readouterr().out.split())
+    lines = " ".join(shown(run).split())
     assert "why 20 Inf among the 384 elements of y (float16, which holds numbers up to 65504)" in lines
     several = {"output": "y", "sample": 5, "samples": 8, "not_finite": {"nan": 1, "inf": 0, "elements": 1, "type": 1}}
     assert seen(several) == "1 NaN among the 1 element of y (float32), in sample 6 of 8 (test_data_set_5)"
@@ -291,23 +279,18 @@ def test_an_overflow_says_in_what_of_how_many_and_what_to_try(
         assert seen({"output": "y", "not_finite": damaged}) == ""
 
 
-def test_a_reason_of_the_first_line_is_not_given_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reason_of_the_first_line_is_not_given_again(shown: Callable[..., str]) -> None:
     why, other = "the check could not import what it needs: No module named 'x'", "the machine is busy"
     for reasons, row in (
         ({why: 2}, ["  unknown  2 checks without an answer, for the reason above"]),
-        (
-            {why: 2, other: 1},
-            ["  unknown  3 checks without an answer:", "2 x the reason above", f"1 x {other}"],
-        ),
+        ({why: 2, other: 1}, ["  unknown  3 checks without an answer:", "2 x the reason above", f"1 x {other}"]),
     ):
-        say_ended(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons), tmp_path, PROGRAM)
-        said = capsys.readouterr().err
+        said = shown(result(Status.could_not_judge, f"nothing to study: {why}", unresolved=reasons))
         assert said.count(why) == 1 and all(line in said for line in row), said
     # with room for a single reason that is the one which is not known yet
     cause = {"status": "untested", "reason": why}
     told = result(Status.found, cause=cause, unresolved={why: 2, other: 1}, outcomes={"unresolved": 3})
-    say_ended(told, tmp_path, PROGRAM)
-    assert f"1 x {other}" in capsys.readouterr().out
+    assert f"1 x {other}" in shown(told)
 
 
 def test_whose_bug_it_is_stands_in_the_first_line_beside_the_nodes() -> None:
@@ -341,28 +324,26 @@ def test_all_places_of_a_pattern_that_got_right_outputs_are_named() -> None:
     assert why.startswith("with right outputs of this node and /0/Erf (the same pattern) the model passes, with right ")
 
 
-def test_that_a_cause_is_not_shown_is_said_once_with_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_that_a_cause_is_not_shown_is_said_once_with_why(shown: Callable[..., str]) -> None:
     """In the row on how sure that is; a first line that stands alone has it itself."""
     why = "the check feeds the model itself: good values reach nothing"
     for status in ("untested", "not proven"):
         cause = {"status": status, "reason": why, "answers": []}
         found = result(Status.found, "1 node still fails", culprits=("a",), cause=cause)
-        say_ended(found, tmp_path, PROGRAM)
-        first, second, *_ = capsys.readouterr().out.splitlines()
+        first, second, *_ = shown(found).splitlines()
         assert (first, second) == ("found: a", f"  sure     cause {status}: {why}")
-        say_ended(found, tmp_path, PROGRAM, number=3)
-        assert f"a; 1 node still fails; cause {status}: {why}" in capsys.readouterr().out
+        assert f"a; 1 node still fails; cause {status}: {why}" in shown(found, 3)
     proven = result(Status.found, "so", culprits=("a",), cause={"status": "proven", "inside": {"status": "untested"}})
     assert headline(proven) == "found: a; so; cause proven for the outer node, not for the nodes inside it"
 
 
 def test_the_advice_on_an_overflow_is_whole_in_a_terminal_of_80_columns(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runner.cli.terminal.width", lambda **_: 80)
     answer = {"good_outputs": {"reason": "the reference computes a NaN or Inf in 'y' too"}}
-    say_ended(result(Status.found, "so", cause={"status": "untested", "answers": [answer]}), tmp_path, PROGRAM)
-    assert "a wider type at this place, or smaller values" in " ".join(capsys.readouterr().out.split())
+    said = shown(result(Status.found, "so", cause={"status": "untested", "answers": [answer]}))
+    assert "a wider type at this place, or smaller values" in " ".join(said.split())
 
 
 def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
@@ -380,43 +361,27 @@ def test_a_time_is_said_as_exactly_as_it_matters() -> None:
 
 def test_a_rate_near_certainty_is_none() -> None:
     assert [share(one) for one in (0, 0.0004, 0.36, 0.9982, 0.9999, 1)] == [
-        *("0%", "0.04%", "36%", "99.82%", "99.99%", "100%"),
+        *("0%", "0.04%", "36%", "99.82%", "99.99%", "100%")
     ]
 
 
-def test_further_answers_are_named_with_where_they_lie(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    others = [Summary(culprits=names) for names in (("a",), ("b", "c"), tuple("defgh"))]
-    say_ended(result(Status.found, "so", culprits=("a",), answers=tuple(others)), tmp_path, PROGRAM)
-    assert "  others   b, c (answers/2); d, e, f and 2 more (answers/3)\n" in capsys.readouterr().out
-
-
-def test_nothing_is_the_best_so_far_where_nothing_was_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_the_best_so_far_where_nothing_was_found(shown: Callable[..., str]) -> None:
     for culprits, said in (((), False), (("a",), True)):
         told = result(Status.interrupted, "interrupted", minimality=Claim.BUDGET.value, culprits=culprits)
-        say_ended(told, tmp_path, PROGRAM)
-        assert ("the best so far" in capsys.readouterr().err) is said
+        assert ("the best so far" in shown(told)) is said
 
 
-def test_no_number_of_a_foreign_result_costs_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = result(Status.found, "so", culprits=("a",))
+def test_no_number_of_a_foreign_result_costs_the_screen(shown: Callable[..., str]) -> None:
     huge = 10**400
-    numbers = {
-        "checks": {"search": huge},
-        "seconds": {"total": huge},
-        "outcomes": {"pass": huge},
-        "unresolved": {"x": huge},
-    }
-    rate = {
-        "statistics": {"pass_rate": 0.5, "pass_rate_95": [huge, 1]},
-        "plan": {"search_checks": huge, "seconds": huge},
-    }
-    say_ended({**told, **numbers, **rate, "culprits": [huge, "a"]}, tmp_path, PROGRAM)
-    assert capsys.readouterr().out.startswith("found: a\n")
+    told = {**result(Status.found, "so"), "culprits": [huge, "a"], "plan": {"search_checks": huge, "seconds": huge}}
+    told |= {name: {"search": huge, "total": huge, "pass": huge} for name in ("checks", "seconds", "outcomes")}
+    told |= {"unresolved": {"x": huge}, "statistics": {"pass_rate": 0.5, "pass_rate_95": [huge, 1]}}
+    assert shown(told).startswith("found: a\n")
 
 
-def test_a_result_of_many_lines_has_no_empty_one_in_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    say_ended(result(Status.could_not_judge, "so\n\nthere"), tmp_path, PROGRAM, number=0)
-    assert all(line.replace("#0", "").strip() for line in capsys.readouterr().err.splitlines())
+def test_a_result_of_many_lines_has_no_empty_one_in_a_sweep(shown: Callable[..., str]) -> None:
+    lines = shown(result(Status.could_not_judge, "so\n\nthere"), 0).splitlines()
+    assert lines and all(line.replace("#0", "").strip() for line in lines)
 
 
 def test_another_interruption_while_the_first_is_told_leaves_its_result(tmp_path: Path) -> None:

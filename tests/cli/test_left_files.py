@@ -9,6 +9,7 @@ import pytest
 from runner import run_folder
 from runner.run_folder import Marker
 from tests.chain_models import chain
+from tests.cli.in_process import said
 from tests.harness import by_command, check_script, winnow
 
 BODY = """
@@ -56,13 +57,11 @@ def test_what_a_killed_run_was_about_to_write_goes_with_the_next(done: Path) -> 
 def test_a_run_goes_on_in_the_folder_that_it_has(done: Path, tmp_path: Path) -> None:
     before = sorted(done.iterdir())
     words = ("strategy=reduce", f"model={done.parent / 'net.onnx'}", *by_command(done.parent / "check.py"))
-    other = winnow(*words, f"resume={done}", folder=tmp_path / "other")
-    assert other.code == 2
-    assert "these are two. Leave out hydra.run.dir" in other.output
-    assert not (tmp_path / "other").exists()
-    empty = winnow(*words, "resume=", folder=tmp_path / "other")
-    assert empty.code == 2
-    assert "resume= is empty" in empty.output
-    swept = winnow(*words, "--multirun", f"resume={done}", f"hydra.sweep.dir={tmp_path / 'swept'}", folder=done)
-    assert swept.code == 2
-    assert sorted(done.iterdir()) == before
+    for more, told in (
+        ([f"resume={done}", "hydra.run.dir=other"], "these are two. Leave out hydra.run.dir"),
+        (["resume=", "hydra.run.dir=other"], "resume= is empty"),
+        (["--multirun", f"resume={done}", "hydra.sweep.dir=other"], ""),
+    ):
+        code, _, err = said(tmp_path, *words, *more)
+        assert code == 2 and told in err, err
+    assert sorted(done.iterdir()) == before and not [*tmp_path.iterdir()]

@@ -126,7 +126,7 @@ def test_what_was_set_of_another_check_is_told_and_nothing_else(capsys: pytest.C
     look("diff", ["a", "b"])
     rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("checker.")]
     assert sorted(rows) == [
-        *(["checker.fraction", "-", "0.02"], ["checker.metric", "-", "fraction"], ["checker.name", "auto", "compare"]),
+        *(["checker.fraction", "-", "0.02"], ["checker.metric", "-", "fraction"], ["checker.name", "auto", "compare"])
     ]
 
 

@@ -59,7 +59,7 @@ def test_what_passes_is_looked_at_with_more_inputs_until_that_is_enough(tmp_path
     assert "inputs.samples=100\n" in run.output and not any(line.startswith("  next ") for line in again.screen)
 
 
-def test_sizes_that_are_assumed_are_made_larger_before_more_inputs_are_tried(tmp_path: Path) -> None:
+def softmaxes(folder: Path) -> tuple[str, ...]:
     """At a sequence of one step a softmax over it is 1, whatever it is made of."""
     scores = [
         helper.make_node("Mul", ["x", "w"], ["s"]),
@@ -71,16 +71,24 @@ def test_sizes_that_are_assumed_are_made_larger_before_more_inputs_are_tried(tmp
         held = helper.make_tensor("w", 1, [], [weight])
         opset = [helper.make_opsetid("", 17)]
         made = helper.make_model(helper.make_graph(scores, "g", *ends, [held]), opset_imports=opset, ir_version=8)
-        save(made, tmp_path / f"{name}.onnx")
-    given = f"model={tmp_path / 'net.onnx'}", f"reference.model={tmp_path / 'original.onnx'}", "checker.flaky=never"
-    first = winnow("strategy=reduce", *given, folder=tmp_path / "run")
+        save(made, folder / f"{name}.onnx")
+    return f"model={folder / 'net.onnx'}", f"reference.model={folder / 'original.onnx'}", "checker.flaky=never"
+
+
+def test_sizes_that_are_assumed_are_made_larger_before_more_inputs_are_tried(tmp_path: Path) -> None:
+    first = winnow("strategy=reduce", *softmaxes(tmp_path), folder=tmp_path / "run")
     larger = "inputs.shapes={x: [2, 7]}"
     assert first.code == 4 and larger in first.result["message"] and larger in first.result["warnings"][-2], (
         first.output
     )
     again = following(first, tmp_path / "again")
     assert (again.code, again.result["whose"]) == (0, "conversion"), again.output
-    triage = winnow("strategy=triage", *given, "strategy.steps=[stands]", folder=tmp_path / "triage")
+
+
+@pytest.mark.slow
+def test_so_are_those_of_a_triage(tmp_path: Path) -> None:
+    larger = "inputs.shapes={x: [2, 7]}"
+    triage = winnow("strategy=triage", *softmaxes(tmp_path), "strategy.steps=[stands]", folder=tmp_path / "triage")
     assert triage.code == 4 and f"to try next: larger sizes ({larger}), real inputs" in triage.output, triage.output
     assert f"replay.yaml '{larger}'" in triage.output, triage.output
 

@@ -22,6 +22,7 @@ from runner.cli.run_again import meant
 from runner.judgment import UsageError
 from runner.run_folder import Marker
 from tests.chain_models import chain
+from tests.cli import in_process
 from tests.fork_server import run_forked
 from tests.harness import by_command, check_script
 
@@ -71,6 +72,7 @@ def paid(told: Any) -> int:
     return sum(told["checks"][kind] for kind in ("search", "refine", "cause", "trust"))
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_from_anywhere(home: Path, tmp_path: Path) -> None:
     run = home / "runs" / "a run, [1]"
     killed(home, "bug.yaml", f"hydra.run.dir='{run}'", ready=run / "checks" / "00005", number=signal.SIGKILL)
@@ -170,8 +172,8 @@ EVIL = {"_target_": "subprocess.Popen", "args": ["touch", "done"]}
 )
 def test_a_folder_from_elsewhere_brings_no_code(tmp_path: Path, given: dict[str, Any], said: str) -> None:
     folder = folder_of(tmp_path / "run", **given)
-    done = winnow(tmp_path, "resume", "run")
-    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stdout + done.stderr
+    code, _, err = in_process.said(tmp_path, "resume", "run")
+    assert code == 2 and said in err and "Traceback" not in err, err
     assert not (folder / "done").exists() and not (tmp_path / "done").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
@@ -254,14 +256,6 @@ def test_an_option_that_is_none_is_refused_by_the_name_that_was_typed(home: Path
     assert "python -m runner --help" in refused.stderr
 
 
-@pytest.mark.slow
-def test_a_job_of_a_sweep_names_the_program_as_it_was_typed(tmp_path: Path) -> None:
-    refused = winnow(tmp_path, "-m", "strategy=reduce", "checker=auto,finite", "hydra.sweep.dir=swept")
-    assert refused.returncode == 7 and result(tmp_path / "swept" / "0")["message"].endswith(
-        "Next: python -m runner strategy=reduce model=net.onnx"
-    )
-
-
 @pytest.mark.variants
 @pytest.mark.parametrize("mend", ["script", "command"])
 def test_a_run_that_could_not_judge_goes_on_once_its_check_is_mended(home: Path, mend: str) -> None:
@@ -296,18 +290,16 @@ def test_a_mistake_in_a_command_line_is_not_the_latest_run(home: Path) -> None:
     assert winnow(home, "outputs/latest").returncode == 4
 
 
-def test_no_words_at_all_show_the_help_and_leave_no_folder(home: Path) -> None:
-    said = winnow(home)
-    assert said.returncode == 2
-    assert said.stdout.startswith("Winnow finds the smallest part of a model that still fails")
-    assert not (home / "outputs").exists()
+def test_no_words_at_all_show_the_help_and_leave_no_folder(tmp_path: Path) -> None:
+    code, out, _ = in_process.said(tmp_path)
+    assert code == 2 and out.startswith("Winnow finds the smallest part of a model that still fails")
+    assert not [*tmp_path.iterdir()]
 
 
-def test_a_dotted_key_of_a_file_is_told_how_it_is_written(home: Path) -> None:
-    (home / "dotted.yaml").write_text("strategy: reduce\nchecker: command\nchecker.command: python check.py\n")
-    refused = winnow(home, "dotted.yaml")
-    assert refused.returncode == 2
-    assert "Write it in its section: checker: {command: ...}" in refused.stderr
+def test_a_dotted_key_of_a_file_is_told_how_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "dotted.yaml").write_text("strategy: reduce\nchecker: command\nchecker.command: python check.py\n")
+    code, _, err = in_process.said(tmp_path, "dotted.yaml")
+    assert code == 2 and "Write it in its section: checker: {command: ...}" in err
 
 
 def test_a_check_that_always_fails_is_asked_whether_it_ever_passes(home: Path) -> None:

@@ -13,6 +13,7 @@ import termios
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,17 @@ def on_a_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+def started(folder: Path, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "runner", *arguments]
+    return subprocess.Popen(argv, cwd=folder, env=environment(), **more)
+
+
+def at_work(process: subprocess.Popen[bytes], job: Path) -> None:
+    """Wait until a job has begun."""
+    while not (job / "seen.json").exists() and process.poll() is None:
+        time.sleep(0.02)
+
+
 def run(folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "runner", *arguments],
@@ -77,8 +89,7 @@ def run(folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "module"),
-    [(signal.SIGINT, 130, "omegaconf"), (signal.SIGHUP, 143, "runner.sweeps.plan")],
+    ("number", "code", "module"), [(signal.SIGINT, 130, "omegaconf"), (signal.SIGHUP, 143, "runner.sweeps.plan")]
 )
 def test_a_signal_at_the_start_is_never_lost(tmp_path: Path, number: int, code: int, module: str) -> None:
     models(tmp_path, ["net"])
@@ -136,14 +147,11 @@ def test_a_closed_terminal_is_an_interruption(tmp_path: Path, sweep: bool) -> No
     given = ["-m", "hydra.sweep.dir=out", "hydra.launcher.n_jobs=1"] if sweep else ["hydra.run.dir=out"]
     job = tmp_path / "out" / ("0" if sweep else "")
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "runner", *given, f"model=slow.onnx{',slow.onnx' * sweep}"],
-        cwd=tmp_path, env=environment(), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        preexec_fn=on_a_terminal,  # noqa: PLW1509 - no threads here
-    )  # fmt: skip
+    terminal = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
+    model = f"model=slow.onnx{',slow.onnx' * sweep}"
+    process = started(tmp_path, *given, model, **terminal, start_new_session=True, preexec_fn=on_a_terminal)
     os.close(theirs)
-    while not (job / "seen.json").exists() and process.poll() is None:
-        time.sleep(0.02)
+    at_work(process, job)
     os.close(ours)
     assert process.wait(60) == 143
     assert result(job)["status"] == "interrupted" and result(job)["exit_code"] == 143
@@ -154,13 +162,9 @@ def test_a_closed_terminal_is_an_interruption(tmp_path: Path, sweep: bool) -> No
 
 def test_nohup_stays_deaf_to_a_closed_terminal(tmp_path: Path) -> None:
     models(tmp_path, ["slow"])
-    process = subprocess.Popen(
-        [sys.executable, "-m", "runner", "model=slow.onnx", "hydra.run.dir=out"],
-        cwd=tmp_path, env=environment(),
-        preexec_fn=partial(signal.signal, signal.SIGHUP, signal.SIG_IGN),  # noqa: PLW1509 - no threads here
-    )  # fmt: skip
-    while not (tmp_path / "out" / "seen.json").exists() and process.poll() is None:
-        time.sleep(0.02)
+    deaf = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    process = started(tmp_path, "model=slow.onnx", "hydra.run.dir=out", preexec_fn=deaf)
+    at_work(process, tmp_path / "out")
     process.send_signal(signal.SIGHUP)
     time.sleep(0.2)
     assert process.poll() is None

@@ -39,6 +39,7 @@ def test_packages_of_our_names_elsewhere(theirs: Path, path: str) -> None:
     paths = os.pathsep.join([str(theirs), str(ROOT)] if path else [str(ROOT)])
     done = start("-m", "winnow_onnx", "--help", "nothing_like_it", cwd=theirs, PYTHONPATH=paths)
     assert done.returncode == 2 and "python -m winnow_onnx --help" in done.stderr, done.stderr
+    assert done.stdout == "" and len(done.stderr.splitlines()) == 1
     script = "import sys; sys.argv = ['/bin/winnow', '--version']; from winnow_onnx import main; main()"
     done = start("-c", script, cwd=theirs / "conf", PYTHONPATH=paths)
     assert done.returncode == 0 and done.stdout.startswith("winnow "), done.stderr
@@ -50,6 +51,7 @@ def test_packages_of_two_of_our_names_where_the_module_is_run(theirs: Path) -> N
     assert done.returncode == 0 and done.stdout.startswith("winnow "), done.stderr
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", NAMES)
 def test_a_package_that_another_one_was_written_over(name: str, tmp_path: Path) -> None:
     for one in NAMES:

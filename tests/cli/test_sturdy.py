@@ -74,11 +74,16 @@ def test_a_disk_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert list(tmp_path.iterdir()) == []
 
 
+def reduced(tmp_path: Path, body: str) -> tuple[str, ...]:
+    """The words of a reduction whose check is ``body``."""
+    check = by_command(check_script(tmp_path, body))
+    return "strategy=reduce", f"model={chain(tmp_path / 'net.onnx', 4)}", *check
+
+
 def test_a_check_that_removes_the_journal_is_named(tmp_path: Path) -> None:
     journal = str(tmp_path / "run" / "journal.jsonl")
     removes = f"import os\nos.path.exists({journal!r}) and os.remove({journal!r})\nsys.exit(1)"
-    check = by_command(check_script(tmp_path, removes))
-    run = winnow("strategy=reduce", f"model={chain(tmp_path / 'net.onnx', 4)}", *check, folder=tmp_path / "run")
+    run = winnow(*reduced(tmp_path, removes), folder=tmp_path / "run")
     assert run.code == 1
     assert "journal.jsonl is gone: something, perhaps the check, removed it" in run.output
     assert "This is a bug" not in run.output
@@ -90,12 +95,6 @@ def test_a_folder_that_is_gone_is_a_usage_error(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "gone").rmdir()
     with pytest.raises(UsageError, match="is gone"):
         api.reduce(tmp_path / "net.onnx", check=["true", "{model}"])
-
-
-def reduced(tmp_path: Path, body: str = "sys.exit(1 if 'n2' in names else 0)") -> tuple[str, ...]:
-    """The words of a reduction whose check is ``body``."""
-    check = by_command(check_script(tmp_path, body))
-    return "strategy=reduce", f"model={chain(tmp_path / 'net.onnx', 4)}", *check
 
 
 def test_a_check_that_renames_the_folder_is_named_and_the_run_goes_on_there(tmp_path: Path) -> None:

@@ -94,13 +94,10 @@ def test_results_are_a_list_to_the_letter() -> None:
 @pytest.mark.parametrize(
     ("words", "given", "said"),
     [
-        (["reduce", "inspect"], [], "two strategies"),
         (["reduce", "net.onnx"], ["strategy"], "two strategies"),
         (["reduce", "net.onnx"], ["model"], "two models"),
         (["reduce", "a.onnx", "b.onnx"], [], "-m for a run of each"),
         (["net.onnx", "reduce"], [], "winnow reduce net.onnx"),
-        (["redcue", "net.onnx"], [], "did you mean reduce"),
-        (["reduce", "gone"], [], "no such file: gone"),
         (["reduce,inspect", "net.onnx"], [], "-m strategy=reduce,inspect"),
         (["recheck", "a"], ["strategy.results"], "in two ways"),
         (["reduce", "a.yaml", "b.yaml"], [], "two configuration files"),

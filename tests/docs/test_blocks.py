@@ -22,8 +22,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = {page.relative_to(ROOT).as_posix(): list(blocks(page, ROOT)) for page in PAGES}
 #: pages whose runs take more than a second or two
 _NAMES = (
-    "accuracy bugs checks configurations from-polygraphy index precision python reduce sweeps triage troubleshooting "
-    "tutorial workarounds"
+    "accuracy bugs checks configurations continuous-integration converted costs from-polygraphy index inspect "
+    "layerwise passes precision python reduce sweeps tactics tensorrt triage troubleshooting tutorial "
+    "what-a-run-leaves workarounds"
 )
 LONG = {"README.md", *(f"docs/{name}.md" for name in _NAMES.split())}
 _SHELL = ("sh", "bash", "console")
@@ -43,7 +44,7 @@ class Shell:
             (programs / name).chmod(0o755)
         rest = {name: text for name, text in os.environ.items() if not name.startswith("WINNOW")}
         path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
-        self.environment = {**rest, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder.parent)}
+        self.environment = {**rest, "PATH": path, "HOME": str(folder.parent)}
 
     def words(self, command: str) -> list[str]:
         """As bash splits and expands them."""

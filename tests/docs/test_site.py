@@ -8,17 +8,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from runner.cli.compose import register
-from runner.schema.installed_choices import SCHEMAS
 from tests.harness import ROOT
 
+pytestmark = pytest.mark.slow  # `make docs` builds it strictly, and so does CI
 _DEAD = "http://127.0.0.1:9"
 
 
@@ -104,27 +102,6 @@ def test_nothing_is_loaded_from_another_host(site: Path, pages: dict[Path, _Page
     assert not re.findall(r"url\(\s*[\"']?(?:https?:)?//[^)]*\)|@import[^;]*", styles)
 
 
-def test_each_key_of_the_schema_has_a_place(pages: dict[Path, _Page], site: Path) -> None:
-    register()
-    shown = set(re.findall(r"<h3 id=\"[^\"]*\">([\w.]+)", (site / "keys.html").read_text()))
-    identity = {"name", "subject"}  # what says which option it is
-    asked = {
-        f"{group}.{item.name}"
-        for group, options in SCHEMAS.items()
-        for kind in options.values()
-        for item in fields(kind)
-        if item.name not in identity
-    }
-    assert asked - shown == set()
-    assert {"model", "resume", "plan", "budget.checks", "journal.reuse", "result.path", "cut.policy"} <= shown
-
-
-def test_the_readme_links_to_what_is_there() -> None:
-    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", (ROOT / "README.md").read_text()):
-        assert urlsplit(link).scheme or (ROOT / link).exists(), link
-
-
-@pytest.mark.slow
 def test_it_works_from_a_disk(site: Path, chromium: str) -> None:
     """Search included; no request leaves the machine, and nothing goes wrong on the way."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only where there is a browser

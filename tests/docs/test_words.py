@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from runner.schema.documentation import keys
 from tests.harness import ROOT
@@ -61,3 +62,8 @@ def test_each_row_of_the_last_screen_is_explained() -> None:
     cells = _cells("what-a-run-leaves.md", "row")
     explained = {text for cell in cells for text in re.findall("`([^`:]+)`", cell)}
     assert rows == explained
+
+
+def test_the_readme_links_to_what_is_there() -> None:
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", (ROOT / "README.md").read_text()):
+        assert urlsplit(link).scheme or (ROOT / link).exists(), link

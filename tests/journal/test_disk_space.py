@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,54 +21,7 @@ from runner.verdict import Signature, Verdict
 from runner.workers.gpu_leases import LockFolder
 from strategies.search import Outcome, Trial
 from tests.engine.test_session import FAIL, PASS, session
-from tests.harness import ROOT, by_command, check_script, command
-
-MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
-CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
-
-
-@pytest.mark.slow
-def test_a_disk_that_fills_up_in_a_check(tmp_path: Path) -> None:
-    """Real: a small disk of its own. The check's print fails there, so it ends with 1, whatever the candidate is."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    own = ["unshare", "-r", "-m"]
-    mount = f"mount -t tmpfs -o size=96m none {disk}"
-    if not shutil.which("unshare") or subprocess.run([*own, "sh", "-c", mount], check=False).returncode:
-        pytest.skip("this machine lets nobody mount a disk")
-    body = (
-        "import os\n"
-        f"count, ballast = {str(tmp_path / 'count')!r}, {str(disk / 'ballast')!r}\n"
-        "open(count, 'a').write('.')\n"
-        "if os.path.getsize(count) == 9:\n"
-        "    with open(ballast, 'wb', buffering=0) as file:\n"
-        "        try:\n"
-        "            while file.write(bytes(1 << 16)): pass\n"
-        "        except OSError: pass\n"
-        "try: print('x' * 9, flush=True)\n"
-        "except OSError: os._exit(1)\n"
-        f"sys.exit(1 if {CULPRIT!r} in nodes else 0)"
-    )
-    given = [MODEL, *by_command(check_script(tmp_path, body)), "strategy.find=one"]
-    run = disk / "run"
-    lines = [
-        mount,
-        shlex.join(command(*given, folder=run)),
-        f"echo $? > {tmp_path / 'code'}; cp {run}/result.json {tmp_path}/first.json; cp -r {run} {tmp_path}/kept",
-        f"rm {disk}/ballast",
-        shlex.join(command(*given, f"resume={run}", folder=run)),
-        f"cp {run}/result.json {tmp_path}/second.json",
-    ]
-    script = f"cd {tmp_path}; " + "\n".join(lines)
-    done = subprocess.run([*own, "sh", "-c", script], check=False, cwd=ROOT, capture_output=True, text=True)
-    first = json.loads((tmp_path / "first.json").read_text())
-    assert (first["status"], (tmp_path / "code").read_text().strip()) == ("no_room", "1"), done.stdout + done.stderr
-    assert "make room" in first["message"]
-    assert f"resume={run}" in first["message"]
-    assert "Traceback" not in done.stdout + done.stderr
-    second = json.loads((tmp_path / "second.json").read_text())
-    assert (second["status"], second["culprits"]) == ("found", [CULPRIT])
-    assert second["checks"]["reused"] == 8  # the ninth was not taken for a verdict
+from tests.harness import ROOT
 
 
 @pytest.mark.parametrize(("free", "told"), [(RESERVE - 1, "free"), (LEAST - 1, "free"), (RESERVE, "")])

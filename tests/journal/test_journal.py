@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,27 +31,35 @@ FAIL = Verdict(
     Outcome.FAIL, Signature("infer", "death MEMORY", "SIGSEGV"), "died", {"worst": 0.25}, 1.5, "a/log", -11, 7.5
 )
 
-WRITER = """
-import sys
-from pathlib import Path
-from runner.journal.journal import Journal
-from runner.verdict import Verdict
-from strategies import search as trial_module
-from strategies.search import Outcome
-from strategies.search import Trial
-path, name, start, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-journal = Journal(path, {"model": "abc", "check": "def"}, writer=name)
-for number in range(start, start + count):
-    verdict = Verdict(Outcome.FAIL, reason="x" * (number * 37 % 9000))
-    journal.put(Trial.of([number]), 0, verdict, "search", f"prefix 0..{number}", number)
-    print(number, flush=True)
-"""
+FORKS = multiprocessing.get_context("fork")
 
 
-def start_writer(path: Path, name: str, start: int, count: int) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-c", WRITER, str(path), name, str(start), str(count)]
-    # without a buffer: what is read of the first line is that line and no more
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, bufsize=0)
+def write(path: Path, name: str, start: int, count: int, said: int) -> None:
+    """What a process writes; it says each number once that is recorded."""
+    journal = Journal(path, CONTEXT, writer=name)
+    for number in range(start, start + count):
+        verdict = Verdict(Outcome.FAIL, reason="x" * (number * 37 % 9000))
+        journal.put(Trial.of([number]), 0, verdict, "search", f"prefix 0..{number}", number)
+        os.write(said, b"%d\n" % number)
+
+
+def claim(folder: Path, name: str) -> None:
+    journal = Journal(folder / "journal.jsonl", CONTEXT, writer=name, shared=True)
+    for number in range(8):
+        trial = Trial.of([number])
+        with journal.claimed(trial):
+            journal.refresh()
+            if journal.get(trial) is None:
+                with (folder / "paid").open("a") as file:
+                    file.write(f"{number}\n")
+                time.sleep(0.02)
+                put(journal, [number])
+
+
+def started(target: Callable[..., None], *given: object) -> BaseProcess:
+    process = FORKS.Process(target=target, args=given)
+    process.start()
+    return process
 
 
 def put(journal: Journal, elements: list[int], verdict: Verdict = PASS, attempt: int = 0) -> Verdict:
@@ -276,12 +285,19 @@ def test_threads_of_one_job_lose_nothing(tmp_path: Path) -> None:
     assert len(Journal(tmp_path / "j", CONTEXT).entries()) == len(journal.entries()) == 120
 
 
+def ended(processes: Iterable[BaseProcess]) -> list[int | None]:
+    return [process.join(60) or process.exitcode for process in processes]
+
+
+def test_what_another_process_is_checking_is_waited_for(tmp_path: Path) -> None:
+    assert ended([started(claim, tmp_path, str(number)) for number in range(4)]) == [0] * 4
+    assert sorted(map(int, (tmp_path / "paid").read_text().split())) == list(range(8))
+
+
 def test_four_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    writers = [start_writer(path, f"job {n}", n * 1000, 60) for n in range(4)]
-    for writer in writers:
-        writer.communicate(timeout=120)
-        assert writer.returncode == 0
+    with (tmp_path / "said").open("wb") as said:
+        assert ended([started(write, path, f"job {n}", n * 1000, 60, said.fileno()) for n in range(4)]) == [0] * 4
     entries = Journal(path, CONTEXT).entries()
     assert {entry.ranges for entry in entries} == {str(n * 1000 + i) for n in range(4) for i in range(60)}
     assert len(path.read_bytes().splitlines()) == 241
@@ -293,18 +309,17 @@ def test_kill_at_random_moments_loses_no_finished_record(tmp_path: Path) -> None
     dice = random.Random(7)
     finished: set[str] = set()
     for kill in range(8):
-        writer = start_writer(path, f"life {kill}", kill * 100_000, 100_000)
-        other = start_writer(path, f"other {kill}", kill * 100_000 + 50_000, 100_000) if kill % 2 else None
-        assert writer.stdout is not None
-        first = writer.stdout.readline().decode()
+        said, reports = os.pipe()
+        starts = [kill * 100_000, *([kill * 100_000 + 50_000] if kill % 2 else [])]
+        writers = [started(write, path, f"life {start}", start, 100_000, reports) for start in starts]
+        os.close(reports)
+        first = os.read(said, 1)  # until there is one
         time.sleep(dice.random() * 0.1)
-        for process in filter(None, (writer, other)):
-            os.kill(process.pid, signal.SIGKILL)
-            output, _ = process.communicate(timeout=60)
-            # the pipe's own last line may be torn: only what ends in a line end was reported
-            reported = output.decode().split("\n")[:-1]
-            finished.update(reported)
-        finished.add(first.strip())
+        for process in writers:
+            process.kill()
+        assert ended(writers) == [-signal.SIGKILL] * len(writers)
+        with open(said, "rb") as pipe:  # noqa: PTH123 - a descriptor
+            finished.update((first + pipe.read()).decode().split())
     journal = Journal(path, CONTEXT)
     put(journal, [999_999_999])
     entries = {entry.ranges: entry for entry in journal.entries()}

@@ -12,15 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import psutil
 import pytest
 from hydra.errors import MissingConfigException
-from onnx import TensorProto, helper, numpy_helper
 
 from runner.cli.explain_errors import explain
 from runner.text import install
+from tests import chain_models
 from tests.fork_server import run_forked
 from tests.harness import ROOT
 from tests.matrix import sample
@@ -57,12 +56,9 @@ ASKED = ("strategy=reduce_bisect", "checker=python", "checker.file=check.py", "c
 
 
 def chain(path: Path, kind: str, nodes: int = 12) -> None:
-    """A chain of additions whose producer is ``kind``."""
-    one = numpy_helper.from_array(np.ones(2, np.float32), "one")
-    made = [helper.make_node("Add", [f"t{i}", "one"], [f"t{i + 1}"], f"n{i}") for i in range(nodes)]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("t0", f"t{nodes}")]
-    graph = helper.make_graph(made, "g", ends[:1], ends[1:], [one])
-    model = helper.make_model(graph, producer_name=kind, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    """A chain whose producer is ``kind``."""
+    model = onnx.load(chain_models.chain(path, nodes))
+    model.producer_name = kind
     onnx.save(model, str(path))
 
 
@@ -79,7 +75,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    return {**os.environ, "COLUMNS": "200"}
 
 
 def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,27 +12,16 @@ import pytest
 from runner import run_folder
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.run_folder import Marker
-from tests.fork_server import run_forked
+from tests.cli import in_process
 from tests.harness import ROOT
-from tests.sweeps.test_launcher import (
-    ASKED,
-    chain,
-    environment,
-    prepared,
-    states,
-    sweep,
-    table,
-    until,
-)
+from tests.sweeps.test_launcher import ASKED, chain, environment, prepared, states, sweep, table, until
 
 
 def refused(folder: Path, *arguments: str, single: bool = False) -> str:
     """Run a command that is refused; return its one line."""
-    argv = [sys.executable, "-m", "runner", *([] if single else ["-m"]), *arguments]
-    done = run_forked(argv, cwd=folder, env=environment(), timeout=60)
-    said = done.stderr.strip()
-    assert (done.returncode, done.stdout, said.count("\n")) == (2, "", 0), done.stdout + done.stderr
-    return said
+    code, out, err = in_process.said(folder, *([] if single else ["-m"]), *arguments)
+    assert (code, out, err.strip().count("\n")) == (2, "", 0), out + err
+    return err.strip()
 
 
 @pytest.mark.variants
@@ -227,18 +216,13 @@ def test_a_log_takes_any_text(tmp_path: Path) -> None:
     assert "half of a pair: \\ud83d" in log.read_text() and not done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="files in memory are Linux's")
 def test_jobs_need_no_place_for_temporary_files(tmp_path: Path) -> None:
     nowhere = "import sys, tempfile; tempfile.tempdir = '/nowhere'; from runner.__main__ import main; main()"
     argv = [sys.executable, "-c", nowhere, "-m", "model=a.onnx", "hydra.sweep.dir=out"]
     done = subprocess.run(
-        argv,
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        argv, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 7, done.stderr
     assert "could not be started" not in done.stdout and "model=a.onnx: no such file" in done.stdout
