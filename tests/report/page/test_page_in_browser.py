@@ -22,7 +22,7 @@ from tests.report.page.page_values import HOSTILE, KINDS, reduced
 from tests.report.page.page_values import page as page_of_values
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
-READ_BELOW = ("triage", "sweep", "hostile")
+READ_BELOW = ("triage", "sweep", "hostile", "nested", "repeat", "precision", "one")
 #: of a tensor of which nothing is finite
 NONE: dict[str, Any] = {"low": None, "high": None, "mean": None, "edges": [], "counts": []}
 
@@ -51,6 +51,8 @@ def triage(one: Browser, pages: Path) -> Iterator[Page]:
 
 def quiet(seen: Loaded) -> None:
     assert not seen.errors and not seen.asked
+    hidden = seen.page.locator("main > section:not([hidden])").count()
+    assert hidden == seen.page.locator("#contents a").count() + 1
 
 
 def chosen(page: Page) -> str:
@@ -60,8 +62,6 @@ def chosen(page: Page) -> str:
 @pytest.mark.parametrize("kind", [kind for kind in SMALL if kind not in READ_BELOW])
 def test_a_page_says_nothing_to_the_console_and_asks_for_nothing(one: Browser, pages: Path, kind: str) -> None:
     with loaded(one, pages / f"{kind}.html") as seen:
-        hidden = seen.page.locator("main > section:not([hidden])").count()
-        assert hidden == seen.page.locator("#contents a").count() + 1
         quiet(seen)
 
 
@@ -90,7 +90,7 @@ def test_a_page_reads_without_scripts(one: Browser, pages: Path) -> None:
         text = seen.page.inner_text("main")
         assert "still fail" in text and "They are the cause" in text and "python repro.py" in text
         assert "drawn by this page's own script" in text and "Find a node" not in text
-        quiet(seen)
+        assert not seen.errors and not seen.asked
 
 
 def test_a_node_is_chosen_in_the_drawing_and_in_the_list(triage: Page) -> None:
@@ -360,6 +360,7 @@ STANDS_STILL = """() => new Promise(done => {
 })"""
 
 
+@pytest.mark.slow
 def test_fingers_scroll_the_page_zoom_the_drawing_and_move_it_once_it_is_tapped(one: Browser, pages: Path) -> None:
     with loaded(one, pages / "triage.html", "phone") as seen:
         page = seen.page
@@ -427,6 +428,7 @@ def test_an_unseen_character_has_one_spelling_and_is_found_by_it(one: Browser, t
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_an_older_browser_shows_all_of_it_in_light_colors(
     one: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -531,6 +533,7 @@ def test_pages_of_every_kind_are_for_everyone(one: Browser, pages: Path, kind: s
                     page.click(part)
             assert not serious(page)
             assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
+            quiet(seen)
 
 
 @pytest.mark.slow
