@@ -259,13 +259,7 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
     assert f"{len(ending.trial)} nodes" in ending.message
 
 
-def test_an_interruption_before_anything_was_found(tmp_path):
-    one = session(tmp_path, needs(3))
-    assert one.interrupted(143).trial is None
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("checks", [1, 3, 6])
+@pytest.mark.parametrize(("workers", "checks"), [(1, 1), (4, 3)])
 def test_a_budget_is_not_overdrawn(tmp_path, workers, checks):
     one = session(tmp_path, needs(3, 28), search=linear, workers=workers, budget=Budget(checks))
     one.preflight()
@@ -353,13 +347,6 @@ def test_of_passing_trials_that_differ_as_little_the_smaller_stands_first():
     passed = [Trial.of([]), Trial.of(range(5)), Trial.of(range(8)), Trial.of([8, 10])]
     failed = [Trial.of(range(9)), Trial.of([8, 9, 10])]
     assert nearest(passed, failed) == [passed[3], passed[2], passed[1]]
-
-
-def test_a_check_that_fails_on_everything_cannot_judge(tmp_path):
-    one = session(tmp_path, lambda candidate: FAIL)
-    one.preflight()
-    with pytest.raises(CannotJudge, match="not even a model of a single Identity"):
-        one.reduce()
 
 
 def test_a_resumed_session_pays_nothing_twice(tmp_path):
@@ -513,11 +500,10 @@ def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> 
 
 
 @pytest.mark.parametrize("culprits", [(7,), (7, 20)])
-@pytest.mark.parametrize("workers", [2, 4])
-def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits, workers):
+def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits):
     """The repeats, the files that are handed over and min_good are checked at once, and none of them twice."""
     ends = []
-    for count in (1, workers):
+    for count in (1, 4):
         folder, most, running = tmp_path / str(count), [0], threading.Semaphore(count)
         folder.mkdir()
 
