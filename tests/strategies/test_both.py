@@ -36,13 +36,6 @@ def test_one_build_is_the_least() -> None:
         both(0)
 
 
-def test_a_single_bad_choice_of_sixteen() -> None:
-    space = Space(tuple(range(16)))
-    lines, done = transcript(space, reduce(space), lambda kept: 11 in kept)
-    assert lines == ["0-7 no", "0-11 yes", "0-9 no", "0-10 no", "11 yes"]
-    assert (done.trial, done.claim) == (Trial.of([11]), Claim.ONE_MINIMAL)
-
-
 def test_a_choice_that_cannot_be_pinned_alone_stays() -> None:
     """Pinning 2 without 1 is not honored (no answer): the answer keeps both, and says that it is not proven."""
     space = Space(tuple(range(4)))

@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from strategies.minimal import reduce
-from strategies.registry import SEARCHES
-from strategies.search import Claim, Closure, Options, Trial
+from strategies.search import Claim, Closure, Trial
 from tests.strategies.transcript import chain, drive, transcript
 
 
@@ -20,12 +19,6 @@ def test_what_is_named_alone_is_one_question() -> None:
     lines, done = transcript(chain(1000), reduce(chain(1000), named=(700,)), needs(700))
     assert lines == ["700 yes"]
     assert (done.trial, done.claim) == (Trial.of([700]), Claim.ONE_MINIMAL)
-
-
-@pytest.mark.parametrize("name", ["minimal", "reduce"])
-def test_searches_that_cut_anywhere_begin_there(name: str) -> None:
-    step = SEARCHES[name].begin(chain(1000), Options(named=(700,)))
-    assert transcript(chain(1000), step, needs(700))[0] == ["700 yes"]
 
 
 def test_a_pattern_around_what_is_named_is_searched_there() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.precision import cheapest, precision, prefix, scan
+from strategies.precision import cheapest, precision, prefix
 from strategies.search import Claim, Prior, Search, Space, Trial
 from tests.strategies.transcript import drive, transcript
 
@@ -55,14 +55,6 @@ def test_a_hundred_layers(need: tuple[int, ...]) -> None:
     _, last = transcript(space, prefix(space, reverse=True), needs(*need))
     assert first.trial == Trial.of(range(max(need) + 1))
     assert last.trial == Trial.of(range(min(need), 100))
-
-
-def test_a_scan_raises_one_more_each_time() -> None:
-    space = plain(5)
-    assert transcript(space, scan(space, reverse=False), needs(1))[0] == ["0 no", "0-1 yes"]
-    assert transcript(space, scan(space, reverse=True), needs(1))[0] == ["4 no", "3-4 no", "2-4 no", "1-4 yes"]
-    _, done = transcript(space, scan(space, reverse=True), needs(0))
-    assert done.trial == space.whole
 
 
 def test_error_that_adds_up_ends_with_the_ranking() -> None:
