@@ -17,7 +17,6 @@ from runner.model.nested.cut_body import Part, _replaced, cut_inside, rewrite_ow
 from runner.model.nested.hoist import Kind, bodies, hoist
 from tests.model.models import SHAPE, tensor, types_of
 from tests.model.nested import (
-    CALL,
     FEEDS,
     IF,
     LOOP,
@@ -213,29 +212,6 @@ def test_any_nodes_of_a_body_give_the_recorded_values(kind, data):
             elif once or name not in changed:
                 # the reference evaluator stacks what a Loop scans along an axis that is there already
                 close(results[name].reshape(values[name].shape), values[name])
-
-
-@pytest.mark.parametrize(("text", "feeds", "path", "more"), [
-    (IF, FEEDS, "choice.then_branch", ""),
-    (IF, FEEDS, "choice.else_branch", ""),
-    (LOOP, LOOP_FEEDS, "loop.body", ""),
-    (CALL, FEEDS, "call.Outer", ', "f" : 1'),
-    (CALL, FEEDS, "b.Outer", ', "f" : 1'),
-])  # fmt: skip
-def test_all_nodes_are_the_model_itself(text, feeds, path, more):
-    graph = graph_of(model_of(text, more=more))
-    count = len(Inner.of(graph, body_of(graph, path)).elements.nodes)
-    _, made, _ = made_of(graph, path, range(count), feeds)
-    # but for a function that others call too
-    mine = made.model.graph.node[graph.positions[body_of(graph, path).owner]]
-    own = graph.protos[body_of(graph, path).owner]
-    if path.endswith("Outer"):
-        assert mine.op_type == "Outer_2"
-        mine.op_type = "Outer"
-    assert mine.attribute == own.attribute
-    assert (mine.input[:], mine.output[:]) == (own.input[:], own.output[:])
-    assert set(graph.outputs) <= set(made.outputs)
-    assert set(made.inputs) == set(graph.inputs)
 
 
 def test_a_carried_value_and_a_condition_that_nobody_needs_leave():

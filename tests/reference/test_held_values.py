@@ -15,6 +15,7 @@ from runner.model.values import recorded as values
 from runner.reference.recording import for_one_check
 from runner.workers.pool import Pool
 from runner.workers.worker import Worker, find_python
+from tests.model.models import model_of
 from tests.reference.test_values_on_demand import LARGE, MODELS, SIDE, chain, info, on_disk, recorder, samples
 
 
@@ -65,8 +66,7 @@ def waves(count: int, side: int):
     """A chain of as many large values."""
     nodes = [helper.make_node("Cos", [f"v{at}" if at else "x"], [f"v{at + 1}"]) for at in range(count)]
     shape = [side, side]
-    graph = helper.make_graph(nodes, "g", [info("x", shape)], [info(f"v{count}", None)])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model_of(nodes, [info("x", shape)], [info(f"v{count}", None)])
 
 
 def wave(folder: Path, side: int):
@@ -124,13 +124,11 @@ def test_what_a_dead_worker_held_takes_no_memory(tmp_path, pool, monkeypatch):
 
 def test_a_value_that_one_sample_lacks(tmp_path, pool):
     shape = [SIDE]
-    graph = helper.make_graph(
+    proto = model_of(
         [helper.make_node("Identity", ["x"], ["a"]), helper.make_node("Identity", ["a"], ["y"])],
-        "g",
         [info("x", shape, TensorProto.STRING)],
         [info("y", shape, TensorProto.STRING)],
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     given = [
         {"x": values.write(np.array([text * 1000] * SIDE, object), "x", tmp_path / f"x{at}.pb")}
         for at, text in enumerate(("a", "\udcff"))

@@ -19,6 +19,7 @@ from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.workers.pool import Pool
 from runner.workers.reply import Failure, Reply
 from tests.journal.test_disk_space import disk_with
+from tests.model.models import model_of
 
 ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
 SIDE = 192
@@ -31,8 +32,7 @@ def info(name, dims=(SIDE, SIDE), dtype=TensorProto.FLOAT):
 
 
 def model(nodes, constants=(), dtype=TensorProto.FLOAT, version=18):
-    graph = helper.make_graph(nodes, "g", [info("x", dtype=dtype)], [info("y", None, dtype)], list(constants))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
+    return model_of(nodes, [info("x", dtype=dtype)], [info("y", None, dtype)], list(constants), opset=version)
 
 
 def chain(dtype=np.float32, scale=0.1):
@@ -75,6 +75,12 @@ def drawn():
         helper.make_node("Tanh", ["b"], ["y"]),
     ]
     return model(nodes)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory):
+    with Pool(tmp_path_factory.mktemp("workers")) as pool:
+        yield pool
 
 
 MODELS = {
