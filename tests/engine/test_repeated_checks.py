@@ -167,21 +167,6 @@ def test_a_coin_cannot_judge(tmp_path):
         one.preflight()
 
 
-def test_a_resumed_flaky_run_pays_nothing_twice_but_for_what_it_hands_over(tmp_path):
-    first = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=2), reliability=Reliability(Flaky.always, 0.01))
-    first.preflight()
-    first.reduce()
-    paid = sum(first.judge.tally.paid.values())
-    second = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=9), reliability=Reliability(Flaky.always, 0.01))
-    second.preflight()
-    ending = second.reduce()
-    assert ending.trial == Trial.of([5, 6])
-    assert set(second.judge.tally.paid) == {"trust"}
-    # each file once: the repeats of a flaky check are about the same bytes
-    assert second.judge.tally.paid["trust"] == len({entry.ranges for entry in about_files(second)})
-    assert paid > 40
-
-
 def about_files(one):
     """The verdicts on what the session handed over."""
     return [entry for entry in one.judge.journal.entries() if entry.attempt >= HANDED_OVER]

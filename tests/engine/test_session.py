@@ -349,22 +349,6 @@ def test_of_passing_trials_that_differ_as_little_the_smaller_stands_first():
     assert nearest(passed, failed) == [passed[3], passed[2], passed[1]]
 
 
-def test_a_resumed_session_pays_nothing_twice(tmp_path):
-    first = session(tmp_path, needs(7, 20), budget=Budget(checks=5))
-    first.preflight()
-    first.reduce()
-    paid = {(entry.ranges, entry.attempt) for entry in first.judge.journal.entries()}
-    second = session(tmp_path, needs(7, 20))
-    second.preflight()
-    ending = second.reduce()
-    assert ending.trial == Trial.of([7, 20])
-    everything = [(entry.ranges, entry.attempt) for entry in second.judge.journal.entries()]
-    assert len(everything) == len(set(everything))
-    assert sum(second.judge.tally.paid.values()) == len(everything) - len(paid)
-    iterations = [entry.iteration for entry in second.judge.journal.entries()]
-    assert len(iterations) == len(set(iterations))
-
-
 def test_a_spent_budget_refuses_nothing_that_the_journal_knows(tmp_path):
     first = session(tmp_path, needs(7, 20))
     first.preflight()

@@ -32,12 +32,6 @@ def test_a_pair_goes_where_neither_of_it_would() -> None:
     assert (done.trial, done.claim) == (Trial.of([2, 3]), Claim.ONE_MINIMAL)
 
 
-def test_no_questions_beyond_if_the_user_wants_none() -> None:
-    space = chain(6)
-    _, done = transcript(space, linear(space, 0), fused)
-    assert done.trial == Trial.of([1, 2, 3, 4])
-
-
 def test_a_budget_is_kept() -> None:
     space = chain(12)
     sizes = []

@@ -57,15 +57,6 @@ def test_a_hundred_layers(need: tuple[int, ...]) -> None:
     assert last.trial == Trial.of(range(min(need), 100))
 
 
-def test_error_that_adds_up_ends_with_the_ranking() -> None:
-    space = plain(300)
-    lines, done = transcript(space, precision(space, Prior()), lambda kept: len(kept) >= 250)
-    assert done.claim is Claim.RANKED
-    assert done.trial and len(done.trial) == 250
-    assert "adds up" in done.note
-    assert len(lines) < 300
-
-
 @settings(max_examples=200, deadline=None)
 @given(
     count=st.integers(20, 600),
