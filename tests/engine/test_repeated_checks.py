@@ -483,22 +483,6 @@ def test_an_answer_is_judged_by_its_own_repeats_too(tmp_path):
     assert rates.decide(Count(8, 12), 0.01) is None
 
 
-def test_of_a_flaky_check_it_is_told_how_many_repeats_answers_took(tmp_path):
-    draw, asked = random.Random(3), Counter[Trial]()
-
-    def rule(candidate):
-        asked[candidate.trial] += 1
-        return FAIL if draw.random() < (0.8 if 7 in candidate.trial else 0.2) else PASS
-
-    one = session(tmp_path, rule)
-    doubt, trials = one.reliability, (Trial.of([7, 8]), Trial.of([9]))
-    doubt.rates = Rates(0.8, 0.2)
-    for trial in trials:
-        assert doubt.rule(one.judge, trial, "search", "") is not None
-    assert min(asked.values()) > 1
-    assert (doubt.repeats, doubt.most) == (asked.total() - 2, max(asked.values()))
-
-
 @pytest.mark.parametrize(("before", "said"), [((PASS,), Answer.YES), ((PASS, PASS), Answer.NO)])
 def test_what_a_budget_ends_is_taken_for_what_it_rather_is(tmp_path, before, said):
     """The file fails: more often than not with one pass before, and not with two."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -376,17 +375,6 @@ def test_what_is_handed_over_is_checked_by_the_run_that_hands_it_over(tmp_path):
     assert second.judge.tally.paid == {"trust": 1}
     kept = second.judge.journal.get(Trial.of([7, 20]), HANDED_OVER)
     assert kept and kept.outcome is Outcome.PASS
-
-
-def test_what_is_handed_over_is_kept_where_it_lies_and_not_once_more(tmp_path):
-    one = session(tmp_path, needs(7, 20))
-    one.judge.artifacts = Artifacts(ArtifactSettings(keep=Keep.all), tmp_path, tmp_path)
-    one.preflight()
-    one.reduce()
-    rows = [json.loads(line) for line in (one.judge.artifacts.folder / "index.jsonl").read_text().splitlines()]
-    models = {row["trial"]: Path(row["model"]).name for row in rows if row["model"]}
-    assert models == {(tmp_path / name).read_text(): name for name in ("reduced", "min_good")}
-    assert not [*one.judge.artifacts.folder.rglob("*reduced*"), *one.judge.artifacts.folder.rglob("*min_good*")]
 
 
 def test_a_measure_is_an_error_unless_the_checker_says_otherwise(tmp_path):

@@ -69,7 +69,3 @@ def test_distances_double_and_then_halve() -> None:
     assert list(asked("b" * 30 + "g" * 3, 0, nearest(order, 0))) == [0, 1, 3, 7, 15, 31, 23, 27, 29, 30]
     assert Search(Space(order), nearest(order, 0)).remaining == 2
     assert Search(Space(order), each(order, 0)).remaining == 32
-
-
-def test_all_of_them() -> None:
-    assert asked("gbgb?", 1, each((0, 1, 2, 3, 4), 1)) == dict(enumerate("gbgb?"))

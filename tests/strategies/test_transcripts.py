@@ -5,27 +5,15 @@ from __future__ import annotations
 import pytest
 
 from strategies.bisect import bisect
-from strategies.minimal import linear, reduce
 from strategies.repeat import repeat
-from strategies.search import Answer, Claim, Outcome, Search, Space, Trial, answer_of
+from strategies.search import Answer, Outcome, Search, Space, Trial, answer_of
 from tests.strategies.transcript import chain, transcript
-
-
-def test_bisect_probes_the_neighbors_of_an_unknown() -> None:
-    lines, done = transcript(chain(16), bisect(chain(16)), lambda kept: None if kept == set(range(8)) else 5 in kept)
-    assert lines == ["0-7 unknown", "0-8 yes", "0-3 no", "0-5 yes", "0-4 no", "5 yes"]
-    assert done.unanswered == 1
 
 
 def test_bisect_gives_up_where_nothing_is_answered() -> None:
     lines, done = transcript(chain(64), bisect(chain(64)), lambda _: None)
     assert len(lines) < 20
     assert done.trial == Trial.of(range(64))
-
-
-def test_an_unanswered_removal_is_not_called_proven() -> None:
-    _, done = transcript(chain(4), linear(chain(4)), lambda kept: None if kept == {1} else {1, 2} <= kept)
-    assert (done.trial, done.claim, done.unanswered) == (Trial.of([1, 2]), Claim.UNPROVEN, 1)
 
 
 @pytest.mark.parametrize(
@@ -57,17 +45,6 @@ def test_a_repeat_without_any_answer_ends(until: str, answered: tuple[int, ...],
 def test_repeat_refuses_other_ends(until: str) -> None:
     with pytest.raises(ValueError, match="good, bad, or a number"):
         repeat(until)
-
-
-def test_stopping_keeps_the_best_so_far() -> None:
-    space = chain(100)
-    search = Search(space, reduce(space), {space.whole: Answer.YES})
-    for _ in range(4):
-        (question,) = search.ask(1)
-        search.tell(question.trial, Answer.YES if {3, 40} <= question.trial.elements else Answer.NO)
-    done = search.stop()
-    assert done.claim is Claim.BUDGET
-    assert done.trial == Trial.of(range(43))
 
 
 def test_contradicting_answers_are_refused() -> None:
