@@ -229,12 +229,6 @@ def test_a_carried_value_and_a_condition_that_nobody_needs_leave():
     assert inner.keeps_condition({0})
 
 
-def test_a_loop_whose_condition_stays_keeps_its_own_bound():
-    graph = graph_of(model_of(LOOP))
-    _, made, _ = made_of(graph, "loop.body", [0, 1, 2], LOOP_FEEDS)
-    assert Graph.of(made.model).protos[1].input[0] == "m"
-
-
 def test_a_scan_keeps_axes_in_step_with_its_outputs():
     graph = graph_of(model_of(PLAIN_SCAN))
     owner = graph.protos[1]
@@ -263,22 +257,6 @@ def test_an_output_that_the_other_branch_works_for_stays():
     feeds = {**FEEDS, **{name: np.zeros(SHAPE, "f") for name in made.inputs if name not in FEEDS}}
     _, made, _ = made_of(again, "choice.else_branch", [1], feeds)
     assert "choice.else_branch/a2/out" in Graph.of(made.model).protos[1].output
-
-
-def test_what_only_a_removed_node_read_is_handed_out():
-    text = """
-    main (float[2,3] x, bool c) => (float[2,3] y) {
-        a = Neg (x)
-        [choice] y = If (c) <
-            then_branch = then () => (float[2,3] r) { s = Exp (a) r = Abs (s) },
-            else_branch = other () => (float[2,3] r) { r = Identity (x) }
-        >
-    }
-    """
-    graph = graph_of(model_of(text))
-    _, made, _ = made_of(graph, "choice.then_branch", [1], FEEDS)
-    assert set(made.outputs) == {"a", "y"}
-    assert set(made.inputs) == {"x", "c", "choice.then_branch/s"}
 
 
 def test_nothing_kept_and_values_that_nobody_knows_are_said():

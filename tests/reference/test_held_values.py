@@ -19,6 +19,13 @@ from tests.model.models import model_of
 from tests.reference.test_values_on_demand import LARGE, MODELS, SIDE, chain, info, on_disk, recorder, samples
 
 
+@pytest.fixture
+def pool(tmp_path):
+    """Of each test: what a worker holds is its own."""
+    with Pool(tmp_path / "workers") as pool:
+        yield pool
+
+
 class Calls:
     """The operations that a pool was asked for, the samples and names of `run` left out."""
 
@@ -37,6 +44,7 @@ class Calls:
         return self.names.count("run")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", MODELS)
 def test_what_a_worker_holds_is_written_when_it_is_asked_for(name, tmp_path, pool, monkeypatch):
     proto = MODELS[name]
@@ -53,13 +61,6 @@ def test_what_a_worker_holds_is_written_when_it_is_asked_for(name, tmp_path, poo
             assert for_one_check({tensor: held[tensor]})[tensor].content() == kept[tensor].content(), tensor
     assert calls.runs == runs
     assert ("write_held" in calls.names) is (written < on_disk(tmp_path / "all"))
-
-
-def test_of_several_samples_nothing_is_held(tmp_path, pool):
-    given = samples(chain(), tmp_path)
-    recorder(chain(), tmp_path / "all", pool, disk=1 << 30).record(given)
-    recorder(chain(), tmp_path / "held", pool, disk=1 << 30, hold=1 << 30).record(given)
-    assert on_disk(tmp_path / "held") == on_disk(tmp_path / "all")
 
 
 def waves(count: int, side: int):

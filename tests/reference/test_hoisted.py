@@ -11,7 +11,6 @@ import pytest
 from runner.model.files.candidate_store import Store
 from runner.model.nested.hoist import HoistError, bodies
 from runner.reference.body_values import MOST_ITERATIONS, descend, iterations, ordered_bodies, trip_counts
-from runner.workers.pool import Pool
 from tests.model.nested import (
     CALL,
     DEEP,
@@ -32,12 +31,6 @@ from tests.model.nested import (
 from tests.reference.levels import ORT, REFERENCE, arrays, level, recorders
 
 BOTH = [pytest.param(ORT, id="onnxruntime"), pytest.param(REFERENCE, id="reference")]
-
-
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    with Pool(tmp_path_factory.mktemp("workers")) as pool:
-        yield pool
 
 
 def named(level, path):

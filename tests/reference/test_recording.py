@@ -89,16 +89,9 @@ def test_a_full_disk_is_no_fault_of_a_node(tmp_path, pool, monkeypatch):
         one.record([sample(tmp_path)])
 
 
-def test_room_is_looked_at_before_anything_is_recorded(tmp_path, pool, monkeypatch):
-    one = recorder(tmp_path, pool)
-    monkeypatch.setattr(one.pool, "call", lambda *_, **__: pytest.fail("it was run"))
-    one.types = {"a": helper.make_tensor_type_proto(TensorProto.FLOAT, [1 << 20, 1 << 20])}
-    with pytest.raises(NoRoom, match=r"recording the values of all tensors takes at least [48]\d{6} MiB"):
-        one.record([sample(tmp_path)])
-
-
-def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path, pool):
-    recorded = recorder(tmp_path, pool, timeout=0.1).record([sample(tmp_path)])
+def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path):
+    with Pool(tmp_path / "workers") as pool:
+        recorded = recorder(tmp_path, pool, timeout=0.1).record([sample(tmp_path)])
     assert recorded.out_of_time
     assert recorded.unrunnable == ()
     assert recorded.values[0].keys() == {"x"}
@@ -281,14 +274,6 @@ def test_a_part_that_is_not_there_is_no_value(tmp_path):
     np.testing.assert_array_equal(tensor_files.read(place).array(), np.arange(3.0))
     with pytest.raises(StageError, match="pack: not a tensor file that can be read: cut off"):
         tensor_files.read(f"{place}0")
-
-
-def test_large_values_have_files_of_their_own(tmp_path, pool, monkeypatch):
-    pytest.importorskip("onnxruntime")
-    monkeypatch.setattr("runner.reference.recording.PACK", 8)
-    graph, one = chain(tmp_path, 3)
-    held = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "values").record([one]).values[0]
-    assert all(held[name].packed is None and held[name].place.exists() for name in ("t0", "t1", "t2"))
 
 
 def test_a_worker_may_have_what_it_has_where_little_else_is_free(tmp_path, pool, monkeypatch):

@@ -85,10 +85,10 @@ def test_samples_do_not_multiply_the_files(tmp_path: Path, elder: Path) -> None:
     ("level", "output", "bug", "lost"),
     [
         (None, "b1_gd", swapped, False),
-        ("basic", "b1_f_ln", epsilon, True),
+        slow(("basic", "b1_f_ln", epsilon, True)),
         slow(("basic", "b1_softmax", axis, True)),
         slow(("extended", "relu1", weight, False)),
-        ("extended", "b1_q", weight, True),
+        slow(("extended", "b1_q", weight, True)),
     ],
 )
 def test_the_node_that_a_conversion_spoilt_is_found(
@@ -206,7 +206,7 @@ def quantized(elder: Path) -> Path:
     return path
 
 
-@pytest.mark.variants
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scale", "culprits"),
     [
@@ -241,12 +241,15 @@ def chain(path: Path, wrong: float = 2.0, prefix: str = "", steps: int = 6) -> P
     return path
 
 
-def test_golden_values_of_each_candidate_are_those_that_were_recorded(tmp_path: Path) -> None:
+@pytest.mark.variants
+@pytest.mark.parametrize(("golden", "tolerance"), [("ahead", "fixed"), ("candidate", "auto")])
+def test_golden_values_of_each_candidate_are_those_that_were_recorded(
+    tmp_path: Path, golden: str, tolerance: str
+) -> None:
+    """It can run no candidate: both mean the same."""
     good, bad = chain(tmp_path / "good.onnx"), chain(tmp_path / "bad.onnx", wrong=2.5, prefix="c")
-    # it can run no candidate: both mean the same
-    for golden, tolerance in (("ahead", "fixed"), ("candidate", "auto")):
-        run = judged(bad, good, "checker=compare", f"checker.golden={golden}", f"checker.tolerance={tolerance}")
-        assert run.result["culprits"] == ["n3"], run.output
+    run = judged(bad, good, "checker=compare", f"checker.golden={golden}", f"checker.tolerance={tolerance}")
+    assert run.result["culprits"] == ["n3"], run.output
 
 
 def test_a_map_says_what_belongs_together(tmp_path: Path) -> None:
@@ -272,11 +275,8 @@ def test_what_is_wrong_is_said(tmp_path: Path, key: str, said: str) -> None:
     assert said in run.output
 
 
-def test_a_reference_that_is_no_relative(tmp_path: Path, elder: Path) -> None:
+def test_a_reference_that_is_no_relative(tmp_path: Path) -> None:
     bad = chain(tmp_path / "bad.onnx")
-    run = judged(bad, elder)
-    assert run.code == 2
-    assert "its input image (float [2, 3, 6, 6]) is none of the model's, which are x (float [8])" in run.output
     ends = [helper.make_tensor_value_info("x", 1, [8]), helper.make_tensor_value_info("y", 1, [1])]
     model = model_of([helper.make_node("ReduceSum", ["x"], ["y"])], ends[:1], ends[1:])
     onnx.save(model, tmp_path / "stranger.onnx")

@@ -77,12 +77,6 @@ def drawn():
     return model(nodes)
 
 
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    with Pool(tmp_path_factory.mktemp("workers")) as pool:
-        yield pool
-
-
 MODELS = {
     "chain": chain(),
     "branches": branches(),
@@ -119,12 +113,6 @@ def test_what_is_computed_again_is_the_same_to_the_bit(name, tmp_path, pool):
             assert (found[tensor].finite, found[tensor].type) == (kept[tensor].finite, kept[tensor].type)
             assert found[tensor].size == kept[tensor].size
             assert for_one_check({tensor: found[tensor]})[tensor].content() == kept[tensor].content(), tensor
-
-
-def test_what_fits_is_kept_and_nothing_is_computed_again(tmp_path, pool):
-    found = recorder(chain(), tmp_path / "values", pool, disk=1 << 30).record(samples(chain(), tmp_path))
-    assert not found.on_demand
-    assert all(file.recompute is None for file in found.values[1].values())
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 from tests.bundles import unpacked
@@ -32,6 +33,7 @@ def test_a_target_that_rounds(tmp_path: Path) -> None:
     assert "rounded.onnx" in (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_limit_that_was_measured(tmp_path: Path) -> None:
     """What the run measured goes along, also where it is far below the tolerance as it comes."""
     weights = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)

@@ -210,16 +210,8 @@ def test_names_never_become_code(tmp_path: Path) -> None:
     source = (tmp_path / "repro.py").read_text()
     assert "\u202e" not in source
     assert "'#? finite'" in source
-    # the runtime keeps no notes of the model, and a package that is missing is named
+    # the runtime keeps no notes of the model
     assert source.index('"ORT_DISABLE_TELEMETRY", "1"') < source.index("onnxruntime\n")
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "onnxruntime.py").write_text("raise ImportError('libgone.so')")
-    env = {**os.environ, "PYTHONPATH": str(broken)}
-    argv = [sys.executable, str(tmp_path / "repro.py")]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
-    assert (done.returncode, "ImportError: libgone.so" in said, "cannot tell: " in said) == (2, True, True), said
 
 
 def test_what_a_configuration_puts_into_it(tmp_path: Path) -> None:

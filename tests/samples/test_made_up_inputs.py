@@ -410,7 +410,7 @@ def branches(nodes: list[onnx.NodeProto], made: str) -> list[onnx.NodeProto]:
     return [node("If", "yes", "y", then_branch=then, else_branch=other)]
 
 
-QUICK = ("inside a branch", "a mask", "a root, and a weight", "an integer", "cancellation")
+QUICK = ("inside a branch", "an integer", "cancellation")
 BRANCHES = branches([node("Sub", "x three", "d"), node("Sqrt", "d", "root")], "root")
 ROUNDED = branches([*BIG[:3], node("Sqrt", "c", "root")], "root")
 STEP = helper.make_graph(
