@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,3 @@ def load(entry: Mapping[str, Any]) -> TensorProto:
 @pytest.fixture
 def lab(tmp_path: Path, pool: Pool) -> Lab:
     return Lab(tmp_path, pool)
-
-
-MakeLab = Callable[[], Lab]

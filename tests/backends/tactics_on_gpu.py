@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.backends.trt.tactics_log import parse_file
 from runner.workers.pool import Pool
+from tests.model.models import model_of
 
 
 def pinned_again(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
@@ -24,8 +25,7 @@ def pinned_again(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
         helper.make_node("MatMul", ["b", "w"], ["y"], name="second"),
     ]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [128, 128]) for name in "xy"]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(model))
+    onnx.save(model_of(nodes, ends[:1], ends[1:], [weights], ir=9), str(model))
     with Pool(folder / "workers") as pool:
         cache = folder / "cache"
         first = _build(pool, model, folder / "first", {"load": [], "pins": {}, "save": str(cache)})

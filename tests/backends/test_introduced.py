@@ -44,7 +44,7 @@ def sample(folder: Path, **values: Any) -> dict[str, str]:
     return {name: str(folder / f"{name}.pb") for name in values}
 
 
-def told(folder: Path, samples: list[Mapping[str, str]], low: int = FLOAT16) -> dict[str, Any]:
+def told(pool: Pool, folder: Path, samples: list[Mapping[str, str]], low: int = FLOAT16) -> dict[str, Any]:
     path = folder / "model.onnx"
     onnx.save(onnx.parser.parse_model(NESTED), str(path))
     largest = FLOATS[low].largest
@@ -57,15 +57,14 @@ def told(folder: Path, samples: list[Mapping[str, str]], low: int = FLOAT16) -> 
         "clamped": ["up"],
         "samples": samples,
     }
-    with Pool(folder / "workers") as pool:
-        reply = pool.call("introduced", args, timeout=60)
+    reply = pool.call("introduced", args, timeout=60)
     assert reply.value, reply
     return dict(reply.value)
 
 
-def test_what_nested_graphs_compute_is_measured(tmp_path: Path) -> None:
+def test_what_nested_graphs_compute_is_measured(pool: Pool, tmp_path: Path) -> None:
     x = np.ones((2, 3), np.float32)
-    found = told(tmp_path, [sample(tmp_path / "1", x=x, c=np.array(True), n=np.array(3))])
+    found = told(pool, tmp_path, [sample(tmp_path / "1", x=x, c=np.array(True), n=np.array(3))])
     assert found["ranges"]["0/a"] == 3.0
     assert found["ranges"]["1/a"] == 3.0
     assert found["ranges"]["1/t1"] == pytest.approx(210000.0)
@@ -78,10 +77,10 @@ def test_what_nested_graphs_compute_is_measured(tmp_path: Path) -> None:
     assert "3" not in found["layers"]
 
 
-def test_each_branch_is_measured_by_the_samples_that_take_it(tmp_path: Path) -> None:
+def test_each_branch_is_measured_by_the_samples_that_take_it(pool: Pool, tmp_path: Path) -> None:
     x = np.ones((2, 3), np.float32)
     samples = [sample(tmp_path / str(c), x=x, c=np.array(c), n=np.array(0)) for c in (True, False)]
-    found = told(tmp_path, samples, BFLOAT16)
+    found = told(pool, tmp_path, samples, BFLOAT16)
     assert found["ranges"]["2/e1"] == 9.0
     assert found["ranges"]["1/t1"] == pytest.approx(210000.0)
     assert found["layers"]["1"] < 0.01, "bfloat16 has the range"
@@ -89,11 +88,11 @@ def test_each_branch_is_measured_by_the_samples_that_take_it(tmp_path: Path) -> 
     assert "3/so" not in found["ranges"] and "5" not in found["layers"]
 
 
-def test_a_larger_sample_counts(tmp_path: Path) -> None:
+def test_a_larger_sample_counts(pool: Pool, tmp_path: Path) -> None:
     samples = [
         sample(tmp_path / str(size), x=np.full((2, 3), size, np.float32), c=np.array(False), n=np.array(1))
         for size in (1.0, 4.0, 2.0)
     ]
-    found = told(tmp_path, samples)
+    found = told(pool, tmp_path, samples)
     assert found["ranges"]["0/a"] == 12.0
     assert all(error is None or math.isfinite(error) for error in found["layers"].values())

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.backends.emulation.rounding import rounded
 from runner.backends.onnx_reference import OnnxReference
+from tests.model.models import model_of
 
 HALF = np.float16
 
@@ -31,14 +32,14 @@ def made(
     names = ["x", *(f"i{number}" for number in range(len(more)))]
     node = helper.make_node(op, names, ["y"], name="n", **attributes)
     dims = list(x.shape) if known else [f"d{place}" for place in range(x.ndim)]
-    graph = helper.make_graph(
+    model = model_of(
         [node],
-        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT16, dims)],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT16, None)],
         [numpy_helper.from_array(value, name) for value, name in zip(more, names[1:], strict=True)],
+        opset=opset,
+        ir=9,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -141,13 +142,13 @@ def test_an_epsilon_that_float16_has_not() -> None:
 
 def test_what_is_in_high_precision_stays_whole() -> None:
     node = helper.make_node("ReduceMean", ["x"], ["y"])
-    graph = helper.make_graph(
+    model = model_of(
         [node],
-        "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1])],
+        opset=18,
+        ir=9,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     assert [one.op_type for one in rounded(model, strict=True).graph.node] == ["ReduceMean"]
 
 
@@ -157,8 +158,7 @@ def test_names_that_the_model_has_are_not_made_again(strict: bool) -> None:
     names = ["x", *(f"x{end}" for end in ends), *(f"x__wide{end}" for end in ends), "y"]
     nodes = [helper.make_node("Neg", [one], [another]) for one, another in pairwise(names)]
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [2]) for name in "xy"]
-    graph = helper.make_graph(nodes, "g", value[:1], value[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    model = model_of(nodes, value[:1], value[1:], opset=21, ir=9)
     session = onnxruntime.InferenceSession(rounded(model, strict=strict).SerializeToString())
     assert session.run(None, {"x": np.array([1, 2], HALF)})[0].tolist() == [-1, -2]
 
@@ -172,8 +172,7 @@ def test_nodes_that_stand_in_no_executable_order(strict: bool) -> None:
         helper.make_node("Cast", ["x"], ["half"], to=TensorProto.FLOAT16),
     ]
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
-    graph = helper.make_graph(nodes, "g", value[:1], value[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    model = model_of(nodes, value[:1], value[1:], opset=21, ir=9)
     session = onnxruntime.InferenceSession(rounded(model, strict=strict).SerializeToString())
     assert session.run(None, {"x": np.array([300, 2], np.float32)})[0].tolist() == [np.inf, 4]
 

@@ -77,25 +77,6 @@ def test_fp8_without_infinity(lab: Lab, backend: str) -> None:
 
 
 @both
-def test_typed_fields_are_read(lab: Lab, backend: str) -> None:
-    for kind, values in [
-        (F, [1.5, -2.0]),
-        (TensorProto.INT64, [-1, 1 << 40]),
-        (TensorProto.FLOAT16, [1.5, -2.0]),
-        (TensorProto.BOOL, [1, 0]),
-        (TensorProto.DOUBLE, [0.1, 2]),
-        (TensorProto.UINT64, [1, (1 << 64) - 1]),
-        (TensorProto.INT8, [-1, 3]),
-        (TensorProto.UINT32, [1, (1 << 32) - 1]),
-    ]:
-        proto = helper.make_tensor("x", kind, [2], values)
-        assert not proto.raw_data
-        model = lab.model([node("Identity", ["x"], ["y"])], {"x": (kind, [2])}, {"y": (kind, [2])})
-        entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
-        np.testing.assert_array_equal(numpy_helper.to_array(load(entry)), numpy_helper.to_array(proto))
-
-
-@both
 def test_scalars_and_empty_tensors(lab: Lab, backend: str) -> None:
     model = lab.model([node("Identity", ["x"], ["y"])], {"x": (F, None)}, {"y": (F, None)})
     reply = lab.run(backend, model, {"x": np.float32(3)}, {"x": np.zeros((0, 4), np.float32)})

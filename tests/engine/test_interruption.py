@@ -10,15 +10,13 @@ import onnx
 import pytest
 
 from tests.harness import ROOT, by_command, check_script, goes_on, interrupted, winnow
-from tests.matrix import sample
 
 MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
 CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
 
 
-@pytest.mark.variants
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("workers", sample([3, 1], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code", "workers"), [(signal.SIGINT, 130, 3), (signal.SIGTERM, 143, 1)])
 def test_an_interruption_while_a_check_hangs(tmp_path: Path, number: signal.Signals, code: int, workers: int) -> None:
     hanging, hang = tmp_path / "hanging", tmp_path / "hang"
     hang.touch()

@@ -40,7 +40,8 @@ def flaky(hit: float, false_alarm: float, *culprits: int, seed: int = 0):
     return rule
 
 
-@pytest.mark.parametrize(("hit", "false_alarm"), [(0.5, 0.0), (0.7, 0.1), (1.0, 0.2)])
+@pytest.mark.variants
+@pytest.mark.parametrize(("hit", "false_alarm"), [(0.7, 0.1), (0.5, 0.0), (1.0, 0.2)])
 def test_a_flaky_check_is_noticed_and_the_answer_is_right(tmp_path, hit, false_alarm):
     noticed = []
     for seed in range(5):
@@ -52,14 +53,6 @@ def test_a_flaky_check_is_noticed_and_the_answer_is_right(tmp_path, hit, false_a
         noticed += [one.reliability] if one.reliability.rates else []
     assert len(noticed) >= 4
     assert all(known.whole.total >= 20 for known in noticed)
-
-
-@pytest.mark.variants
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_failure_of_one_run_in_four(tmp_path, seed):
-    one = session(tmp_path, flaky(0.25, 0.0, 7, 20, seed=seed), reliability=Reliability(Flaky.always, 0.01))
-    assert one.preflight() is None
-    assert one.reduce().trial == Trial.of([7, 20])
 
 
 def test_workers_decide_on_flaky_checks_too(tmp_path):
@@ -134,7 +127,7 @@ def test_what_is_doubtful_of_an_answer_of_thousands_does_not_take_their_square()
     assert peak < 5 << 20  # bytes; all removals took 300 MB
 
 
-@pytest.mark.parametrize("seed", [168, 163, 9])
+@pytest.mark.parametrize("seed", [168, 9])
 def test_a_miss_does_not_make_an_answer_larger(tmp_path, seed):
     """Node 7 alone passes the first two times that it is asked for, and so does a set around it."""
     draw, missed = random.Random(seed), []
@@ -174,21 +167,6 @@ def test_a_coin_cannot_judge(tmp_path):
         one.preflight()
 
 
-def test_a_resumed_flaky_run_pays_nothing_twice_but_for_what_it_hands_over(tmp_path):
-    first = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=2), reliability=Reliability(Flaky.always, 0.01))
-    first.preflight()
-    first.reduce()
-    paid = sum(first.judge.tally.paid.values())
-    second = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=9), reliability=Reliability(Flaky.always, 0.01))
-    second.preflight()
-    ending = second.reduce()
-    assert ending.trial == Trial.of([5, 6])
-    assert set(second.judge.tally.paid) == {"trust"}
-    # each file once: the repeats of a flaky check are about the same bytes
-    assert second.judge.tally.paid["trust"] == len({entry.ranges for entry in about_files(second)})
-    assert paid > 40
-
-
 def about_files(one):
     """The verdicts on what the session handed over."""
     return [entry for entry in one.judge.journal.entries() if entry.attempt >= HANDED_OVER]
@@ -200,7 +178,7 @@ def bought(one):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("checks", [45, 60, 90])
+@pytest.mark.parametrize("checks", [45, 90])
 def test_repeats_are_part_of_the_budget(tmp_path, checks, workers):
     given = {"reliability": Reliability(Flaky.always, 0.01), "workers": workers, "budget": Budget(checks)}
     one = session(tmp_path, flaky(0.5, 0.0, 7, 20, seed=5), **given)
@@ -211,7 +189,7 @@ def test_repeats_are_part_of_the_budget(tmp_path, checks, workers):
     assert "the budget was reached before" in ending.message
 
 
-@pytest.mark.parametrize("checks", [0, 10, 25])
+@pytest.mark.parametrize("checks", [0, 25])
 def test_a_budget_that_no_rates_can_be_measured_with(tmp_path, checks):
     one = session(
         tmp_path, flaky(0.3, 0.1, 7, seed=5), reliability=Reliability(Flaky.always, 0.01), budget=Budget(checks)
@@ -221,7 +199,7 @@ def test_a_budget_that_no_rates_can_be_measured_with(tmp_path, checks):
     assert bought(one) == checks
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_rate_between_the_two_does_not_overdraw_a_budget(tmp_path, seed):
     """What fails neither as often as the whole model nor as rarely as the control takes hundreds of repeats."""
     draw = random.Random(seed)
@@ -300,8 +278,9 @@ def near_a_limit(failures: int):
     return rule
 
 
-@pytest.mark.parametrize("failures", [1, 2, 3, 6, 7])
-@pytest.mark.parametrize("mode", [Flaky.auto, Flaky.never])
+@pytest.mark.parametrize(
+    ("mode", "failures"), [(Flaky.never, 1), (Flaky.never, 2), (Flaky.auto, 1), (Flaky.auto, 6), (Flaky.auto, 7)]
+)
 def test_a_refinement_whose_failure_is_not_reliable_is_refused(tmp_path, failures, mode):
     """The answer before it stands, and nothing else is asked again. Made of a weak answer, it is repeated as often."""
     plain = session(tmp_path / "plain", needs(7, 20), reliability=Reliability(mode, 0.01))
@@ -502,22 +481,6 @@ def test_an_answer_is_judged_by_its_own_repeats_too(tmp_path):
     assert rates is not None
     assert doubt.rates.decide(Count(8, 12), 0.01) is Answer.NO
     assert rates.decide(Count(8, 12), 0.01) is None
-
-
-def test_of_a_flaky_check_it_is_told_how_many_repeats_answers_took(tmp_path):
-    draw, asked = random.Random(3), Counter[Trial]()
-
-    def rule(candidate):
-        asked[candidate.trial] += 1
-        return FAIL if draw.random() < (0.8 if 7 in candidate.trial else 0.2) else PASS
-
-    one = session(tmp_path, rule)
-    doubt, trials = one.reliability, (Trial.of([7, 8]), Trial.of([9]))
-    doubt.rates = Rates(0.8, 0.2)
-    for trial in trials:
-        assert doubt.rule(one.judge, trial, "search", "") is not None
-    assert min(asked.values()) > 1
-    assert (doubt.repeats, doubt.most) == (asked.total() - 2, max(asked.values()))
 
 
 @pytest.mark.parametrize(("before", "said"), [((PASS,), Answer.YES), ((PASS, PASS), Answer.NO)])

@@ -17,7 +17,7 @@ def decided(rates: Rates, rate: float, error: float, random: Random) -> tuple[An
     return answer, count.total
 
 
-@pytest.mark.parametrize(("hit", "false_alarm"), [(0.5, 0.002), (0.7, 0.1), (0.9, 0.5), (0.2, 0.01)])
+@pytest.mark.parametrize(("hit", "false_alarm"), [(0.7, 0.1), (0.2, 0.01)])
 @pytest.mark.parametrize("error", [0.1, 0.01])
 def test_it_is_wrong_as_rarely_as_asked(hit, false_alarm, error) -> None:
     random, rates, tries = Random(1), Rates(hit, false_alarm), 2000

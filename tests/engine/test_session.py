@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -259,13 +258,7 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
     assert f"{len(ending.trial)} nodes" in ending.message
 
 
-def test_an_interruption_before_anything_was_found(tmp_path):
-    one = session(tmp_path, needs(3))
-    assert one.interrupted(143).trial is None
-
-
-@pytest.mark.parametrize("workers", [1, 4])
-@pytest.mark.parametrize("checks", [1, 3, 6])
+@pytest.mark.parametrize(("workers", "checks"), [(1, 1), (4, 3)])
 def test_a_budget_is_not_overdrawn(tmp_path, workers, checks):
     one = session(tmp_path, needs(3, 28), search=linear, workers=workers, budget=Budget(checks))
     one.preflight()
@@ -355,29 +348,6 @@ def test_of_passing_trials_that_differ_as_little_the_smaller_stands_first():
     assert nearest(passed, failed) == [passed[3], passed[2], passed[1]]
 
 
-def test_a_check_that_fails_on_everything_cannot_judge(tmp_path):
-    one = session(tmp_path, lambda candidate: FAIL)
-    one.preflight()
-    with pytest.raises(CannotJudge, match="not even a model of a single Identity"):
-        one.reduce()
-
-
-def test_a_resumed_session_pays_nothing_twice(tmp_path):
-    first = session(tmp_path, needs(7, 20), budget=Budget(checks=5))
-    first.preflight()
-    first.reduce()
-    paid = {(entry.ranges, entry.attempt) for entry in first.judge.journal.entries()}
-    second = session(tmp_path, needs(7, 20))
-    second.preflight()
-    ending = second.reduce()
-    assert ending.trial == Trial.of([7, 20])
-    everything = [(entry.ranges, entry.attempt) for entry in second.judge.journal.entries()]
-    assert len(everything) == len(set(everything))
-    assert sum(second.judge.tally.paid.values()) == len(everything) - len(paid)
-    iterations = [entry.iteration for entry in second.judge.journal.entries()]
-    assert len(iterations) == len(set(iterations))
-
-
 def test_a_spent_budget_refuses_nothing_that_the_journal_knows(tmp_path):
     first = session(tmp_path, needs(7, 20))
     first.preflight()
@@ -405,17 +375,6 @@ def test_what_is_handed_over_is_checked_by_the_run_that_hands_it_over(tmp_path):
     assert second.judge.tally.paid == {"trust": 1}
     kept = second.judge.journal.get(Trial.of([7, 20]), HANDED_OVER)
     assert kept and kept.outcome is Outcome.PASS
-
-
-def test_what_is_handed_over_is_kept_where_it_lies_and_not_once_more(tmp_path):
-    one = session(tmp_path, needs(7, 20))
-    one.judge.artifacts = Artifacts(ArtifactSettings(keep=Keep.all), tmp_path, tmp_path)
-    one.preflight()
-    one.reduce()
-    rows = [json.loads(line) for line in (one.judge.artifacts.folder / "index.jsonl").read_text().splitlines()]
-    models = {row["trial"]: Path(row["model"]).name for row in rows if row["model"]}
-    assert models == {(tmp_path / name).read_text(): name for name in ("reduced", "min_good")}
-    assert not [*one.judge.artifacts.folder.rglob("*reduced*"), *one.judge.artifacts.folder.rglob("*min_good*")]
 
 
 def test_a_measure_is_an_error_unless_the_checker_says_otherwise(tmp_path):
@@ -513,11 +472,10 @@ def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> 
 
 
 @pytest.mark.parametrize("culprits", [(7,), (7, 20)])
-@pytest.mark.parametrize("workers", [2, 4])
-def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits, workers):
+def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits):
     """The repeats, the files that are handed over and min_good are checked at once, and none of them twice."""
     ends = []
-    for count in (1, workers):
+    for count in (1, 4):
         folder, most, running = tmp_path / str(count), [0], threading.Semaphore(count)
         folder.mkdir()
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.model.values import recorded, tensor_bytes
+from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile, finite_of, load
 from runner.model.values.value_types import Structure
 
@@ -48,10 +48,5 @@ def describe(path: Path, structure: Structure | None = None) -> TensorFile:
             raise ValueError(f"{path}: {error}") from error
         return recorded.describe(message, structure, message.name, path)
     tensor = load(path)
-    if tensor_bytes.is_external(tensor):
-        raise ValueError(f"{path}: a tensor with external data cannot be used here")
-    problem = tensor_bytes.size_problem(tensor)
-    if problem:
-        raise ValueError(f"{path} holds no usable tensor: {problem}")
     finite, nan = finite_of(tensor)
     return TensorFile(tensor.name, Path(path), tensor.data_type, tuple(tensor.dims), finite, nan)

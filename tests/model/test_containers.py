@@ -7,7 +7,7 @@ import json
 import numpy as np
 import onnx
 import pytest
-from onnx import OptionalProto, SequenceProto, TensorProto, helper, numpy_helper
+from onnx import OptionalProto, SequenceProto, TensorProto, numpy_helper
 
 from runner.model.values import recorded, value_types
 from runner.model.values import recorded as values
@@ -43,13 +43,6 @@ def test_a_sequence_is_written_described_and_read(tmp_path):
         values.read(file)
 
 
-def test_tensors_say_nothing_new(tmp_path):
-    file = values.write(np.ones((2, 3), np.float32), "x", tmp_path / "x.pb")
-    assert set(file.to_json()) == {"name", "path", "dtype", "shape", "finite", "nan"}
-    assert (file.structure, file.elements) == (None, ())
-    np.testing.assert_array_equal(values.contents(file), values.read(file))
-
-
 def test_optionals(tmp_path):
     full = OptionalProto(elem_type=OptionalProto.TENSOR, tensor_value=numpy_helper.from_array(np.float32([1, 2])))
     file = values.write_container(full, OPTIONAL, "o", tmp_path / "o.pb")
@@ -73,13 +66,6 @@ def test_structures_are_types(structure):
     assert value_types.structure_of(proto) == structure
     assert value_types.frozen(json.loads(json.dumps(structure))) == structure
     assert value_types.leaf_dtype(structure) == F
-
-
-def test_types_that_say_nothing():
-    assert value_types.structure_of(onnx.TypeProto()) is None
-    assert value_types.structure_of(helper.make_tensor_type_proto(0, None)) is None
-    assert value_types.structure_of(helper.make_sequence_type_proto(onnx.TypeProto())) is None
-    assert value_types.structure_of(helper.make_sparse_tensor_type_proto(1, [2])) is None
 
 
 def test_files_that_hold_something_else(tmp_path):

@@ -53,7 +53,7 @@ def expected_outputs(graph, keep, expose):
     return names or unread
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(dags(), st.data())
 def test_any_set_of_nodes_gives_the_values_of_the_original(dag, data):
     model, feeds = dag

@@ -17,7 +17,6 @@ from runner.model.nested.cut_body import Part, _replaced, cut_inside, rewrite_ow
 from runner.model.nested.hoist import Kind, bodies, hoist
 from tests.model.models import SHAPE, tensor, types_of
 from tests.model.nested import (
-    CALL,
     FEEDS,
     IF,
     LOOP,
@@ -215,29 +214,6 @@ def test_any_nodes_of_a_body_give_the_recorded_values(kind, data):
                 close(results[name].reshape(values[name].shape), values[name])
 
 
-@pytest.mark.parametrize(("text", "feeds", "path", "more"), [
-    (IF, FEEDS, "choice.then_branch", ""),
-    (IF, FEEDS, "choice.else_branch", ""),
-    (LOOP, LOOP_FEEDS, "loop.body", ""),
-    (CALL, FEEDS, "call.Outer", ', "f" : 1'),
-    (CALL, FEEDS, "b.Outer", ', "f" : 1'),
-])  # fmt: skip
-def test_all_nodes_are_the_model_itself(text, feeds, path, more):
-    graph = graph_of(model_of(text, more=more))
-    count = len(Inner.of(graph, body_of(graph, path)).elements.nodes)
-    _, made, _ = made_of(graph, path, range(count), feeds)
-    # but for a function that others call too
-    mine = made.model.graph.node[graph.positions[body_of(graph, path).owner]]
-    own = graph.protos[body_of(graph, path).owner]
-    if path.endswith("Outer"):
-        assert mine.op_type == "Outer_2"
-        mine.op_type = "Outer"
-    assert mine.attribute == own.attribute
-    assert (mine.input[:], mine.output[:]) == (own.input[:], own.output[:])
-    assert set(graph.outputs) <= set(made.outputs)
-    assert set(made.inputs) == set(graph.inputs)
-
-
 def test_a_carried_value_and_a_condition_that_nobody_needs_leave():
     graph = graph_of(model_of(LOOP))
     inner, made, values = made_of(graph, "loop.body", [1, 2], LOOP_FEEDS)  # Cast, Add: of the iteration's number
@@ -251,12 +227,6 @@ def test_a_carried_value_and_a_condition_that_nobody_needs_leave():
     assert not inner.keeps_condition({1, 2})
     assert run_ort(made.model, values)["loop.body/g/out"] == 4  # the last iteration's
     assert inner.keeps_condition({0})
-
-
-def test_a_loop_whose_condition_stays_keeps_its_own_bound():
-    graph = graph_of(model_of(LOOP))
-    _, made, _ = made_of(graph, "loop.body", [0, 1, 2], LOOP_FEEDS)
-    assert Graph.of(made.model).protos[1].input[0] == "m"
 
 
 def test_a_scan_keeps_axes_in_step_with_its_outputs():
@@ -287,22 +257,6 @@ def test_an_output_that_the_other_branch_works_for_stays():
     feeds = {**FEEDS, **{name: np.zeros(SHAPE, "f") for name in made.inputs if name not in FEEDS}}
     _, made, _ = made_of(again, "choice.else_branch", [1], feeds)
     assert "choice.else_branch/a2/out" in Graph.of(made.model).protos[1].output
-
-
-def test_what_only_a_removed_node_read_is_handed_out():
-    text = """
-    main (float[2,3] x, bool c) => (float[2,3] y) {
-        a = Neg (x)
-        [choice] y = If (c) <
-            then_branch = then () => (float[2,3] r) { s = Exp (a) r = Abs (s) },
-            else_branch = other () => (float[2,3] r) { r = Identity (x) }
-        >
-    }
-    """
-    graph = graph_of(model_of(text))
-    _, made, _ = made_of(graph, "choice.then_branch", [1], FEEDS)
-    assert set(made.outputs) == {"a", "y"}
-    assert set(made.inputs) == {"x", "c", "choice.then_branch/s"}
 
 
 def test_nothing_kept_and_values_that_nobody_knows_are_said():

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 
 import numpy as np
-import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.backend.test.case.node import collect_testcases
@@ -15,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 from runner.model.graph import data_dependence
 from runner.model.graph.data_dependence import NOTHING, RANK, SHAPE, VALUE
 from runner.model.graph.graph_index import Graph
-from tests.model.models import SHARED, ingested, model_of, tensor
+from tests.model.models import model_of, tensor
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 A_FEW = 2  # of the cases of each operator
@@ -82,6 +81,7 @@ def changed(value, rng):
     return rng.integers(0, 2, value.shape).astype(bool) if value.dtype.kind == "b" else value
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_claimed_of_every_operator_of_onnx_holds():
     seen: dict[str, int] = {}
@@ -260,19 +260,3 @@ def test_sequences_and_optionals_of_the_caller_may_hold_any_number():
     ]
     found = levels(model_of(nodes, [*inputs, "x"], ["long"], [tensor("at", np.array(0))], opset=18))
     assert [found[name] for name in ("long", "has", "two", "item")] == [SHAPE, SHAPE, VALUE, SHAPE]
-
-
-def read_from_shapes(graph):
-    """By the plainest rule: Shape of anything, and what is made of such values and weights alone."""
-    fixed = {*graph.initializers, *graph.carried}
-    for one in graph.nodes:
-        if one.op_type in ("Shape", "Size") or fixed.issuperset(one.inputs):
-            fixed.update(one.outputs)
-    return fixed
-
-
-@pytest.mark.shared
-@pytest.mark.parametrize("case", sorted(SHARED.glob("cases/*/model.onnx")), ids=lambda path: path.parent.name)
-def test_nothing_is_lost_on_real_exports(case, tmp_path):
-    graph, _, _ = ingested(onnx.load(case), tmp_path)
-    assert graph.data_independent >= read_from_shapes(graph)

@@ -46,6 +46,7 @@ def test_a_matmul_and_an_add_are_fused_without_a_fence_and_not_across_one(tmp_pa
     assert {"MatMul", "Add"} <= set(seen["inside"]), seen
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(dags(), st.data(), st.booleans())
 def test_it_computes_what_the_model_does_whatever_the_condition_is(dag, data, condition) -> None:

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.hoist import HoistError, Kind, bodies, hoist
-from tests.model.nested import FEEDS, IF, LOOP, PLAIN_SCAN, body_of, close, graph_of, model_of, run_ort, run_reference
+from runner.model.nested.hoist import HoistError, bodies, hoist
+from tests.model.nested import FEEDS, PLAIN_SCAN, body_of, close, graph_of, model_of, run_ort, run_reference
 
 
 @pytest.fixture(autouse=True)
@@ -111,12 +111,3 @@ def test_a_scan_with_a_batch_axis_is_refused():
     model.opset_import[0].version = 8
     with pytest.raises(HoistError, match="batch axis"):
         hoist(Graph.of(model), bodies(Graph.of(model))[0])
-
-
-def test_bodies_are_counted_without_constants():
-    found = bodies(graph_of(model_of(IF)))
-    assert [(body.path, body.kind, body.nodes) for body in found] == [
-        ("choice.then_branch", Kind.IF, 3),
-        ("choice.else_branch", Kind.IF, 4),
-    ]
-    assert [body.nodes for body in bodies(graph_of(model_of(LOOP)))] == [7]

@@ -74,21 +74,6 @@ def test_the_fusions_are_those_of_the_model_and_nothing_is_folded(tmp_path: Path
     assert optimized(held(model, feeds, {0, 1}), tmp_path) == sorted([*rest, *INDEX, "Gather", "Gather"])
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.int8, np.uint16, np.bool_, np.float64, np.int64])
-@pytest.mark.parametrize("shape", [(), (1,), (3, 1, 2)])
-def test_any_input_of_numbers_gives_the_index(dtype: type, shape: tuple[int, ...]) -> None:
-    """NaN or not, the largest of one is the first."""
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    nodes = [helper.make_node("Cast", ["x"], ["c"], name="c", to=1), helper.make_node("Neg", ["c"], ["y"], name="y")]
-    value = helper.make_tensor_value_info
-    model = model_of(nodes, [value("t", TensorProto.STRING, [1]), value("x", kind, shape)], [value("y", 1, shape)])
-    given_values = {"t": np.array(["text"], object), "x": np.ones(shape, dtype)}
-    made = held(model, given_values, {0})
-    onnx.checker.check_model(made, full_check=True)
-    bad = np.full(shape, np.nan).astype(dtype) if np.issubdtype(dtype, np.floating) else np.zeros(shape, dtype)
-    np.testing.assert_array_equal(run_ort(made, {**given_values, "x": bad})["y"], -np.ones(shape, np.float32))
-
-
 def test_what_has_no_numbers_to_compute_an_index_of_is_refused() -> None:
     value = helper.make_tensor_value_info
     nodes = [helper.make_node("Identity", ["t"], ["y"], name="y")]
@@ -99,7 +84,7 @@ def test_what_has_no_numbers_to_compute_an_index_of_is_refused() -> None:
         held(fusing(opset=4), {"x": np.ones((2, 4), np.float32)}, set())
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(dags(), st.data())
 def test_it_computes_what_the_model_does_whatever_it_is_fed(dag, data) -> None:
     model, feeds = dag

@@ -213,6 +213,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.slow
 def test_a_model_of_64_mb_is_read_in_a_third_of_that(tmp_path):
     weights = [TensorProto(name=f"w{at}", data_type=1, dims=[2048, 2048], raw_data=bytes(16 << 20)) for at in range(4)]
     small = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("", TensorProto.FLOAT, [], [1.0]))

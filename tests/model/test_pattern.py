@@ -124,7 +124,7 @@ def test_large_pieces_are_not_looked_for(count):
     assert found(model, *names) == [set(names)]
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(dags(), st.data())
 def test_each_instance_looks_like_the_nodes_and_they_are_among_them(dag, data):
     model, feeds = dag

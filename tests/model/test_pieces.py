@@ -14,13 +14,12 @@ from runner.model.graph import edits
 from runner.model.graph.cut import CutError, cut, with_outputs
 from runner.model.graph.data_dependence import handed_on
 from runner.model.graph.graph_index import Graph
-from runner.model.nested.hoist import COUNT, limited_loop, shortened_scan
 from runner.model.passes.infer_shapes import check_types, mend_types
 from runner.model.passes.seed_draws import is_seeded
 from runner.model.values.dtypes import pack, unpack
 from runner.model.values.value_types import structure_text
 from tests.model import models
-from tests.model.nested import LOOP, LOOP_FEEDS, PLAIN_SCAN, body_of, graph_of, model_of, run_reference
+from tests.model.nested import graph_of, model_of
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 8])
@@ -93,32 +92,6 @@ def test_edits_and_their_code_do_the_same() -> None:
     assert [one.name for one in made.graph.output] == ["b", "a"] and made.graph.initializer[-1].data_type == 10
     assert "CopyFrom(helper.make_node('Sqrt', ['c'], ['b']" in edits.Put(put[1]).code()
     assert added.code() == "model.graph.initializer.append(helper.make_tensor('w', 10, [2], [1.0, 2.0]))"
-
-
-def test_a_loop_that_stops_after_some_iterations() -> None:
-    graph = graph_of(model_of(LOOP))
-    x = LOOP_FEEDS["x"]
-    values = [x * x]
-    for at in range(3):
-        values.append(values[-1] * (at + 1) + x)
-    for limit, stacked in ((0, False), (1, False), (3, True)):
-        made = limited_loop(graph, body_of(graph, "loop.body"), limit, stacked=stacked)
-        names = [one.name for one in made.graph.output]
-        assert names == [*made.graph.node[-1].output] == ["last", COUNT, *["all", "gone"][: 2 * stacked]]
-        made.graph.input.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "half"))
-        found = run_reference(made, {"x": x, "half": x * x})
-        assert np.ravel(found[COUNT]) == [limit - 1]
-        np.testing.assert_allclose(found["last"], values[limit], rtol=1e-6)
-        assert not stacked or len(found["all"]) == limit
-
-
-def test_a_scan_of_other_tensors() -> None:
-    graph = graph_of(model_of(PLAIN_SCAN))
-    made, stands = shortened_scan(graph, body_of(graph, "scan.body"))
-    owner = made.graph.node[-1]
-    assert [stands.get(name, name) for name in owner.input] == ["k", "xs", "ys"]
-    assert owner.input[0] == "k" and len({*stands}) == 2 and {*stands}.isdisjoint({"xs", "ys"})
-    assert [one.name for one in made.graph.output] == [*owner.output] == ["s", "out"]
 
 
 TYPED = """

@@ -76,13 +76,6 @@ def test_before_ir_version_4_a_constant_is_an_input_too(tmp_path):
     onnx.checker.check_model(model)
 
 
-def test_a_part_of_a_shape_is_that_part(tmp_path):
-    nodes = [node("Shape", "a", "s", start=-1), node("Cast", "s", "f", to=1), node("Mul", "a f", "y")]
-    model, _ = sanitized(model_of(nodes, ["a"], ["y"]), tmp_path, fold=True)
-    assert names(model) == ["n_y"]
-    assert numpy_helper.to_array(model.graph.initializer[0]).tolist() == [3.0]
-
-
 def test_a_shape_that_the_file_only_claims_is_not_believed(tmp_path):
     nodes = [node("Odd", "a", "b", domain="odd"), node("Shape", "b", "s"), node("Expand", "a s", "y")]
     claimed = helper.make_tensor_value_info("b", TensorProto.FLOAT, [7, 7])

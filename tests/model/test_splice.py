@@ -43,7 +43,7 @@ def spliced(graph, values, gone, **options):
     return candidate, run_ort(bare, feeds)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(dags(), st.data())
 def test_where_nothing_is_wrong_it_computes_what_the_model_does(dag, data):
     model, feeds = dag

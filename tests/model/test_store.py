@@ -234,7 +234,7 @@ def test_large_recorded_values_reach_a_candidate_from_a_file_of_the_store(tmp_pa
     assert names_outside(onnx.load(store.folder / "outside.model.onnx", load_external_data=False)) == []
 
 
-@pytest.mark.parametrize(("megabytes", "most", "hand_over"), [(96, 16, True), (24, 12, False)])
+@pytest.mark.parametrize(("megabytes", "most", "hand_over"), [(40, 16, True), (24, 12, False)])
 def test_neither_a_candidate_nor_what_is_handed_over_is_held_in_memory(tmp_path, megabytes, most, hand_over):
     big = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[megabytes << 18], raw_data=bytes(megabytes << 20))
     node = helper.make_node("Add", ["a", "w"], ["y"])

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.values import dtypes, recorded
 from runner.model.values.tensor_bytes import beyond, clipped
-from tests.model.data_sets import describe, read_test_data_set
+from tests.model.data_sets import describe
 
 EVERY = [number for name, number in TensorProto.DataType.items() if name != "UNDEFINED"]
 NATIVE = ["float32", "float64", "float16", "int8", "uint64", "bool", "complex64", "complex128", ">f4", ">i8"]
@@ -113,28 +113,6 @@ def test_npz_leaves_out_what_numpy_lacks(tmp_path):
         assert loaded["8"].dtype.kind == "U"
         for name in loaded.files:
             np.testing.assert_array_equal(loaded[name], recorded.read(feeds[name]))
-
-
-def test_a_test_data_set_goes_out_and_comes_back(tmp_path):
-    inputs = {
-        f"in {at}": recorded.seeded(f"rec {at}", dtype, (2,), path=tmp_path / f"{at}.pb")
-        for at, dtype in enumerate(EVERY)
-    }
-    outputs = {"out": recorded.seeded("out", 1, (2,), path=tmp_path / "out.pb")}
-    recorded.write_test_data_set(inputs, outputs, tmp_path / "set")
-    got_inputs, got_outputs = read_test_data_set(tmp_path / "set")
-    assert [file.name for file in got_inputs] == list(inputs)
-    assert [file.dtype for file in got_inputs] == EVERY
-    for file, before in zip(got_inputs, inputs.values(), strict=True):
-        np.testing.assert_array_equal(recorded.read(file), recorded.read(before))
-    assert [file.name for file in got_outputs] == ["out"]
-
-
-def test_files_that_hold_no_tensor(tmp_path):
-    for content in (b"", b"junk junk", helper.make_tensor("x", 1, [3], [1, 2, 3]).SerializeToString()[:-5]):
-        (tmp_path / "input_0.pb").write_bytes(content)
-        with pytest.raises(ValueError, match=r"input_0\.pb"):
-            read_test_data_set(tmp_path)
 
 
 def test_what_is_drawn():

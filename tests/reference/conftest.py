@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from runner.workers.pool import Pool
 
 
-@pytest.fixture
-def pool(tmp_path: Path):
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory):
     pytest.importorskip("onnxruntime")
-    with Pool(tmp_path / "workers") as pool:
+    with Pool(tmp_path_factory.mktemp("workers")) as pool:
         yield pool

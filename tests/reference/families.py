@@ -10,6 +10,8 @@ import onnx
 import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from tests.model.models import model_of
+
 WIDTH, BLOCKS, CLASSES = 16, 3, 10
 
 
@@ -63,14 +65,12 @@ def parent(path: Path, batch: int | str = 2) -> Path:
         at = add("Add", [at, down], f"b{block}_out")
     pooled = add("ReduceMean", [at], "pooled", axes=[1], keepdims=0)
     add("Gemm", [pooled, weight("w_head", WIDTH, CLASSES), weight("c_head", CLASSES)], "logits")
-    graph = helper.make_graph(
+    model = model_of(
         nodes,
-        "net",
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, [batch, 3, 6, 6])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, CLASSES])],
         weights,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.checker.check_model(model)
     onnx.save(model, path)
     return path

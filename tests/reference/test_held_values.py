@@ -15,7 +15,15 @@ from runner.model.values import recorded as values
 from runner.reference.recording import for_one_check
 from runner.workers.pool import Pool
 from runner.workers.worker import Worker, find_python
+from tests.model.models import model_of
 from tests.reference.test_values_on_demand import LARGE, MODELS, SIDE, chain, info, on_disk, recorder, samples
+
+
+@pytest.fixture
+def pool(tmp_path):
+    """Of each test: what a worker holds is its own."""
+    with Pool(tmp_path / "workers") as pool:
+        yield pool
 
 
 class Calls:
@@ -36,6 +44,7 @@ class Calls:
         return self.names.count("run")
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("name", MODELS)
 def test_what_a_worker_holds_is_written_when_it_is_asked_for(name, tmp_path, pool, monkeypatch):
     proto = MODELS[name]
@@ -54,19 +63,11 @@ def test_what_a_worker_holds_is_written_when_it_is_asked_for(name, tmp_path, poo
     assert ("write_held" in calls.names) is (written < on_disk(tmp_path / "all"))
 
 
-def test_of_several_samples_nothing_is_held(tmp_path, pool):
-    given = samples(chain(), tmp_path)
-    recorder(chain(), tmp_path / "all", pool, disk=1 << 30).record(given)
-    recorder(chain(), tmp_path / "held", pool, disk=1 << 30, hold=1 << 30).record(given)
-    assert on_disk(tmp_path / "held") == on_disk(tmp_path / "all")
-
-
 def waves(count: int, side: int):
     """A chain of as many large values."""
     nodes = [helper.make_node("Cos", [f"v{at}" if at else "x"], [f"v{at + 1}"]) for at in range(count)]
     shape = [side, side]
-    graph = helper.make_graph(nodes, "g", [info("x", shape)], [info(f"v{count}", None)])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model_of(nodes, [info("x", shape)], [info(f"v{count}", None)])
 
 
 def wave(folder: Path, side: int):
@@ -124,13 +125,11 @@ def test_what_a_dead_worker_held_takes_no_memory(tmp_path, pool, monkeypatch):
 
 def test_a_value_that_one_sample_lacks(tmp_path, pool):
     shape = [SIDE]
-    graph = helper.make_graph(
+    proto = model_of(
         [helper.make_node("Identity", ["x"], ["a"]), helper.make_node("Identity", ["a"], ["y"])],
-        "g",
         [info("x", shape, TensorProto.STRING)],
         [info("y", shape, TensorProto.STRING)],
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     given = [
         {"x": values.write(np.array([text * 1000] * SIDE, object), "x", tmp_path / f"x{at}.pb")}
         for at, text in enumerate(("a", "\udcff"))

@@ -11,7 +11,6 @@ import pytest
 from runner.model.files.candidate_store import Store
 from runner.model.nested.hoist import HoistError, bodies
 from runner.reference.body_values import MOST_ITERATIONS, descend, iterations, ordered_bodies, trip_counts
-from runner.workers.pool import Pool
 from tests.model.nested import (
     CALL,
     DEEP,
@@ -34,12 +33,6 @@ from tests.reference.levels import ORT, REFERENCE, arrays, level, recorders
 BOTH = [pytest.param(ORT, id="onnxruntime"), pytest.param(REFERENCE, id="reference")]
 
 
-@pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    with Pool(tmp_path_factory.mktemp("workers")) as pool:
-        yield pool
-
-
 def named(level, path):
     return {body.path: body for body in bodies(level.graph)}[path]
 
@@ -56,6 +49,7 @@ def audit(descent, run=run_ort):
             assert set(descent.level.graph.nodes[index].outputs) <= held.keys()
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("backend", BOTH)
 def test_the_branch_that_is_taken_comes_first_and_the_other_is_recorded_too(tmp_path: Path, pool, backend):
     make = recorders(pool, Store(tmp_path), backend)
@@ -125,8 +119,7 @@ def test_an_iteration_of_a_loop_gets_what_the_ones_before_left(tmp_path: Path, p
         audit(below)
 
 
-@pytest.mark.parametrize("text", [SCAN, PLAIN_SCAN], ids=["axes", "plain"])
-@pytest.mark.parametrize("iteration", [0, 2])
+@pytest.mark.parametrize(("text", "iteration"), [(SCAN, 2), (PLAIN_SCAN, 0)], ids=["axes", "plain"])
 def test_a_step_of_a_scan(tmp_path: Path, pool, text, iteration):
     make = recorders(pool, Store(tmp_path))
     feeds = dict(SCAN_FEEDS) if text is SCAN else {**SCAN_FEEDS, "xs": SCAN_FEEDS["xs"].T.copy()}
@@ -162,6 +155,7 @@ def test_of_what_a_scan_carries_one_iteration_is_recorded(tmp_path: Path, pool):
     assert sum(path.stat().st_size for path in (tmp_path / "below").rglob("*") if path.is_file()) < 200_000
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("backend", BOTH)
 def test_functions_that_call_functions(tmp_path: Path, pool, backend):
     make = recorders(pool, Store(tmp_path), backend)

@@ -16,6 +16,7 @@ from runner.model.graph.graph_index import Graph
 from runner.reference.align import Matching
 from runner.reference.fingerprints import Weights, print_of
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner
+from tests.model.models import model_of
 from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
 
 
@@ -106,19 +107,6 @@ def test_no_partner_of_a_fused_child_is_wrong(
     assert len(known) >= 0.9 * sum(name in elder[1].graph.producers for name in names)
 
 
-def test_names_that_mean_nothing_mislead_nobody_who_does_not_look_at_them(
-    tmp_path: Path, elder: tuple[Path, FingerprintedGraph]
-) -> None:
-    model = onnx.load(elder[0])
-    names = [node.output[0] for node in model.graph.node[:-1]]
-    turned = dict(zip(names, [*names[1:], names[0]], strict=True))
-    for node in model.graph.node:
-        node.input[:] = [turned.get(name, name) for name in node.input]
-        node.output[:] = [turned.get(name, name) for name in node.output]
-    told = matched(kin(model, tmp_path), elder[1], named=False)
-    assert {old: told[new] for old, new in turned.items()} == {old: old for old in turned}
-
-
 @pytest.mark.parametrize("wrongly", [1.0, 1.5])
 def test_a_folded_normalization_under_its_old_name(
     tmp_path: Path, elder: tuple[Path, FingerprintedGraph], wrongly: float
@@ -172,8 +160,7 @@ def halves(order: tuple[int, int], names: str, by: tuple[float, float] = (0.5, 0
     last = helper.make_node("Sub", [f"{names}0", f"{names}1"], [f"{names}2"])
     held = [numpy_helper.from_array(np.array(value, np.float32), f"by{at}") for at, value in enumerate(by)]
     ends = [helper.make_tensor_value_info(name, 1, [40]) for name in ("x", f"{names}2")]
-    graph = helper.make_graph([*(parts[at] for at in order), last], "g", ends[:1], ends[1:], held)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model_of([*(parts[at] for at in order), last], ends[:1], ends[1:], held)
 
 
 def test_nodes_that_are_alike_are_told_by_their_values_and_not_by_their_order(tmp_path: Path) -> None:
@@ -238,8 +225,7 @@ def test_inputs_that_are_swapped_below_another_bug_are_not_told_by_their_place(t
         nodes += [helper.make_node(operator, [at], [f"{names}_{operator}"]) for operator in ("Sigmoid", "Tanh")]
         nodes.append(helper.make_node("Sub", [f"{names}_{one}" for one in reads], [f"{names}_Sub"]))
         ends = [helper.make_tensor_value_info(name, 1, [40]) for name in ("x", f"{names}_Sub")]
-        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return model_of(nodes, ends[:1], ends[1:])
 
     elder = kin(made("p", ("Erf", "Softplus"), ("Sigmoid", "Tanh")), tmp_path)
     told = matched(kin(made("c", ("Erf",), ("Tanh", "Sigmoid")), tmp_path), elder)
@@ -263,8 +249,7 @@ def test_layers_with_weights_of_others_are_told_by_what_they_read(order: tuple[i
             nodes.append(helper.make_node("Tanh", [f"{names}_m{layer}"], [at := f"{names}_t{layer}"]))
         held = [numpy_helper.from_array(weights[one], f"{names}_w{layer}") for layer, one in enumerate(order)]
         ends = [helper.make_tensor_value_info(name, 1, [4, 8]) for name in ("x", at)]
-        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], held)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return model_of(nodes, ends[:1], ends[1:], held)
 
     elder = kin(made("p", range(4)), tmp_path)
     told = matched(kin(made("c", order), tmp_path), elder)

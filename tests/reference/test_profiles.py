@@ -53,11 +53,6 @@ def test_the_best_shape_comes_first_then_both_ends(tmp_path: Path) -> None:
     assert said == []
 
 
-def test_shape_values_alone(tmp_path: Path) -> None:
-    found, _ = drawn(tmp_path, RandomInputs(shapes={"x": [4, 6]}), shape_values={"shape": [3, 8]})
-    assert [sample["shape"].tolist() for sample in found] == [[3, 8]] * 3
-
-
 def test_a_sample_outside_its_profile_is_told(tmp_path: Path) -> None:
     np.savez(tmp_path / "given.npz", x=np.zeros((9, 6), np.float32), shape=np.array([6, 9]))
     found, said = drawn(

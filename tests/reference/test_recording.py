@@ -28,6 +28,7 @@ from runner.workers.pool import Pool
 from runner.workers.reply import Failure, Reply
 from strategies.search import Trial
 from tests.journal.test_disk_space import disk_with
+from tests.model.models import model_of
 
 ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
 
@@ -51,14 +52,7 @@ def endless():
         helper.make_node("Exp", ["a"], ["z"], name="beside"),
     ]
     yes = numpy_helper.from_array(np.array(True), "yes")
-    graph = helper.make_graph(nodes, "g", [info("x")], [info("y"), info("z")], [yes])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-@pytest.fixture
-def pool(tmp_path: Path):
-    with Pool(tmp_path / "workers") as pool:
-        yield pool
+    return model_of(nodes, [info("x")], [info("y"), info("z")], [yes])
 
 
 def recorder(tmp_path: Path, pool: Pool, **given) -> Recorder:
@@ -95,16 +89,9 @@ def test_a_full_disk_is_no_fault_of_a_node(tmp_path, pool, monkeypatch):
         one.record([sample(tmp_path)])
 
 
-def test_room_is_looked_at_before_anything_is_recorded(tmp_path, pool, monkeypatch):
-    one = recorder(tmp_path, pool)
-    monkeypatch.setattr(one.pool, "call", lambda *_, **__: pytest.fail("it was run"))
-    one.types = {"a": helper.make_tensor_type_proto(TensorProto.FLOAT, [1 << 20, 1 << 20])}
-    with pytest.raises(NoRoom, match=r"recording the values of all tensors takes at least [48]\d{6} MiB"):
-        one.record([sample(tmp_path)])
-
-
-def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path, pool):
-    recorded = recorder(tmp_path, pool, timeout=0.1).record([sample(tmp_path)])
+def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path):
+    with Pool(tmp_path / "workers") as pool:
+        recorded = recorder(tmp_path, pool, timeout=0.1).record([sample(tmp_path)])
     assert recorded.out_of_time
     assert recorded.unrunnable == ()
     assert recorded.values[0].keys() == {"x"}
@@ -147,8 +134,7 @@ def sequences():
     ]
     constants = [numpy_helper.from_array(np.array([2, 1, 1]), "parts"), numpy_helper.from_array(np.array(0), "first")]
     outputs = [info("y", None), info("z", None), info("n", (), TensorProto.INT64)]
-    graph = helper.make_graph(nodes, "g", [info("x", (4,))], outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return model_of(nodes, [info("x", (4,))], outputs, constants, opset=18)
 
 
 def test_sequences_are_recorded_and_fed_to_every_candidate(tmp_path, pool):
@@ -242,8 +228,7 @@ def chain(tmp_path, nodes, dtype=TensorProto.FLOAT):
     names = ["x", *(f"t{at}" for at in range(nodes))]
     ops = [helper.make_node(("Sin", "Neg")[at % 2], [names[at]], [names[at + 1]]) for at in range(nodes - 1)]
     ops.append(helper.make_node("Add", [names[nodes - 1], "t0"], [names[nodes]]))
-    graph = helper.make_graph(ops, "g", [info("x", (3,), dtype)], [info(names[-1], (3,), dtype)])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=8)
+    model = model_of(ops, [info("x", (3,), dtype)], [info(names[-1], (3,), dtype)], opset=22)
     x = values.write(np.arange(3).astype(helper.tensor_dtype_to_np_dtype(dtype)), "x", tmp_path / "x.pb")
     return Graph.of(model), {"x": x}
 
@@ -291,19 +276,10 @@ def test_a_part_that_is_not_there_is_no_value(tmp_path):
         tensor_files.read(f"{place}0")
 
 
-def test_large_values_have_files_of_their_own(tmp_path, pool, monkeypatch):
-    pytest.importorskip("onnxruntime")
-    monkeypatch.setattr("runner.reference.recording.PACK", 8)
-    graph, one = chain(tmp_path, 3)
-    held = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "values").record([one]).values[0]
-    assert all(held[name].packed is None and held[name].place.exists() for name in ("t0", "t1", "t2"))
-
-
 def test_a_worker_may_have_what_it_has_where_little_else_is_free(tmp_path, pool, monkeypatch):
     """Its interpreter and its runtime are no longer free, and count as its memory."""
     monkeypatch.setattr("runner.machine.free_mb", lambda: 20.0)
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], name="only")], "g", [info("x")], [info("y")])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    proto = model_of([helper.make_node("Relu", ["x"], ["y"], name="only")], [info("x")], [info("y")])
     read = Graph.of(proto)
     found = Recorder(read, Store(tmp_path), pool, ORT, read.value_types, tmp_path / "values").record([sample(tmp_path)])
     assert not found.unrunnable, found.reason

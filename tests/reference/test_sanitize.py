@@ -46,19 +46,11 @@ def test_the_sanitized_model_is_what_is_reduced(tmp_path, model):
     assert not (run.folder / "sanitized").exists()
 
 
-def test_nothing_is_done_unasked(tmp_path, model):
-    run = winnow(model, *culprit(tmp_path), folder=tmp_path / "run")
-    assert run.result["nodes"]["before"] == 5
-    assert (tmp_path / "seen").read_text().splitlines()[0] == "Shape Reshape Tanh Abs Neg"
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["sanitize.shapes=true"], "sanitize.shapes=true: there are no shapes to write"),
-        (["sanitize.shapes=true", "inputs.shapes={z: [1]}"], "sanitize.shapes=true: no tensor input 'z'"),
         (["sanitize.fold=true", "workers.memory_mb=20"], "sanitize.fold=true: "),
-        (["sanitize.fold_limit_mb=-1"], "sanitize.fold_limit_mb=-1"),
     ],
 )
 def test_a_step_that_fails_is_named(tmp_path, model, options, said):

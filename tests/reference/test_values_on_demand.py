@@ -19,6 +19,7 @@ from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.workers.pool import Pool
 from runner.workers.reply import Failure, Reply
 from tests.journal.test_disk_space import disk_with
+from tests.model.models import model_of
 
 ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
 SIDE = 192
@@ -31,8 +32,7 @@ def info(name, dims=(SIDE, SIDE), dtype=TensorProto.FLOAT):
 
 
 def model(nodes, constants=(), dtype=TensorProto.FLOAT, version=18):
-    graph = helper.make_graph(nodes, "g", [info("x", dtype=dtype)], [info("y", None, dtype)], list(constants))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
+    return model_of(nodes, [info("x", dtype=dtype)], [info("y", None, dtype)], list(constants), opset=version)
 
 
 def chain(dtype=np.float32, scale=0.1):
@@ -113,12 +113,6 @@ def test_what_is_computed_again_is_the_same_to_the_bit(name, tmp_path, pool):
             assert (found[tensor].finite, found[tensor].type) == (kept[tensor].finite, kept[tensor].type)
             assert found[tensor].size == kept[tensor].size
             assert for_one_check({tensor: found[tensor]})[tensor].content() == kept[tensor].content(), tensor
-
-
-def test_what_fits_is_kept_and_nothing_is_computed_again(tmp_path, pool):
-    found = recorder(chain(), tmp_path / "values", pool, disk=1 << 30).record(samples(chain(), tmp_path))
-    assert not found.on_demand
-    assert all(file.recompute is None for file in found.values[1].values())
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -38,7 +38,7 @@ from runner.schema.backend import (
     TensorRtBackend,
 )
 from runner.schema.root import Settings
-from tests.report import stub_tensorrt
+from tests import fake_tensorrt
 from tests.report.fresh import Shown, environment, show
 
 SHOWS, GONE, CANNOT_TELL = 1, 0, 2
@@ -162,11 +162,6 @@ def now(body: str) -> Callable[[Path], None]:
 def script(**rules: Any) -> checkers.CommandChecker:
     """A check that is a file beside the bundle."""
     return checkers.CommandChecker(command=[sys.executable, "-I", "-S", "check.py", "{model}"], **rules)
-
-
-def cases(tools: Path) -> list[Case]:
-    """Return all cases; ``tools``: a folder for libraries that they load."""
-    return [*values_cases(), *error_cases(), *end_cases(tools), *build_cases(), *command_cases(), *python_cases()]
 
 
 def values_cases() -> list[Case]:
@@ -348,8 +343,10 @@ def engine_cases() -> list[tuple[str, Case]]:
         checkers.FiniteChecker(),
         checkers.AutoChecker(),
     )
-    unstable, boo = ("infer", "error UnstableExecution"), ("infer", "error 1: boo", "boo")
+    unstable, failed = ("infer", "error UnstableExecution"), "invalid configuration argument"
+    lost = "Could not find any implementation"
     sticky = ("infer", "error cudaErrorIllegalAddress")
+    by_data = [helper.make_node("Log", ["x"], ["a"]), helper.make_node("NonZero", ["a"], ["y"])]
     rows: list[tuple[str, str, int, checkers.CheckerSettings, tuple[str, ...], dict[str, Any]]] = [
         ("NaN", "", SHOWS, finite, nan, {}),
         ("NaN, auto", "", SHOWS, auto, nan, {}),
@@ -359,17 +356,17 @@ def engine_cases() -> list[tuple[str, Case]]:
         ("alike", "", GONE, ahead, mismatch, {"inputs": good, "expected": right}),
         ("executions that differ", "unstable", SHOWS, runs, unstable, {}),
         ("executions that are alike", "", GONE, runs, unstable, {}),
-        ("an execution fails", "execute", SHOWS, runs, boo, {}),
-        ("a sticky error", "sticky", SHOWS, runs, sticky, {}),
-        ("another error", "memory", CANNOT_TELL, runs, sticky, {}),
-        ("a build fails", "build", SHOWS, runs, ("build", "error 4: no way", "no way"), {}),
+        ("an execution fails", "execute", SHOWS, runs, ("infer", f"error 1: {failed}", failed), {}),
+        ("a sticky error", "cudaErrorIllegalAddress", SHOWS, runs, sticky, {}),
+        ("another error", "no_memory", CANNOT_TELL, runs, sticky, {"inputs": {"x": np.ones(999, np.float32)}}),
+        ("a build fails", "build", SHOWS, runs, ("build", f"error 10: {lost} for node _", lost), {}),
         ("a build fails in place of a run", "build", CANNOT_TELL, finite, nan, {}),
-        ("no GPU", "no gpu", CANNOT_TELL, finite, nan, {}),
-        ("a shape is refused", "refuses", CANNOT_TELL, finite, nan, {}),
-        ("a shape depends on data", "dynamic", CANNOT_TELL, finite, nan, {}),
-        ("an output on the host", "host", CANNOT_TELL, finite, nan, {}),
+        ("no GPU", "no_device", CANNOT_TELL, finite, nan, {}),
+        ("a shape is refused", "set_input_shape", CANNOT_TELL, finite, nan, {}),
+        ("a shape depends on data", "", CANNOT_TELL, finite, nan, {"nodes": by_data}),
+        ("an output on the host", "host:y", CANNOT_TELL, finite, nan, {}),
         ("a flag that it does not have", "", CANNOT_TELL, finite, nan,
-         {"target": TensorRtBackend(flavor=Flavor.tensorrt, flags=["FP8"])}),
+         {"target": TensorRtBackend(flavor=Flavor.tensorrt, flags=["FP17"])}),
     ]  # fmt: skip
     plain = {"packages": EVALUATOR, "target": engine}
     return [
@@ -488,7 +485,7 @@ class Fresh:
     def said(self, case: Case, folder: Path, stub: str | None = None) -> Shown:
         """Write a case's bundle and run its repro.py with no more than it says that it needs.
 
-        ``stub``: what the stand-in for TensorRT is told to do; None: there is none.
+        ``stub``: what is planted in the stand-in for TensorRT; None: there is none.
         """
         folder.mkdir(parents=True)
         if stub is None:
@@ -497,5 +494,9 @@ class Fresh:
         known = wanted in self._made
         python = self.python(wanted)
         if not known:
-            stub_tensorrt.install(python)
-        return show(python, case.write(folder), {"STUB": stub})
+            (site,) = python.parents[1].glob("lib/python*/site-packages")
+            fake_tensorrt.install(python.parents[1], "10")
+            for place in (*(python.parents[1] / "site").iterdir(), fake_tensorrt.SITE / "stand_in"):
+                (site / place.name).symlink_to(place)
+        (python.parents[1] / "faults").write_text(stub)
+        return show(python, case.write(folder), {"STAND_IN_FAULTS": str(python.parents[1] / "faults")})

@@ -20,6 +20,7 @@ from runner.report.bundle import BUNDLE_NAME, contents, write_zip
 from runner.report.check_files import handed_on, left_behind, like_secrets, moved, texts_of
 from runner.schema.checker import CommandChecker, PythonChecker, RunsChecker
 from tests.harness import check_script, winnow
+from tests.model.models import model_of
 from tests.report.fresh import show
 
 PASSES, SHOWS = 0, 1
@@ -44,8 +45,7 @@ def model(path: Path, middle: str, shape: list[int]) -> None:
     ]
     declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
     weights = [numpy_helper.from_array(np.array([7]), "i")]
-    graph = helper.make_graph(nodes, "g", declared[:1], declared[1:], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(model_of(nodes, declared[:1], declared[1:], weights), path)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ KINDS = {
     "compare": ("erf", *BARE_COMPARISON),
     "runs": ("gather", "checker=runs", "target.optimization=none"),
 }
-FAST = ("script", "python", "auto")
+FAST = ("script", "auto")
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 from tests.bundles import unpacked
 from tests.harness import winnow
+from tests.model.models import model_of
 
 
 def test_a_target_that_rounds(tmp_path: Path) -> None:
@@ -21,8 +23,7 @@ def test_a_target_that_rounds(tmp_path: Path) -> None:
         helper.make_node("Neg", ["c"], ["y"], name="neg"),
     ]
     declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [2]) for name in "xy"]
-    graph = helper.make_graph(nodes, "g", declared[:1], declared[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    onnx.save(model_of(nodes, declared[:1], declared[1:]), tmp_path / "m.onnx")
     np.savez(tmp_path / "x.npz", x=np.array([300, 400], np.float16))
     given = ("model=m.onnx", "inputs=files", "inputs.path=x.npz", "checker=finite", "checker.flaky=never")
     run = winnow(*given, "target.rounding=on", folder=tmp_path / "run", cwd=tmp_path)
@@ -32,6 +33,7 @@ def test_a_target_that_rounds(tmp_path: Path) -> None:
     assert "rounded.onnx" in (run.folder / "REPORT.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_limit_that_was_measured(tmp_path: Path) -> None:
     """What the run measured goes along, also where it is far below the tolerance as it comes."""
     weights = np.linspace(-2, 2, 64, dtype=np.float32).reshape(8, 8)
@@ -42,9 +44,8 @@ def test_a_limit_that_was_measured(tmp_path: Path) -> None:
     for name, factor in (("good", 1.0), ("bad", 1.0005)):
         tensor = onnx.numpy_helper.from_array((weights * factor).astype(np.float32), "w")
         declared = [helper.make_tensor_value_info(one, TensorProto.FLOAT, [1, 8]) for one in "xy"]
-        graph = helper.make_graph(nodes, "g", declared[:1], declared[1:], [tensor])
         onnx.save(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+            model_of(nodes, declared[:1], declared[1:], [tensor]),
             tmp_path / f"{name}.onnx",
         )
     given = ("model=bad.onnx", "reference.model=good.onnx", "checker=compare", "checker.tolerance=auto")

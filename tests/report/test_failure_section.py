@@ -20,7 +20,7 @@ from runner.judgment import Status
 from runner.model.values.recorded import TensorFile
 from runner.report import bundle
 from runner.report.failure_section import MOST_LINES, failure_section, model_text, relevant, versions_section
-from runner.report.markdown import Shown, heart
+from runner.report.markdown import Shown
 from runner.report.markup import sections_text
 from runner.report.page.data import PageData, PageTensor
 from runner.report.repro.write import Repro
@@ -192,11 +192,6 @@ def test_a_precision_search_says_in_which_precision_it_fails_and_that_rounding_i
     assert said.splitlines()[2] == f"The model{form} gives NaN with ONNX Runtime 1.31.1 (rounding=on)."
 
 
-def test_types_of_inner_tensors_stand_beside_them() -> None:
-    said = report(found(nodes_after=2), shown=Shown(small("Mul", "Exp"), types={"t1": "float16[1, 7]", "t2": "x[1]"}))
-    assert re.search(r"t1 = Mul .*# float16\[1, 7\]\n.*t2 = Exp .*# float16\[1, n\]", said)
-
-
 def test_types_are_told_of_what_the_answer_names_alone() -> None:
     """Of a long graph those of all other tensors would be a text for each of them."""
     kept = ("t1", "t2", "elsewhere")
@@ -274,20 +269,7 @@ def test_containers_have_their_types() -> None:
     assert lines[1] == "model (optional(seq(float)) a, map(int64, float) b) => ()"
 
 
-SHORT = Repro("def load():\n    return 1\n", alone=True)
 LONG = Repro("\n".join(["def main():", *["    pass"] * 200, "", "def target(folder):", "    return run(folder)", ""]))
-
-
-def test_a_script_that_stands_alone_is_there_whole_and_folded() -> None:
-    said = report(found(), shown=Shown(small("Mul"), repro=SHORT, zipped="bundle.zip"))
-    assert "<details>\n<summary>repro.py</summary>\n\n```python\ndef load():\n    return 1\n```\n\n</details>" in said
-
-
-def test_of_a_longer_script_its_heart_is_shown() -> None:
-    said = report(found(), shown=Shown(small("Mul"), repro=LONG, zipped="bundle.zip"))
-    assert "Unzip bundle.zip and run `python bundle/repro.py`." in said
-    assert "```python\ndef target(folder):\n    return run(folder)\n```" in said
-    assert len(heart("def judge():\n" + "    pass\n" * 300).splitlines()) == 20
 
 
 def test_of_a_check_of_the_users_that_is_shown() -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.judgment import Status
 from runner.report.diagnosis_sections import layers_section, outputs_section
 from runner.report.markup import sections_text
 from runner.report.result_parts import Layers
-from runner.report.summary import Summary
 from runner.report.typed_json import from_json
 from runner.verdict import TABLE, Verdict, rows_of
 from strategies.search import Outcome
-from tests.report.rendered import report
 
 ROW: dict[str, Any] = {
     "tensor": "logits",
@@ -36,14 +33,6 @@ ROW: dict[str, Any] = {
 def test_where_nothing_was_compared_no_error_is_told() -> None:
     row = {**ROW, "bad": False, "kind": "", "error": 0.0, "compared": False, "shape": [0]}
     assert "| `logits` | nothing compared |  |" in sections_text(outputs_section([row]))
-
-
-def test_outputs_of_any_run_that_compared_them() -> None:
-    text = report(Summary(Status.found, 0, "reduce", outputs=(ROW,)))
-    assert "## The model's outputs" in text
-    (row,) = [line for line in text.splitlines() if line.startswith("| `logits`")]
-    assert row.count("|") == 15 and "3 (0)" in row and "none (-1 to 1)" in row and "0.75" in row
-    assert "The model's outputs" not in report(Summary(Status.found, 0, "reduce"))
 
 
 def test_layers_say_what_is_wrong_first() -> None:

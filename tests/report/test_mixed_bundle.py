@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.report.bundle import BUNDLE_NAME
 from tests.harness import ROOT, Run, winnow
+from tests.model.models import model_of
 
 CHECK = """
 import os, sys
@@ -41,8 +42,7 @@ def overflowing(path: Path) -> None:
         helper.make_node("MatMul", ["c", "w"], ["y"], name="last"),
     ]
     declared = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in "xy"]
-    graph = helper.make_graph(nodes, "g", declared[:1], declared[1:], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(model_of(nodes, declared[:1], declared[1:], weights), path)
 
 
 def raised(user: Path, *options: str) -> Run:

@@ -182,8 +182,8 @@ def held_in_the_search(place: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux")
-@pytest.mark.parametrize("width", [80, 120, 200])
-def test_in_a_real_terminal(tmp_path: Path, width: int) -> None:
+def test_in_a_real_terminal(tmp_path: Path) -> None:
+    width = 80
     with Tmux(width, 30, tmp_path) as terminal:
         terminal.type(settled(tmp_path))
         line = run_line(tmp_path, 0.05)

@@ -48,17 +48,6 @@ def commands(markdown: str) -> list[list[str]]:
     return [shlex.split(line) for _, block in blocks for line in block.splitlines()]
 
 
-def test_how_the_model_is_used() -> None:
-    said = report(summary("up 1", "down's"))
-    assert said.startswith("# 2 of 9 nodes have to be in float32: `up 1`, ")
-    strong, weak = commands(said)
-    assert strong == ["trtexec", "--onnx=mixed.onnx", "--stronglyTyped", "--saveEngine=mixed.engine"]
-    spec = "up 1:fp32,down's:fp32"
-    assert weak[1:4] == ["--onnx=my models/net.onnx", "--fp16", "--precisionConstraints=obey"]
-    assert weak[4:] == [f"--layerPrecisions={spec}", f"--layerOutputTypes={spec}"]
-    assert "TensorRT for RTX" in said and "InferenceSession('mixed.onnx', providers=[\"CUDAExecutionProvider\"" in said
-
-
 def test_everything_low_is_no_failure_that_is_missing() -> None:
     said = report(summary(status="nothing_to_find"))
     assert said.startswith("# all nodes can be in float16\n")

@@ -59,15 +59,6 @@ def test_what_is_written_is_strict_json_and_read_back(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
 
 
-def test_a_later_result_replaces_an_earlier_one(tmp_path: Path) -> None:
-    write_result(full(), tmp_path)
-    write_result(Summary("interrupted", 130, "reduce"), tmp_path)
-    result = read_result(tmp_path)
-    assert result is not None
-    assert result.status == "interrupted"
-    assert result.nodes_after is None
-
-
 def test_no_result_reads_as_none(tmp_path: Path) -> None:
     assert read_result(tmp_path) is None
     assert read_result(tmp_path / "absent") is None

@@ -11,7 +11,6 @@ from typing import ClassVar
 import ml_dtypes
 import numpy as np
 import pytest
-from omegaconf import OmegaConf
 from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.judgment import NotApplicable, UsageError
@@ -143,10 +142,6 @@ class TestRandom:
         one = graph(x=(F, [9]), b=(B, [99]), t=(TensorProto.STRING, [9]))
         (sample,) = arrays(RandomInputs(ranges={"": [-3, -2]}), one, pool, tmp_path)
         assert sample["x"].max() < -2 and set(sample["b"]) == {False, True}
-
-    def test_a_range_of_whole_numbers_can_be_configured(self) -> None:
-        schema = OmegaConf.structured(RandomInputs)
-        assert OmegaConf.merge(schema, {"ranges": {"x": [0, 5]}}).ranges.x == [0, 5]
 
     def test_shapes(self, pool: Pool, tmp_path: Path) -> None:
         one = graph(x=(F, ["N", 3, None]), s=(F, None))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strategies.minimal import reduce
 from strategies.repeat import both
 from strategies.search import Answer, Claim, Search, Space, Trial
-from tests.strategies.transcript import transcript
 
 
 def told(most: int, answers: str) -> tuple[int, Claim]:
@@ -34,17 +32,3 @@ def test_it_ends_as_soon_as_both_were_seen(most, answers, asked) -> None:
 def test_one_build_is_the_least() -> None:
     with pytest.raises(ValueError, match="most=0"):
         both(0)
-
-
-def test_a_single_bad_choice_of_sixteen() -> None:
-    space = Space(tuple(range(16)))
-    lines, done = transcript(space, reduce(space), lambda kept: 11 in kept)
-    assert lines == ["0-7 no", "0-11 yes", "0-9 no", "0-10 no", "11 yes"]
-    assert (done.trial, done.claim) == (Trial.of([11]), Claim.ONE_MINIMAL)
-
-
-def test_a_choice_that_cannot_be_pinned_alone_stays() -> None:
-    """Pinning 2 without 1 is not honored (no answer): the answer keeps both, and says that it is not proven."""
-    space = Space(tuple(range(4)))
-    _, done = transcript(space, reduce(space), lambda kept: None if 2 in kept and 1 not in kept else 2 in kept)
-    assert (done.trial, done.claim) == (Trial.of([1, 2]), Claim.UNPROVEN)

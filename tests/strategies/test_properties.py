@@ -30,12 +30,14 @@ def cases(draw: st.DrawFn, most: int = 200) -> tuple[Space, frozenset[int]]:
     return space, culprits
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(cases(), st.sampled_from(First), st.integers(0, 99))
 def test_reduce_is_exact_and_the_same_for_any_number_of_workers(case, first, seed) -> None:
     space, culprits = case
+    named = tuple(culprits)[: seed % 3]
     ends = [
-        drive(space, reduce(space, first=first), lambda kept: culprits <= kept, workers, seed) for workers in (1, 2, 4)
+        drive(space, reduce(space, first=first, named=named), lambda kept: culprits <= kept, workers, seed)
+        for workers in (1, 3)
     ]
     for done, _ in ends:
         assert done.trial == Trial.of(culprits)

@@ -5,111 +5,15 @@ from __future__ import annotations
 import pytest
 
 from strategies.bisect import bisect
-from strategies.minimal import linear, reduce
 from strategies.repeat import repeat
-from strategies.search import Answer, Claim, Closure, First, Outcome, Search, Space, Trial, answer_of
+from strategies.search import Answer, Outcome, Search, Space, Trial, answer_of
 from tests.strategies.transcript import chain, transcript
-
-
-def needs(*culprits: int):
-    return lambda kept: set(culprits) <= kept
-
-
-def test_bisect_finds_one_culprit_of_sixteen() -> None:
-    lines, done = transcript(chain(16), bisect(chain(16)), needs(5))
-    assert lines == ["0-7 yes", "0-3 no", "0-5 yes", "0-4 no", "5 yes"]
-    assert (done.trial, done.claim) == (Trial.of([5]), Claim.ONE_MINIMAL)
-
-
-def test_bisect_from_the_start_looks_for_the_end_close_to_it() -> None:
-    lines, done = transcript(chain(16), bisect(chain(16), First.START), needs(5))
-    assert lines == ["8-15 no", "4-15 yes", "6-15 no", "5-15 yes", "5 yes"]
-    assert (done.trial, done.claim, done.unanswered) == (Trial.of([5]), Claim.ONE_MINIMAL, 0)
-    lines, done = transcript(chain(32), bisect(chain(32), First.START), needs(3, 20))
-    assert lines[:5] == ["16-31 no", "8-31 no", "4-31 no", "2-31 yes", "3-31 yes"]
-    assert lines[5:] == ["3 no", "3-6 no", "3-18 no", "3-24 yes", "3-21 yes", "3-19 no", "3-20 yes"]
-    assert (done.trial, done.claim) == (Trial.of(range(3, 21)), Claim.WINDOW)
-
-
-def test_bisect_leaves_the_window_between_first_and_last_culprit() -> None:
-    lines, done = transcript(chain(32), bisect(chain(32)), needs(3, 20))
-    assert lines == [
-        "0-15 no",
-        "0-23 yes",
-        "0-19 no",
-        "0-21 yes",
-        "0-20 yes",
-        "20 no",
-        "17-20 no",
-        "5-20 no",
-        "3-20 yes",
-        "4-20 no",
-    ]
-    assert (done.trial, done.claim) == (Trial.of(range(3, 21)), Claim.WINDOW)
-
-
-def test_bisect_probes_the_neighbors_of_an_unknown() -> None:
-    lines, done = transcript(chain(16), bisect(chain(16)), lambda kept: None if kept == set(range(8)) else 5 in kept)
-    assert lines == ["0-7 unknown", "0-8 yes", "0-3 no", "0-5 yes", "0-4 no", "5 yes"]
-    assert done.unanswered == 1
 
 
 def test_bisect_gives_up_where_nothing_is_answered() -> None:
     lines, done = transcript(chain(64), bisect(chain(64)), lambda _: None)
     assert len(lines) < 20
     assert done.trial == Trial.of(range(64))
-
-
-def test_bisect_that_keeps_the_inputs_only_looks_for_the_end() -> None:
-    space = chain(16, Closure.ANCESTORS)
-    lines, done = transcript(space, bisect(space), needs(5))
-    assert lines == ["0-7 yes", "0-3 no", "0-5 yes", "0-4 no"]
-    assert done.trial == Trial.of(range(6))
-
-
-def test_bisect_that_keeps_the_outputs_only_looks_for_the_start() -> None:
-    space = chain(16, Closure.DESCENDANTS)
-    lines, done = transcript(space, bisect(space), needs(5))
-    assert lines == ["8-15 no", "4-15 yes", "6-15 no", "5-15 yes"]
-    assert done.trial == Trial.of(range(5, 16))
-
-
-def test_linear_removes_the_last_first_and_proves_the_rest() -> None:
-    lines, done = transcript(chain(5), linear(chain(5)), needs(1, 3))
-    assert lines == ["0-3 yes", "0-2 no", "0-1,3 yes", "0,3 no", "1,3 yes", "1 no", "3 no"]
-    assert (done.trial, done.claim) == (Trial.of([1, 3]), Claim.ONE_MINIMAL)
-
-
-def test_reduce_of_two_far_ends_tries_them_alone() -> None:
-    lines, done = transcript(chain(64), reduce(chain(64)), needs(10, 40))
-    assert lines == [
-        "0-31 no",
-        "0-47 yes",
-        "0-39 no",
-        "0-43 yes",
-        "0-41 yes",
-        "0-40 yes",
-        "40 no",
-        # what lies closest; then half of what is likely, and so on to 10
-        "30-40 no",
-        "11-40 no",
-        "4-40 yes",
-        "7-40 yes",
-        "9-40 yes",
-        "10-40 yes",
-        # what lies between the two, the farthest from both first
-        "10-19,35-40 yes",
-        "10-11,40 yes",
-        "10,40 yes",
-        "10 no",
-    ]
-    assert (done.trial, done.claim) == (Trial.of([10, 40]), Claim.ONE_MINIMAL)
-    assert len(lines) <= 2 * 6 + 2 * 2 + 3
-
-
-def test_an_unanswered_removal_is_not_called_proven() -> None:
-    _, done = transcript(chain(4), linear(chain(4)), lambda kept: None if kept == {1} else {1, 2} <= kept)
-    assert (done.trial, done.claim, done.unanswered) == (Trial.of([1, 2]), Claim.UNPROVEN, 1)
 
 
 @pytest.mark.parametrize(
@@ -141,17 +45,6 @@ def test_a_repeat_without_any_answer_ends(until: str, answered: tuple[int, ...],
 def test_repeat_refuses_other_ends(until: str) -> None:
     with pytest.raises(ValueError, match="good, bad, or a number"):
         repeat(until)
-
-
-def test_stopping_keeps_the_best_so_far() -> None:
-    space = chain(100)
-    search = Search(space, reduce(space), {space.whole: Answer.YES})
-    for _ in range(4):
-        (question,) = search.ask(1)
-        search.tell(question.trial, Answer.YES if {3, 40} <= question.trial.elements else Answer.NO)
-    done = search.stop()
-    assert done.claim is Claim.BUDGET
-    assert done.trial == Trial.of(range(43))
 
 
 def test_contradicting_answers_are_refused() -> None:

@@ -42,7 +42,7 @@ def run(tmp_path: Path, guardian: Guardian) -> Runner:
 def test_exit_code_and_output(run: Runner) -> None:
     code = (
         "import os, sys, time; print(os.getcwd(), os.environ['A'], sys.stdin.read()); sys.stderr.write('err')\n"
-        "time.sleep(0.3); sys.exit(9)"
+        "time.sleep(0.1); sys.exit(9)"
     )
     end = run.python(code, env={**os.environ, "A": "b c"})
     assert end.returncode == 9 and end.death is None and end.cannot_start is None
@@ -50,24 +50,9 @@ def test_exit_code_and_output(run: Runner) -> None:
     assert f"{run.folder} b c" in run.log.read_text() and "err" in run.log.read_text()
 
 
-@pytest.mark.parametrize(
-    ("number", "death"),
-    [(signal.SIGSEGV, "death MEMORY"), (signal.SIGFPE, "death FPE"), (signal.SIGKILL, "death KILL")],
-)
-def test_deaths(run: Runner, number: int, death: str) -> None:
-    end = run.python(f"import os; os.kill(os.getpid(), {int(number)})")
-    assert end.death == death and end.returncode == -number
-
-
-def test_memory(run: Runner) -> None:
-    end = run.python("import time; data = b'x' * (300 << 20); time.sleep(600)", memory_mb=200)
-    assert end.death == "memory" and end.returncode is None and end.peak_rss_mb > 200
-
-
-def test_what_it_leaves_in_its_group_is_killed(run: Runner) -> None:
-    end = run.python("import subprocess; print(subprocess.Popen(['sleep', '600']).pid)")
-    assert end.returncode == 0
-    assert gone(int(run.log.read_text()))
+def test_a_death(run: Runner) -> None:
+    end = run.python(f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})")
+    assert end.death == "death MEMORY" and end.returncode == -signal.SIGSEGV
 
 
 def test_cannot_start(run: Runner, tmp_path: Path) -> None:

@@ -39,16 +39,17 @@ def test_a_command_holds_it_with_all_that_it_starts(house: Make, tmp_path: Path)
     """A program that leaves the command's session keeps the GPU while it uses it, and ends with the command."""
     here = house(ONE, mode=LeaseMode.gpu)
     script = (
-        "import subprocess, sys, time\n"
+        "import os, subprocess, time\n"
         "p = subprocess.Popen(['sh', '-c', 'sleep 600'], start_new_session=True, close_fds=False)\n"
         "open('pid', 'w').write(str(p.pid))\n"
-        "time.sleep(1.5)\n"
+        "while not os.path.exists('go'): time.sleep(0.01)\n"
     )
     ends: list[Any] = []
     thread = threading.Thread(target=lambda: ends.append(run(here, script, tmp_path)))
     thread.start()
     assert soon(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
     assert not free(tmp_path, ONE)
+    (tmp_path / "go").touch()
     thread.join()
     assert ends[0].returncode == 0
     assert gone(int((tmp_path / "pid").read_text()))
@@ -107,7 +108,7 @@ def test_an_orphan_holds_its_gpu_until_it_dies(tmp_path: Path, checks: Path) -> 
             process.kill()
     job.kill()
     job.wait()
-    time.sleep(1.5)
+    time.sleep(0.3)
     assert psutil.pid_exists(orphan) and not free(tmp_path, ONE)
     assert f"held by process {orphan}" in leases(tmp_path, ONE).held_by("gpu")
     os.kill(orphan, signal.SIGKILL)

@@ -62,10 +62,9 @@ def test_a_worker_that_was_started_ahead_answers_the_first_call(pool: Pool, ask:
     assert ask("pid").value["result"]["pid"] == started == ask("pid").value["result"]["pid"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
-def test_a_worker_that_was_started_ahead_and_died_is_no_answer(pool: Pool, ask: Ask, number: int) -> None:
+def test_a_worker_that_was_started_ahead_and_died_is_no_answer(pool: Pool, ask: Ask) -> None:
     pool.start_ahead()
-    os.kill(worker_pid(), number)
+    os.kill(worker_pid(), signal.SIGSEGV)
     assert ask("passes").value == {"result": True}
 
 
@@ -102,24 +101,11 @@ def test_segfault_is_an_answer_with_its_log(ask: Ask) -> None:
     assert "about to read address 1" in text and "in segv" in text  # what was printed, and where Python was
 
 
-@pytest.mark.parametrize(
-    ("number", "death"),
-    [
-        (signal.SIGABRT, "death MEMORY"),
-        (signal.SIGBUS, "death MEMORY"),
-        (signal.SIGFPE, "death FPE"),
-        (signal.SIGILL, "death ILL"),
-        (signal.SIGKILL, "death KILL"),
-        (signal.SIGTERM, "death TERM"),
-    ],
-)
-def test_deaths(ask: Ask, number: int, death: str) -> None:
-    assert ask("kill_by", str(int(number))).death == death
-
-
-@pytest.mark.parametrize("code", [0, 7])
-def test_exit(ask: Ask, code: int) -> None:
-    assert ask("leaves", str(code)).death == f"exit {code}"
+def test_deaths(ask: Ask) -> None:
+    told = ((signal.SIGABRT, "MEMORY"), (signal.SIGBUS, "MEMORY"), (signal.SIGFPE, "FPE"), (signal.SIGTERM, "TERM"))
+    for number, death in told:
+        assert ask("kill_by", str(int(number))).death == f"death {death}"
+    assert ask("leaves", "0").death == "exit 0"
 
 
 def test_exceptions_leave_the_worker_alive(ask: Ask) -> None:
@@ -149,10 +135,6 @@ def test_memory(ask: Ask) -> None:
 
 def test_memory_of_a_call_that_is_over_before_anybody_looked(ask: Ask) -> None:
     assert ask("eats", "60", memory_mb=50).death == "memory"
-
-
-def test_memory_of_children_counts(ask: Ask) -> None:
-    assert ask("eats_in_a_child", memory_mb=250).death == "memory"
 
 
 def test_peak_is_of_the_call(ask: Ask, pool: Pool) -> None:
@@ -237,7 +219,7 @@ def test_a_worker_that_died_idle_is_replaced(ask: Ask) -> None:
 
 
 def test_many_threads(ask: Ask, pool: Pool) -> None:
-    names = ["passes", "segv", "raises", "pid"] * 6
+    names = ["passes", "segv", "raises", "pid"] * 3
     with ThreadPoolExecutor(4) as threads:
         replies = list(threads.map(ask, names))
     for name, reply in zip(names, replies, strict=True):
@@ -288,7 +270,7 @@ def test_versions(pool: Pool) -> None:
 
 @pytest.mark.parametrize(
     ("python", "words"),
-    [("/no/such/python", "no interpreter"), ("/bin/sh", "ended at its start"), ("/bin/echo", "ended at its start")],
+    [("/no/such/python", "no interpreter"), ("/bin/sh", "ended at its start")],
 )
 def test_interpreters_that_do_not_start(pool: Pool, python: str, words: str) -> None:
     with pytest.raises(WorkerStartError, match=words):

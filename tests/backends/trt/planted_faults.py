@@ -31,6 +31,7 @@ from runner.workers import Guardian, Pool
 from runner.workers.gpu_leases import Leases
 from runner.workers.gpus import Gpus
 from tests.fake_tensorrt import RELEASES, Installed, install
+from tests.model.models import model_of
 
 PRETENDED = Gpus(("GPU-pretended",))
 X = np.random.default_rng(0).standard_normal((8, 64), np.float32)
@@ -49,16 +50,18 @@ class Model:
     def save(self, path: Path) -> Path:
         """Write the model."""
         kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in self.inputs.items()}
-        graph = helper.make_graph(
-            list(self.nodes),
-            "g",
-            [
-                helper.make_tensor_value_info(name, kinds[name], self.declared.get(name, value.shape))
-                for name, value in self.inputs.items()
-            ],
-            [helper.make_tensor_value_info(name, *kind) for name, kind in self.outputs.items()],
+        onnx.save(
+            model_of(
+                list(self.nodes),
+                [
+                    helper.make_tensor_value_info(name, kinds[name], self.declared.get(name, value.shape))
+                    for name, value in self.inputs.items()
+                ],
+                [helper.make_tensor_value_info(name, *kind) for name, kind in self.outputs.items()],
+                ir=9,
+            ),
+            str(path),
         )
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
         return path
 
 

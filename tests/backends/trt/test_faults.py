@@ -33,7 +33,7 @@ def releases(fault: Fault) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("fault", sample(FAULTS, 5), ids=lambda fault: fault.what)
+@pytest.mark.parametrize("fault", sample(FAULTS, 8), ids=lambda fault: fault.what)
 def test_each_fault_ends_as_it_should(installations: dict[str, Bench], fault: Fault) -> None:
     told = {release: judged(fault, release, installations[release]) for release in releases(fault)}
     assert told == dict.fromkeys(told, "ok")
@@ -48,6 +48,7 @@ def asked(made: Installed, folder: Path, op: str = "run", **more: Any) -> Reply:
         return pool.call(op, arguments, python=str(made.python), **more)
 
 
+@pytest.mark.variants
 @pytest.mark.parametrize("op", ["run", "build"])
 def test_what_starts_slowly_takes_no_time_of_a_model(tmp_path: Path, op: str) -> None:
     """With a longer time-out, and a slower start, where the machine is too busy for a short one."""

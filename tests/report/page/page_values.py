@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.model.graph.graph_index import Graph as Index
 from runner.report.document import Bullets, section, table
-from runner.report.page.data import Page, PageGraph, PageTrial
+from runner.report.page.data import Page, PageTrial
 from runner.report.page.graph_columns import columns
 from tests.report.page.page_parts import bisection, layers, nested_model, slice_of, tensor, transformer
 
@@ -261,12 +261,6 @@ def hostile() -> Page:
         "jobs": jobs,
     }
     return Page(**{**made, **fields})
-
-
-def flat(nodes: int = 9000) -> Page:
-    """A model whose names have no scopes."""
-    whole = transformer(nodes, [nodes - 1])
-    return page(title="without scopes", whole=PageGraph(**{**whole, "block": [0] * nodes, "blocks": [""]}))
 
 
 def empty_graph() -> Page:

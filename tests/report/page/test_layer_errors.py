@@ -12,15 +12,8 @@ from runner.report.summary import Summary
 
 
 def row(tensor: str, **told: Any) -> dict[str, Any]:
-    return {
-        "tensor": tensor,
-        "node": tensor,
-        "bad": True,
-        "kind": "",
-        "error": 0.0,
-        "nan": [0, 0],
-        "inf": [0, 0],
-    } | told
+    plain = {"tensor": tensor, "node": tensor, "bad": True, "kind": "", "error": 0.0, "nan": [0, 0], "inf": [0, 0]}
+    return {**plain, **told}
 
 
 def test_what_overflows_on_the_reference_as_well_is_no_error_of_nothing(tmp_path: Path) -> None:
@@ -38,36 +31,13 @@ def test_what_overflows_on_the_reference_as_well_is_no_error_of_nothing(tmp_path
 
 
 def test_a_precision_search_tells_of_a_node_its_type_and_how_much_of_the_range_it_takes(tmp_path: Path) -> None:
-    told = {"op": "Mul", "introduced": 0.1, "why": None}
+    told = {"op": "Mul", "introduced": 0.1, "why": None, "error_low": 0.5, "error_mixed": None}
     rows = [
-        {
-            **told,
-            "node": "up",
-            "raised": True,
-            "range": 2e5,
-            "error_low": None,
-            "error_mixed": 1e-4,
-            "not_finite": ["low"],
-        },
-        {
-            **told,
-            "node": "on",
-            "raised": False,
-            "range": 3.0,
-            "error_low": 0.5,
-            "error_mixed": None,
-            "not_finite": ["mixed"],
-        },
-        {
-            **told,
-            "node": "old",
-            "raised": False,
-            "error_low": 0.5,
-            "error_mixed": None,
-            "not_finite": [],
-            "why": "not finite",
-        },
+        {**told, "node": "up", "raised": True, "range": 2e5, "error_mixed": 1e-4, "not_finite": ["low"]},
+        {**told, "node": "on", "raised": False, "range": 3.0, "not_finite": ["mixed"]},
+        {**told, "node": "old", "raised": False, "not_finite": [], "why": "not finite"},
     ]
+    rows[0]["error_low"] = None
     (tmp_path / "layers.json").write_text(json.dumps(rows))
 
     def known(low: str) -> list[Any]:

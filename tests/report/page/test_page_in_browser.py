@@ -22,7 +22,7 @@ from tests.report.page.page_values import HOSTILE, KINDS, reduced
 from tests.report.page.page_values import page as page_of_values
 
 SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
-READ_BELOW = ("triage", "sweep", "hostile")
+READ_BELOW = ("triage", "sweep", "hostile", "nested", "repeat", "precision", "one")
 #: of a tensor of which nothing is finite
 NONE: dict[str, Any] = {"low": None, "high": None, "mean": None, "edges": [], "counts": []}
 
@@ -51,6 +51,8 @@ def triage(one: Browser, pages: Path) -> Iterator[Page]:
 
 def quiet(seen: Loaded) -> None:
     assert not seen.errors and not seen.asked
+    hidden = seen.page.locator("main > section:not([hidden])").count()
+    assert hidden == seen.page.locator("#contents a").count() + 1
 
 
 def chosen(page: Page) -> str:
@@ -60,8 +62,6 @@ def chosen(page: Page) -> str:
 @pytest.mark.parametrize("kind", [kind for kind in SMALL if kind not in READ_BELOW])
 def test_a_page_says_nothing_to_the_console_and_asks_for_nothing(one: Browser, pages: Path, kind: str) -> None:
     with loaded(one, pages / f"{kind}.html") as seen:
-        hidden = seen.page.locator("main > section:not([hidden])").count()
-        assert hidden == seen.page.locator("#contents a").count() + 1
         quiet(seen)
 
 
@@ -90,7 +90,7 @@ def test_a_page_reads_without_scripts(one: Browser, pages: Path) -> None:
         text = seen.page.inner_text("main")
         assert "still fail" in text and "They are the cause" in text and "python repro.py" in text
         assert "drawn by this page's own script" in text and "Find a node" not in text
-        quiet(seen)
+        assert not seen.errors and not seen.asked
 
 
 def test_a_node_is_chosen_in_the_drawing_and_in_the_list(triage: Page) -> None:
@@ -151,6 +151,7 @@ def test_a_layer_is_chosen_in_the_chart(triage: Page) -> None:
     assert "node 89 of 90" in triage.inner_text("#panel-whole .details")
 
 
+@pytest.mark.slow
 def test_values_that_target_and_reference_share_are_not_drawn_as_good_and_wrong(one: Browser, tmp_path: Path) -> None:
     made = reduced(9)
     (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
@@ -179,6 +180,7 @@ def test_a_node_tells_its_type_in_the_mixed_model_and_its_share_of_the_range(one
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_a_nested_node_tells_its_type_and_that_its_error_is_not_measured(one: Browser, tmp_path: Path) -> None:
     made = KINDS["nested"]()
     known: PagePrecision = {"held": "float32", "error": None, "most": 7e4, "limit": 65504.0, "why": "not finite"}
@@ -238,6 +240,7 @@ def test_nested_graphs_are_opened_and_a_culprit_is_shown_where_it_is(one: Browse
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_the_head_of_what_is_open_lies_within_it(one: Browser, tmp_path: Path) -> None:
     made = KINDS["nested"]()
     assert made["whole"]
@@ -253,6 +256,7 @@ def test_the_head_of_what_is_open_lies_within_it(one: Browser, tmp_path: Path) -
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_what_names_a_nested_graph_may_be_long_and_what_holds_nothing_is_not_to_be_opened(
     one: Browser, tmp_path: Path
 ) -> None:
@@ -285,6 +289,7 @@ def test_what_names_a_nested_graph_may_be_long_and_what_holds_nothing_is_not_to_
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_edges_of_a_nested_graph_end_at_its_border(one: Browser, pages: Path) -> None:
     edges = """async () => {
       const graph = new ModelGraph((await unpacked()).whole, []);
@@ -311,6 +316,7 @@ def held_by(place: str, down: int) -> str:
     return f"translate({x} {float(y) + down})"
 
 
+@pytest.mark.slow
 def test_each_node_counts_once_however_wide_its_block_is(one: Browser, pages: Path) -> None:
     counts = """async (many) => {
       const graph = (await unpacked()).whole;
@@ -331,6 +337,7 @@ def test_each_node_counts_once_however_wide_its_block_is(one: Browser, pages: Pa
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_the_keyboard_stays_with_what_it_opened(triage: Page) -> None:
     triage.click("#tab-whole")
     details = triage.locator("#panel-whole .details")
@@ -360,6 +367,7 @@ STANDS_STILL = """() => new Promise(done => {
 })"""
 
 
+@pytest.mark.slow
 def test_fingers_scroll_the_page_zoom_the_drawing_and_move_it_once_it_is_tapped(one: Browser, pages: Path) -> None:
     with loaded(one, pages / "triage.html", "phone") as seen:
         page = seen.page
@@ -407,6 +415,7 @@ def test_fingers_scroll_the_page_zoom_the_drawing_and_move_it_once_it_is_tapped(
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_an_unseen_character_has_one_spelling_and_is_found_by_it(one: Browser, tmp_path: Path) -> None:
     made = reduced(40)
     assert made["whole"]
@@ -427,6 +436,7 @@ def test_an_unseen_character_has_one_spelling_and_is_found_by_it(one: Browser, t
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_an_older_browser_shows_all_of_it_in_light_colors(
     one: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,6 +453,7 @@ def test_an_older_browser_shows_all_of_it_in_light_colors(
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_values_that_are_all_the_same_have_no_histogram(one: Browser, tmp_path: Path) -> None:
     made = reduced(9)
     (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
@@ -461,6 +472,7 @@ def test_iterations_of_a_repeat_are_no_sets(one: Browser, pages: Path) -> None:
         quiet(seen)
 
 
+@pytest.mark.slow
 def test_values_of_which_none_is_finite_are_told_so(one: Browser, tmp_path: Path) -> None:
     made = reduced(9)
     (first, *_) = (one for one in made["tensors"] if one["good"] and one["wrong"])
@@ -531,6 +543,7 @@ def test_pages_of_every_kind_are_for_everyone(one: Browser, pages: Path, kind: s
                     page.click(part)
             assert not serious(page)
             assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
+            quiet(seen)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.report.page.html import page_text
 from tests.harness import ROOT, Run, by_command, check_script, interrupted, winnow
+from tests.model.models import model_of
 from tests.report.page.pages import page_in, rows_of
 
 OVERFLOW = ("reduce_bisect", str(ROOT / "examples" / "overflow.onnx"), "target=onnx_reference", "checker.flaky=never")
@@ -29,8 +30,7 @@ def small(folder: Path, *, bad: str = "Log") -> Path:
         helper.make_node("Relu", ["b"], ["y"], name="after"),
     ]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+    onnx.save(model_of(nodes, ends[:1], ends[1:], ir=9), str(path))
     return path
 
 
@@ -106,8 +106,7 @@ def test_inner_tensors_are_shown_where_looking_at_them_hides_nothing(tmp_path: P
         helper.make_node("Abs", ["c"], ["y"], name="last"),
     ]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [4]) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(path))
+    onnx.save(model_of(nodes, ends[:1], ends[1:], ir=9), str(path))
     np.savez(tmp_path / "in.npz", x=np.full((4,), 300, np.float16))
     words = ("target=onnx_reference", "checker=finite", "checker.inf=ignore", "checker.flaky=never")
     inputs = ("inputs=files", f"inputs.path={tmp_path / 'in.npz'}", "strategy.reduce_inputs=false")
@@ -120,20 +119,19 @@ def test_inner_tensors_are_shown_where_looking_at_them_hides_nothing(tmp_path: P
     assert "from random inputs" not in page["labels"]
 
 
-def test_runs_without_an_answer_have_a_page(tmp_path: Path) -> None:
+def test_a_run_without_an_answer_has_a_page(tmp_path: Path) -> None:
     model = small(tmp_path, bad="Abs")
     nothing = winnow("reduce", str(model), "checker=finite", "checker.flaky=never", folder=tmp_path / "nothing")
     page = page_in(nothing.folder)
     assert page["status"] == "nothing_to_find" and page["reduced"] is None and page["whole"] and page["trials"]
-    always = check_script(tmp_path, "sys.exit(1)")
-    blind = winnow("reduce", str(model), *by_command(always), folder=tmp_path / "blind")
-    page = page_in(blind.folder)
-    assert page["status"] == "could_not_judge" and page["reduced"] is None and not page["tensors"]
 
 
 @pytest.mark.slow
-def test_repeats_inspections_and_extracts(tmp_path: Path) -> None:
+def test_repeats_inspections_extracts_and_checks_that_fail_everything(tmp_path: Path) -> None:
     model = small(tmp_path)
+    always = check_script(tmp_path, "sys.exit(1)")
+    page = page_in(winnow("reduce", str(model), *by_command(always), folder=tmp_path / "blind").folder)
+    assert page["status"] == "could_not_judge" and page["reduced"] is None and not page["tensors"]
     coin = check_script(
         tmp_path, f"n = {str(tmp_path / 'n')!r}\nopen(n, 'a').write('x')\nsys.exit(len(open(n).read()) % 2)"
     )
@@ -158,8 +156,7 @@ def test_a_precision_search_has_a_curve_and_layers(tmp_path: Path) -> None:
         helper.make_node("Tanh", ["b"], ["y"], name="last"),
     ]
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = model_of(nodes, ends[:1], ends[1:], weights, ir=9)
     onnx.save(model, str(tmp_path / "net.onnx"))
     words = ("precision", str(tmp_path / "net.onnx"), "inputs.ranges={x: [2, 3]}")
     page = page_in(winnow(*words, folder=tmp_path / "run").folder)

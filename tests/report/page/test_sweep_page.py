@@ -18,6 +18,7 @@ from tests.report.page.pages import page_in, whole
 from tests.report.page.test_run_page import small
 
 
+@pytest.mark.slow
 def test_jobs_are_compared_and_linked_and_reused_verdicts_are_in_the_path(tmp_path: Path) -> None:
     model = small(tmp_path, bad="Abs")
     check = check_script(tmp_path, "sys.exit(1 if 'bad' in nodes else 0)")
