@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from runner.judgment import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.edits import copy_of
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.low_precision import QUANTIZING
 from runner.model.nested.hoist import HoistError, hoist, kind_of
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Level, in_place, ordered_bodies
@@ -301,17 +302,36 @@ def _said(graph: Graph, found: ParentValues, cuts: bool) -> tuple[str, ...]:
     known = total - counts["none"]
     how = f" ({', '.join(parts)})" if parts else ""
     text = f"{known} of {total} tensors have a partner in the original{how}"
-    if found.alone:
-        text = f"{listed(found.alone)} cannot be compared with the original; {text}"
+    inside = _inside_quantized(graph, frozenset(found.alone))
+    if alone := [name for name in found.alone if name not in inside]:
+        text = f"{listed(alone)} cannot be compared with the original; {text}"
     if found.wrong:
         log.info("with right inputs, these nodes compute something else than the original: %s", listed(found.wrong))
     said = []
-    if cuts and found.alone:
+    if cuts and alone:
         said.append(text)
     else:
         log.info("%s", text)
-    if cuts and (unfit := [name for name in found.unfit if name in graph.producers]):
+    if cuts and (unfit := [name for name in found.unfit if name in graph.producers and name not in inside]):
         said.append(f"the nodes before and after {listed(unfit)} are judged together: {found.unfit[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"the outputs {listed(missing)} are not judged: the original has no partner for them")
     return tuple(said)
+
+
+def _inside_quantized(graph: Graph, alone: Collection[str]) -> frozenset[str]:
+    """Return the tensors without a partner on the way through quantized nodes to tensors that have one.
+
+    The integers of a Q/DQ pair, or what a MatMulInteger makes, until it is scaled.
+    """
+    begun = set[str]()
+    for node in graph.nodes:
+        computed = [name for name in node.inputs if name in graph.producers]
+        if QUANTIZING.search(node.op_type) or (computed and begun.issuperset(computed)):
+            begun |= {name for name in node.outputs if name in alone}
+    found = set[str]()
+    for node in reversed(graph.nodes):
+        for name in begun.intersection(node.outputs):
+            made = [out for index in graph.readers.get(name, ()) for out in graph.nodes[index].outputs]
+            found |= {name} if made and all(out in found or out not in alone for out in made) else set()
+    return frozenset(found)

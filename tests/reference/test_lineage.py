@@ -15,6 +15,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.reference.align import Matching
 from runner.reference.fingerprints import Weights, print_of
+from runner.reference.parent import _inside_quantized
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner
 from tests.model.models import model_of
 from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
@@ -254,3 +255,13 @@ def test_layers_with_weights_of_others_are_told_by_what_they_read(order: tuple[i
     elder = kin(made("p", range(4)), tmp_path)
     told = matched(kin(made("c", order), tmp_path), elder)
     assert told == {"x": "x", **{f"c_{kind}{layer}": f"p_{kind}{layer}" for kind in "mt" for layer in range(4)}}
+
+
+def test_integers_that_no_original_has_are_no_matter_where_what_they_end_in_is_compared() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[2] x) => (float[2] y) <float s = {0.5}, uint8 z = {0}> {
+        q = QuantizeLinear(x, s, z)
+        d = DequantizeLinear(q, s, z)
+        y = Relu(d) }"""
+    graph = Graph.of(onnx.parser.parse_model(text))
+    alone = [{"q"}, {"q", "d"}, {"d"}, {"q", "d", "y"}]
+    assert [_inside_quantized(graph, one) for one in alone] == [{"q"}, {"q", "d"}, set(), set()]
