@@ -9,11 +9,13 @@ at. Users may say more with reference.map.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
+import numpy as np
 from onnx import ModelProto, ValueInfoProto
 
 from runner.judgment import UsageError
@@ -26,9 +28,9 @@ from runner.reference.align import Matching
 from runner.reference.fingerprints import Weights, agree, print_of, prints_of
 from runner.reference.good_values import good_value
 from runner.reference.quantized import Reading, as_floats, readings
-from runner.reference.recording import PACK, Recorded
+from runner.reference.recording import PACK, Narrow, Recorded
 from runner.reference.tensor_pairs import FingerprintedGraph, How, Partner, reshaped
-from runner.samples.declared_inputs import type_name
+from runner.samples.declared_inputs import tensor, type_name
 
 # A model of which every node is given good values: what it then makes says whether it is right, whatever is upstream.
 #
@@ -46,7 +48,7 @@ class Forced:
 
 
 def forced(graph: Graph, given: Collection[str]) -> Forced:
-    """Return the model with the tensors ``given`` as inputs."""
+    """Return the model with the tensors ``given`` as inputs, initializers too."""
     model = ModelProto()
     model.CopyFrom(graph.model)
     mark = "/made"
@@ -57,6 +59,12 @@ def forced(graph: Graph, given: Collection[str]) -> Forced:
     for node in model.graph.node:
         node.output[:] = [made.get(name, name) for name in node.output]
     model.graph.input.extend(ValueInfoProto(name=name) for name in made)
+    weights = {name for name in graph.initializers if name in given}
+    if weights:
+        own = [one for one in model.graph.initializer if one.name not in weights]
+        del model.graph.initializer[:]
+        model.graph.initializer.extend(own)
+        model.graph.input.extend(ValueInfoProto(name=name) for name in weights - {*graph.overridable})
     kept = [value for value in model.graph.value_info if value.name not in made]
     del model.graph.value_info[:]
     model.graph.value_info.extend(kept)
@@ -141,7 +149,7 @@ class ParentValues:
     ``values``: good values by tensor, one mapping a sample. ``partners``: the tensors that have one. ``unfit``: why a
     value must not be fed, by tensor. ``alone``: what nodes make that has no partner. ``wrong``: nodes of
     the child that are not right on good values, in the reference's runtime. ``integers``: tensors that hold steps of
-    what their partners hold. ``narrow``: those of ``unfit`` whose type is too narrow, told by type.
+    what their partners hold. ``narrow``: the tensors whose type loses digits that their readers need.
     """
 
     values: Samples
@@ -150,7 +158,7 @@ class ParentValues:
     alone: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     integers: frozenset[str] = frozenset()
-    narrow: Mapping[str, str] = field(default_factory=dict)
+    narrow: Mapping[str, Narrow] = field(default_factory=dict)
 
     def counted(self) -> dict[str, int]:
         """Return how many tensors found their partner by what; those without one under ``none``."""
@@ -333,7 +341,10 @@ class Lineage:
                 own = ran.get(name)
                 if value is not None and (not partner.reshaped or own is not None):
                     dtype, path = self._dtype(name, value), folder / f"{at}_{place}.pb"
-                    readings = self._readings.get(name, ())
+                    readings, narrow = self._readings.get(name, ()), self._held(name, dtype)
+                    if narrow != dtype:
+                        once = good_value(value, name, narrow, own, path, reshaped=partner.reshaped)
+                        value = value if once.unfit else once.file
                     one = good_value(value, name, dtype, own, path, reshaped=partner.reshaped, readings=readings)
                     sample[name] = recorded.pack(one.file, folder / f"{at}.pack", PACK)
                     unfit |= {name: one.unfit} if one.unfit else {}
@@ -376,11 +387,8 @@ class Lineage:
             for name in doubtful(graph, held, right)
             if not restored(graph, name, run.good, run.made, self._younger.weights)
         }
-        rounded, explained = self._too_narrow(held, run, right)
-        narrow = {name: type_name(run.good[0][name].dtype) for name in rounded}
-        reasons = dict(run.unfit) | {
-            name: f"{short} is too narrow for the good value of {name!r}" for name, short in narrow.items()
-        }
+        narrow, explained = self._too_narrow(held, run, right)
+        reasons = dict(run.unfit)
         right |= explained
         for name in graph.producers:
             if name in held:
@@ -400,55 +408,115 @@ class Lineage:
 
     def _too_narrow(
         self, partners: Mapping[str, Partner], run: _Forced, right: frozenset[str]
-    ) -> tuple[frozenset[str], frozenset[str]]:
+    ) -> tuple[dict[str, Narrow], frozenset[str]]:
         """Return the tensors whose type is too narrow for their good value, and those that are off for that alone.
 
-        The parent shows it: with the rounded values in place of its own it makes what the child's node makes.
+        The parent shows it: with rounded values and weights in place of its own it makes what the child's node makes.
+        A value rounded there makes it wrong by itself; or one before, of which the parent computes all that follows.
         """
+        graph, theirs = self.child.graph, self.parent.graph
         wrong = {
-            name: [read for read in dict.fromkeys(node.inputs) if self._is_rounded(read, partners, run)]
-            for node in self.child.graph.nodes
+            name: reads
+            for node in graph.nodes
+            if (reads := [read for read in dict.fromkeys(node.inputs) if self._is_rounded(read, partners, run)])
             for name in node.outputs
-            if name in partners and name not in right and partners[name].tensor in self.parent.graph.producers
+            if name in partners and name not in right and partners[name].tensor in theirs.producers
         }
-        wrong = {name: reads for name, reads in wrong.items() if reads}
-        if not wrong:
-            return frozenset(), frozenset()
-        made = self._parent_makes({read for reads in wrong.values() for read in reads}, partners, run)
-        explained = {name for name in wrong if self._same(name, partners, run.made, made)}
-        narrow = {read for name in explained for read in wrong[name]}
-        for place in range(max((len(wrong[name]) for name in explained), default=0)):
-            one_of_each = {name: wrong[name][place] for name in explained if 1 < len(wrong[name]) > place}
-            made = self._parent_makes({*one_of_each.values()}, partners, run) if one_of_each else ()
-            narrow -= {one for name, one in one_of_each.items() if self._same(name, partners, run.good, made)}
-        return frozenset(narrow), frozenset(name for name in explained if narrow.intersection(wrong[name]))
+        made = self._parent_makes({*chain(*wrong.values())}, partners, run, weights=True) if wrong else ()
+        explained = [name for name in wrong if self._same(name, partners, run.made, made)]
+        readers, at = dict[str, dict[int, frozenset[int]]](), graph.producers
+        asked: _Asked = defaultdict(lambda: defaultdict(frozenset))
+        for name in explained:
+            for read in wrong[name]:
+                asked[read][at[name]] |= {name}
+        for _ in range(MOST_RUNS):
+            together = _apart(asked)
+            made = self._parent_makes(together, partners, run, computed=readers) if together else ()
+            for read, by in together.items():
+                off = {
+                    reader: frozenset(one for one in ends if not self._same(one, partners, run.good, made))
+                    for reader, ends in by.items()
+                }
+                known = readers.get(read, {})
+                new = {
+                    reader: known.get(reader, frozenset()) | {at[one] for one in ends}
+                    for reader, ends in off.items()
+                    if ends
+                }
+                if new.items() <= known.items():
+                    continue
+                readers[read] = {**known, **new}
+                for one in graph.nodes[at[read]].inputs:
+                    if self._is_rounded(one, partners, run):
+                        asked[one][at[read]] |= frozenset().union(*off.values())
+        found = {name: Narrow(type_name(self._held(name, run.good[0][name].dtype)), by) for name, by in readers.items()}
+        by_that = [name for name in explained if any(at[name] in readers.get(read, ()) for read in wrong[name])]
+        return found, frozenset(by_that)
 
     def _is_rounded(self, name: str, partners: Mapping[str, Partner], run: _Forced) -> bool:
         """Whether a float tensor has a partner in a wider type, whose values it holds rounded."""
         one = partners.get(name)
-        if one is None or one.reshaped or name in self._readings or name in run.unfit or name not in run.good[0]:
+        if one is None or name in self._readings or name in run.unfit or name not in run.good[0]:
             return False
         held = [FLOATS.get(values[one.tensor].dtype) for values in self.parent.values if one.tensor in values]
-        own = FLOATS.get(run.good[0][name].dtype)
-        return bool(own and one.tensor in self.parent.graph.producers and held) and all(
-            kind is not None and own is not None and kind.digits > own.digits for kind in held
-        )
+        own = FLOATS.get(self._held(name, run.good[0][name].dtype))
+        computed = name in self.child.graph.producers
+        return bool(own and computed and held) and all(kind and own and kind.digits > own.digits for kind in held)
 
-    def _parent_makes(self, names: Collection[str], partners: Mapping[str, Partner], run: _Forced) -> Samples:
-        """Return what the parent's nodes make of its own values, but of the child's for these tensors."""
+    def _held(self, name: str, dtype: int) -> int:
+        """Return the type whose digits a tensor of this type has: after a Cast to a wider one, that before it."""
+        graph = self.child.graph
+        node = graph.nodes[graph.producers[name]] if name in graph.producers else None
+        if node is None or node.op_type != "Cast" or node.domain or name not in self.child.values[0]:
+            return dtype
+        before = self.child.values[0].get(node.inputs[0])
+        known = self._held(node.inputs[0], before.dtype) if before is not None else dtype
+        own, other = FLOATS.get(dtype), FLOATS.get(known)
+        return known if own and other and other.digits < own.digits else dtype
+
+    def _parent_makes(
+        self,
+        names: Collection[str],
+        partners: Mapping[str, Partner],
+        run: _Forced,
+        *,
+        computed: Collection[str] = (),
+        weights: bool = False,
+    ) -> Samples:
+        """Return what the parent's nodes make of its own values, but of the child's for these tensors.
+
+        ``computed``: tensors whose partners it computes. ``weights``: these are rounded, too, to the child's type.
+        """
         theirs = self.parent
-        given = (
-            {one.tensor for one in partners.values()} & theirs.graph.producers.keys() & self._everywhere(theirs.values)
-        )
+        own = {partners[name].tensor for name in computed} - {partners[name].tensor for name in names}
+        given = {one.tensor for one in partners.values()} & theirs.graph.producers.keys()
+        given = given & self._everywhere(theirs.values) - own
         folder, samples = self._folder("narrow"), []
+        held = self._rounded_weights(names, given, run, folder) if weights else {}
         for at, (values, good) in enumerate(zip(theirs.values, run.good, strict=True)):
-            sample = {name: values[name] for name in (*theirs.graph.inputs, *given) if name in values}
+            sample = {name: values[name] for name in (*theirs.graph.inputs, *given) if name in values} | held
             for place, name in enumerate(sorted(names)):
                 tensor = partners[name].tensor
-                path = folder / f"{at}_{place}.pb"
-                sample[tensor] = good_value(good[name], tensor, values[tensor].dtype, None, path).file
+                value, path = values[tensor], folder / f"{at}_{place}.pb"
+                sample[tensor] = good_value(good[name], tensor, value.dtype, value, path, reshaped=True).file
             samples.append(sample)
-        return self._made(forced(theirs.graph, given), theirs.store, folder / "run", tuple(samples))
+        return self._made(forced(theirs.graph, {*given, *held}), theirs.store, folder / "run", tuple(samples))
+
+    def _rounded_weights(
+        self, names: Collection[str], given: Collection[str], run: _Forced, folder: Path
+    ) -> dict[str, TensorFile]:
+        """Return the weights of the parent's nodes that read such tensors, rounded as the child's tensors are."""
+        graph = self.parent.graph
+        kinds = {self._held(name, run.good[0][name].dtype) for name in names}
+        found = {}
+        for place, name in enumerate(graph.initializers if len(kinds) == 1 else ()):
+            array = self._elder.weights.array(name)
+            if array is not None and array.dtype == np.float32:
+                with np.errstate(over="ignore"):
+                    narrow = np.asarray(tensor(array, name, next(iter(kinds)))).astype(array.dtype)
+                if np.isfinite(narrow).all():
+                    found[name] = recorded.write(narrow, name, folder / f"weight{place}.pb")
+        return found
 
     def _same(self, name: str, partners: Mapping[str, Partner], mine: Samples, theirs: Samples) -> bool:
         """Whether a tensor of the child passes against what the parent makes of its partner, in all samples."""
@@ -501,3 +569,18 @@ class Lineage:
 
 def _told(partners: Mapping[str, Partner]) -> dict[str, str]:
     return {name: one.tensor for name, one in partners.items()}
+
+
+_Asked = dict[str, dict[int, frozenset[str]]]
+"""Tensors, the nodes that read them, and what may be wrong for that."""
+
+
+def _apart(asked: _Asked) -> _Asked:
+    """Take out what one run tells apart, since no two tensors share what may be wrong."""
+    together, seen = dict[str, dict[int, frozenset[str]]](), set[str]()
+    for read in list(asked):
+        ends = frozenset().union(*asked[read].values())
+        if seen.isdisjoint(ends):
+            together[read] = asked.pop(read)
+        seen |= ends
+    return together

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -265,13 +265,33 @@ SHORTEST_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
+class Narrow:
+    """A ``type`` that loses digits of a tensor.
+
+    ``readers``: the nodes that read it there, each with those that come out wrong for it: itself, or ones after it.
+    """
+
+    type: str
+    readers: Mapping[int, frozenset[int]]
+
+    def is_for(self, reader: int, among: Collection[int]) -> bool:
+        """Whether one of these nodes comes out wrong where the reader gets the tensor rounded."""
+        return not self.readers.get(reader, frozenset()).isdisjoint(among)
+
+    def parts(self, made_by: int, among: Collection[int]) -> bool:
+        """Whether some of these nodes need the digits, and not all that do are there with what makes the tensor."""
+        needing = frozenset().union(*self.readers.values())
+        return not needing.isdisjoint(among) and not {made_by, *self.readers, *needing} <= {*among}
+
+
+@dataclass(frozen=True)
 class Recorded:
     """``values[sample][tensor]``.
 
     ``unrunnable``: nodes that the reference cannot run, ``reason``: of the first of them. ``out_of_time``: it was
     stopped before every node was tried. ``partners``: the tensors whose value another model (reference.model) tells,
     None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor;
-    ``narrow``: those of them whose type loses digits that are needed, with that type.
+    ``narrow``: the tensors whose type loses digits that are needed.
     ``wrong``: nodes wrong on that model's values, in the reference's runtime; ``error``: of an output, in tolerances.
     ``on_demand``: not all are kept; the others are computed again on request. ``let_go``: has no worker hold any.
     ``rounds``: a model of low precision could not be run as one, so values are rounded where its parts meet.
@@ -286,7 +306,7 @@ class Recorded:
     out_of_time: bool = False
     partners: frozenset[str] | None = None
     unfit: Mapping[str, str] = field(default_factory=dict)
-    narrow: Mapping[str, str] = field(default_factory=dict)
+    narrow: Mapping[str, Narrow] = field(default_factory=dict)
     wrong: tuple[str, ...] = ()
     error: float = 0.0
     on_demand: bool = False
@@ -301,6 +321,13 @@ class Recorded:
     def types(self) -> Mapping[str, onnx.TypeProto]:
         """The types of the values, see `recorded_types`."""
         return recorded_types(self.values)
+
+    def why_unfit(self, name: str, readers: Collection[int], among: Collection[int] = ()) -> str:
+        """Why a value must not be fed to one of these nodes, where these stand behind it; "": it may."""
+        narrow = self.narrow.get(name)
+        if narrow is None or not any(narrow.is_for(one, among or readers) for one in readers):
+            return self.unfit.get(name, "")
+        return f"{narrow.type} is too narrow for the good value of {name!r}"
 
     def healthy(self, outputs: Sequence[str]) -> bool:
         """Whether the reference run ended with finite outputs, so that an Inf on the way is meant (a mask, say)."""

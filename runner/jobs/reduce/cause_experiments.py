@@ -130,7 +130,8 @@ class Experiments:
     def from_on(self, nodes: Sequence[int]) -> Experiment:
         """Compute some nodes and what depends on them; all that is read from elsewhere is good."""
         kept = depends_on(self.model.graph, nodes, self.healed)
-        return self._made(Trial(kept), f"the whole model, computed from {self.model.graph.names[nodes[0]]} on")
+        said = f"the whole model, computed from {self.model.graph.names[nodes[0]]} on"
+        return self._made(Trial(kept), said, fits=True)
 
     def fenced(self, answer: Trial, parts: Sequence[Trial]) -> Experiment:
         """Experiment (b) on some nodes, with fences around parts of them."""
@@ -168,11 +169,11 @@ class Experiments:
     def _asked(self, kept: Trial) -> bool:
         return kept != self.model.space.whole
 
-    def _made(self, kept: Trial, label: str) -> Experiment:
+    def _made(self, kept: Trial, label: str, *, fits: bool = False) -> Experiment:
         if not self._asked(kept):
             return replace(self.model.whole, reason="it is the whole model")
         self.left -= 1
-        return self.model.asked(self.model.spliced, kept, label)
+        return self.model.asked(self.model.fitting if fits else self.model.spliced, kept, label)
 
 
 # Whether a check was fed the good values; of one that feeds values of its own the experiments say nothing.
@@ -314,9 +315,9 @@ class SessionModel:
     """The model whose failure is studied, and what may be asked about it.
 
     ``search``: for further answers, ``among`` some elements. ``found``: these answers, and how they were found.
-    ``graph``, ``space``: its nodes. ``spliced``: judges it with good values in place of nodes. ``whole``: what it does
-    as it is. ``compares``: it is judged by the values of its outputs, and by nothing else. ``about_values``: the
-    failure is one of values, no crash and no error.
+    ``graph``, ``space``: its nodes. ``spliced``: judges it with good values in place of nodes. ``fitting``: as that,
+    with such as their types hold. ``whole``: what it does as it is. ``compares``: it is judged by the values of its
+    outputs, and by nothing else. ``about_values``: the failure is one of values, no crash and no error.
     """
 
     session: Session
@@ -336,7 +337,9 @@ class SessionModel:
         held = self.space.closure is Closure.PLACE
         alive = signature is not None and not signature.about_values and not held
         self._splices = Spliced(self.base, alive, held=held)
-        self.spliced = judge.stage("cause", self._splices)
+        self.spliced = self.fitting = judge.stage("cause", self._splices)
+        if self.base.recorded.narrow:
+            self.fitting = judge.stage("cause", replace(self._splices, fits=True))
         self._good: list[float] = []
         self.healed, self.failure = frozenset[int](), self.whole
 
@@ -349,9 +352,9 @@ class SessionModel:
         """Return the types of its tensors, as far as they are known."""
         return self.base.types_of_all
 
-    def no_good(self, tensor: str) -> bool:
-        """Whether no good value can be put in a tensor's place: it has none, or one beyond the end of its type."""
-        return tensor in self.base.recorded.unfit
+    def no_good(self, tensor: str, reader: int, among: Trial) -> bool:
+        """Whether no good value can be fed to one of some nodes: there is none, or the type does not hold it."""
+        return bool(self.base.recorded.why_unfit(tensor, (reader,), among.elements))
 
     def looks_at_nodes(self, answer: Trial) -> bool:
         """Whether its check may look for the nodes of an answer, and not at what they compute."""

@@ -34,7 +34,7 @@ from runner.model.values.dtypes import BY_NUMBER, is_integer
 from runner.model.values.recorded import TensorFile, read
 from runner.model.values.tensor_bytes import beyond, range_of
 from runner.reference.models import recording_backend
-from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
+from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization, Rounding
 from runner.text import counted, one_line
 from runner.verdict import ALONE, LIMITS, Candidate, Invalid, Sample, Signature
 from strategies.search import Outcome, Trial
@@ -67,10 +67,15 @@ class Exact:
         """Return what runs the models of a job."""
         settings, memory = job.settings, job.settings.workers.memory_mb
         own = recording_backend(settings)
-        wide = OnnxRuntimeBackend(optimization=Optimization.none), OnnxReferenceBackend()
+        wide = OnnxRuntimeBackend(optimization=Optimization.none, rounding=Rounding.on), OnnxReferenceBackend()
         limits = job.tools, PATIENCE, memory
         sides = tuple(BackendRunner("reference", one, *limits) for one in wide)
-        reference = BackendRunner("reference", replace(own, model=None), *limits)
+        peer = replace(own, model=None)
+        if own.model is not None and isinstance(
+            peer, OnnxRuntimeBackend
+        ):  # what a type loses is no error of the target
+            peer = replace(peer, rounding=Rounding.on)
+        reference = BackendRunner("reference", peer, *limits)
         target = BackendRunner("target", settings.target, *limits)
         return cls(sides, target, reference, store, job.folder / "values" / "exact")
 
@@ -177,38 +182,44 @@ class WhoIsRight:
             return cause
         if not isinstance(base, Subgraph) or not isinstance(inner(session.judge.checker), RuntimeCheck):
             return cause
-        narrow = _too_narrow(base, cause.answers[cause.main].answer) if cause.status in SHOWN else ""
-        if narrow or not compares:
-            told = Whose.TARGET if self._reference_can(base, cause, failure) else cause.whose
-            return replace(cause, whose=Whose.MODEL if narrow else told, right=narrow)
-        cheap = self.exact.store.kept_bytes(base.graph.model) < CHEAP
-        asked: list[tuple[str, Trial | None]] = []
-        if cheap and not self.exact.target.settings.builds_engines:
-            asked = [("the whole model", None)]
-        if cause.status in SHOWN:  # of an answer that is not the cause its values say nothing
-            asked += [("the answer", cause.answers[cause.main].answer)]
-        overflow = self._overflow(base, cause.answers[cause.main].answer) if cause.status in SHOWN else None
+        if not compares:
+            return replace(cause, whose=Whose.TARGET) if self._reference_can(base, cause, failure) else cause
+        shown = cause.answers[cause.main].answer if cause.status in SHOWN else None
+        overflow = self._overflow(base, shown) if shown else None
         self.exact.clear()
         if overflow:
             # a good value that the type holds is none that the type is to blame for
             fits = self.apart and base.has_reference(overflow.tensor) and overflow.tensor not in base.recorded.unfit
             return replace(cause, whose=Whose.CONVERSION if fits else Whose.MODEL, wider=overflow)
+        # of an answer that is not the cause its values say nothing
+        asked: list[tuple[str, Trial | None]] = [("the answer", shown)] if shown else []
+        if self.exact.store.kept_bytes(base.graph.model) < CHEAP and not self.exact.target.settings.builds_engines:
+            asked.append(("the whole model", None))  # it may have other faults besides
+        whose, said = self._in_float64(session, base, asked)
+        if shown and whose in (Whose.MODEL, Whose.BOTH, Whose.UNKNOWN) and (narrow := _too_narrow(base, shown)):
+            return replace(cause, whose=Whose.MODEL, right=narrow)
+        for of, trial in asked if self.apart and whose is Whose.UNKNOWN else ():
+            with suppress(NotKnown, CutError):
+                if off := self._off_anywhere(*_made(base, trial)):
+                    return replace(cause, whose=Whose.CONVERSION, right=f"For {of} {off}")
+        return replace(cause, whose=whose, right=said)
+
+    def _in_float64(
+        self, session: Session, base: Subgraph, asked: Sequence[tuple[str, Trial | None]]
+    ) -> tuple[Whose, str]:
+        """Return whose failure it is by the first model that can be computed in float64, and what was seen there."""
         why = ""
         for (of, trial), witness in product(asked, self.exact.sides):
             try:
                 whose, said = self._of(base, trial, witness, self._alone(session, trial))
                 if self.speaks_for_itself(witness, whose):
                     raise NotKnown("what computes it there is the program of one side, and clears itself")
-                return replace(cause, whose=whose, right=f"Computed in float64 ({of}): {said}")
+                return whose, f"Computed in float64 ({of}): {said}"
             except (NotKnown, CutError) as error:  # noqa: PERF203 - it is asked four times at most
                 why = f"It is not known who is right: {of} could not be computed in float64 ({error})"
             finally:
                 self.exact.clear()
-        for of, trial in asked if self.apart else ():
-            with suppress(NotKnown, CutError):
-                if said := self._off_anywhere(*_made(base, trial)):
-                    return replace(cause, whose=Whose.CONVERSION, right=f"For {of} {said}")
-        return replace(cause, right=why)
+        return Whose.UNKNOWN, why
 
     def _reference_can(self, base: Subgraph, cause: Cause, failure: Signature | None) -> bool:
         """Whether the target does not load, build or run what is shown to be the cause, and the reference runs it.
@@ -290,13 +301,15 @@ class WhoIsRight:
         apart, own, peer, other, name = max(found)
         whose = Whose.BOTH
         # the same model run by the reference tells the target's error from that of a conversion
-        if peer * TIMES <= own and own >= SHARE * apart:
+        if peer * TIMES <= own and peer < np.inf and own >= SHARE * apart:
             whose = Whose.TARGET
         elif own * TIMES <= other:
             whose = Whose.CONVERSION if self.apart else Whose.REFERENCE
         # digits that are lost are lost by the witness too, in the types of the model
         elif max(map(_largest, self.exact.plain(model, samples, witness), exact)) * TIMES <= min(own, peer):
             raise NotKnown("what has kernels for it computes something else than both sides, in the model's types too")
+        elif self.apart and other * TIMES <= own:  # what rounds to the model's types is as far off as the target
+            whose = Whose.MODEL
         said = f"at {name} the target is off by {own:.3g} of the largest value, the reference by {other:.3g}"
         if whose is Whose.CONVERSION:
             said = f"at {name} this model differs from the original by {other:.3g} of the largest value"
@@ -307,11 +320,11 @@ class WhoIsRight:
 def _too_narrow(base: Subgraph, trial: Trial) -> str:
     """Say which tensor inside an answer has a type that loses digits which its readers need; "": none."""
     graph = base.graph
-    for name, short in base.recorded.narrow.items():
-        readers = [graph.names[index] for index in graph.readers.get(name, ()) if index in trial]
+    for name, one in base.recorded.narrow.items():
+        readers = [graph.names[index] for index in sorted(one.readers) if index in trial]
         if readers and graph.producers[name] in trial:
             rest = "with this value rounded to it, the original is wrong too"
-            return f"{short} is too narrow for {name}, which {readers[0]} reads: {rest}"
+            return f"{one.type} is too narrow for {name}, which {readers[0]} reads: {rest}"
     return ""
 
 

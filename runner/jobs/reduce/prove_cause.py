@@ -327,7 +327,8 @@ class Prover:
         for index in fault.answer:
             if index in graph.constants:
                 continue
-            before = {graph.producers.get(name) for name in graph.nodes[index].inputs if self._model.no_good(name)}
+            reads = [name for name in graph.nodes[index].inputs if self._model.no_good(name, index, fault.answer)]
+            before = {graph.producers.get(name) for name in reads}
             joined = [one for one in parts if not one.isdisjoint(before)]
             parts = [one for one in parts if one not in joined]
             parts.append(frozenset({index}).union(*joined))

@@ -12,7 +12,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import onnx
@@ -154,7 +154,7 @@ class Subgraph:
         if self.as_file and trial == self.space.whole:
             return self.original(folder)
         draws = bool(self._drawing) and not self._drawing.isdisjoint(self.names(trial))
-        made = cut_candidate(self, self.store, trial, folder, self._unusable, draws=draws)
+        made = cut_candidate(self, self.store, trial, folder, partial(self._unusable, trial), draws=draws)
         left = 0 if isinstance(made, Invalid) else len(self.recorded.values) - len(made.samples)
         return replace(made, left_out=left) if left and isinstance(made, Candidate) else made
 
@@ -287,7 +287,7 @@ class Subgraph:
         gone = set(without)
         for node in self.graph.nodes:
             read = {name for name in node.inputs if self.graph.producers.get(name) in gone} - self.constants.keys()
-            if any(self.is_bad_feed(name) or name in self.recorded.unfit for name in read):
+            if any(self.is_bad_feed(name) or self.recorded.why_unfit(name, (node.index,)) for name in read):
                 gone.add(node.index)
         return frozenset(gone) - without
 
@@ -296,16 +296,20 @@ class Subgraph:
         held = [values[name] for values in self.recorded.values if name in values]
         return self.fed and any(not tensor.finite for tensor in held) and not self._meant(name)
 
-    def _unusable(self, made: Cut) -> str | None:
-        """Why a cut is no question: a fed value would itself explain a non-finite output, or was not recorded right.
+    def _unusable(self, trial: Trial, made: Cut) -> str:
+        """Why a cut is no question: a fed value would itself explain the failure, or was not recorded right.
 
-        One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
+        A NaN or Inf that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and
+        replaces. What needs digits that a tensor's type loses fails by them, wherever it stands: it stays together.
         """
         if self.recorded.values and not self.judging(made):
             bad = (name for name in made.inputs if self._is_judged(name) and self.is_bad_feed(name))
             return f"the value recorded for {next(bad)!r} is not finite"
         used = (*(made.inputs if self.fed else ()), *made.constants)
-        return next((self.recorded.unfit[name] for name in used if name in self.recorded.unfit), None)
+        narrow = self.recorded.narrow if self.fed else {}
+        apart = (name for name, one in narrow.items() if one.parts(self.graph.producers[name], trial.elements))
+        why = (self.recorded.why_unfit(name, trial.elements) for name in (*used, *apart))
+        return next(filter(None, why), "")
 
     def _meant(self, name: str) -> bool:
         """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""
@@ -405,18 +409,20 @@ class Spliced(SameNodes):
 
     ``base``: cuts the same model. ``alive``: see `splice_good_values`. ``parts``: have fences around them (`fences`).
     ``held``: the good values are in the candidate, whose inputs and outputs are the model's own (`hold_values`).
+    ``fits``: no value is fed that loses digits which its readers need.
     """
 
     alive: bool = False
     parts: tuple[Trial, ...] = ()
     held: bool = False
+    fits: bool = False
     _made: dict[Trial, Splice] = field(default_factory=dict)
 
     def identity(self) -> dict[str, str]:
         """Return all that decides what a trial is: how the model is cut, and what is shown besides its outputs."""
         fences = {"fences": " | ".join(part.ranges for part in self.parts)} if self.parts else {}
         several = f"{len(self.base.held_samples)} samples" if self.base.told_apart else "True"
-        held = {"held": several} if self.held else {}
+        held = ({"held": several} if self.held else {}) | ({"fits": "True"} if self.fits else {})
         return {**self.base.identity(), "kind": "spliced", "alive": str(self.alive), **fences, **held}
 
     def kept(self, trial: Trial) -> Kept:
@@ -442,7 +448,7 @@ class Spliced(SameNodes):
             made = self.cut(trial)
             read = made.inputs[:-1] if self.parts and not self.held else made.inputs
             for name in (*read, *made.constants):
-                if why := self._unusable(given.get(name, name)):
+                if why := self._unusable(given.get(name, name), trial):
                     return Invalid(why)
             path = self.base.store.write(made.model, folder, nests=made.nests)
         except CutError as error:  # nothing is left where no output has a good value
@@ -476,13 +482,13 @@ class Spliced(SameNodes):
         )
         if self.parts:
             candidate = fenced(candidate, self.base.graph, self.parts, self.base.types_of_all)
-        return self._holding(candidate, made.given) if self.held else candidate
+        return self._holding(candidate, made.given, trial) if self.held else candidate
 
-    def _holding(self, made: Cut, given: Mapping[str, str]) -> Cut:
+    def _holding(self, made: Cut, given: Mapping[str, str], trial: Trial) -> Cut:
         condition, values = made.inputs[-1] if self.parts else "", {}
         for alias in made.inputs[: -1 if self.parts else None]:
             name = given.get(alias, alias)
-            if why := self._unusable(name):
+            if why := self._unusable(name, trial):
                 raise CutError(why)
             known = [one[name] for one in self.base.held_samples if name in one]
             if len(known) < max(1, len(self.base.held_samples)) or any(one.structure is not None for one in known):
@@ -512,15 +518,15 @@ class Spliced(SameNodes):
         found = self.base.types_of_all.get(name)
         return not self._unusable(name) and found is not None and takes_identity(self.base.graph, found)
 
-    def _unusable(self, name: str) -> str:
-        """Why a tensor has no good value that may be fed; "" where it has one in every sample."""
+    def _unusable(self, name: str, trial: Trial | None = None) -> str:
+        """Why a tensor has no good value that may be fed to a trial; "" where it has one in every sample."""
         if name in self.base.graph.inputs:
             return ""
         if name not in self.base.constants:
             if any(name not in values for values in self.base.recorded.values) or not self.base.recorded.values:
                 return f"no good value of {name!r} is known"
-            if name in self.base.recorded.unfit:
-                return self.base.recorded.unfit[name]
+            if why := self.base.recorded.why_unfit(name, trial.elements if trial and self.fits else ()):
+                return why
         return f"{REFERENCE_TOO} {name!r} too, so no good value is known for it" if self.base.is_bad_feed(name) else ""
 
 
@@ -585,4 +591,6 @@ class InPlace(Subgraph):
     def _splices(self, trial: Trial) -> tuple[Trial, Spliced]:
         """Return what is computed, and what makes the candidate of it."""
         computed = Trial(depends_on(self.graph, trial.elements, self.healed))
-        return computed, Spliced(self, parts=(trial,) if self.fences and computed != trial else (), held=True)
+        return computed, Spliced(
+            self, parts=(trial,) if self.fences and computed != trial else (), held=True, fits=True
+        )

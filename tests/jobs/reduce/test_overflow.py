@@ -211,19 +211,26 @@ def test_what_overflows_beside_a_parent_is_kept_in_a_wider_type(tmp_path: Path) 
     assert "the model's own" in title and "conversion" not in title
 
 
-@pytest.mark.slow
-def test_a_type_that_loses_digits_which_the_next_node_needs_is_the_fault(tmp_path: Path) -> None:
-    """The node that cancels is right by itself: a and c have to stay in float32, and k may be rounded."""
-    steps = [("Add", "x big", "a"), ("Mul", "x tiny", "t"), ("Add", "t big", "k"), ("Sub", "a k", "c")]
+NARROW = [
+    *[("Add", "x big", "a"), ("Abs", "a", "b"), ("Mul", "x tiny", "t"), ("Add", "t big", "k")],
+    *[("Sub", "b k", "c"), ("Sub", "k b", "d"), ("Sub", "c d", "e"), ("Mul", "e near", "z")],
+]
+
+
+@pytest.mark.parametrize(
+    ("near", "named", "whose"), [(0.999, ["a", "b", "c", "d"], "model"), (0.5, ["z"], "conversion")]
+)
+def test_a_type_that_loses_digits_which_later_nodes_need_is_the_fault(
+    near: float, named: list[str], whose: str, tmp_path: Path
+) -> None:
+    """All from a to where it cancels has to stay in float32, and k may be rounded. A wrong weight is told from that."""
     weights = {"big": np.float32(1000), "tiny": np.float32(0.001), "near": np.float32(0.999)}
-    wide = model(tmp_path, [*steps, ("Mul", "c near", "z")], weights, TensorProto.FLOAT)
-    parent = Path(wide).rename(tmp_path / "parent.onnx")
-    narrow = {name: np.float16(one) for name, one in weights.items()}
-    path = model(tmp_path, [*steps, ("Mul", "c near", "z")], narrow)
+    parent = Path(model(tmp_path, NARROW, weights, TensorProto.FLOAT)).rename(tmp_path / "parent.onnx")
+    path = model(tmp_path, NARROW, {name: np.float16(one) for name, one in {**weights, "near": near}.items()})
     run = reduced(tmp_path, path, f"reference.model={parent}", EVALUATED)
-    assert (run.result["culprits"], run.result["whose"]) == (["a", "c"], "model"), run.output
+    assert (run.result["culprits"], run.result["whose"]) == (named, whose), run.output
     assert run.result["cause"]["status"] == "proven"
-    assert "float16 is too narrow for a, which c reads" in run.output
+    assert ("float16 is too narrow for b, which c reads" in run.output) == (whose == "model")
 
 
 def test_what_overflows_by_a_weight_that_was_converted_wrong_is_the_conversions(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_reference_that_loses_its_digits_is_what_is_wrong(tmp_path: Path) -> N
     assert (run.code, run.result["status"], run.result["whose"]) == (9, "reference_wrong", "reference"), run.output
     assert run.result["culprits"] == ["conv", "bn"] and run.result["cause"]["status"] == "proven"
     right = run.result["cause"]["right"]
-    assert right.startswith("Computed in float64 (the whole model): at "), right
+    assert right.startswith("Computed in float64 (the answer): at "), right
     assert "whose bug: the reference, not the target" in run.screen[0]
     title, *_ = report = (run.folder / "REPORT.md").read_text().splitlines()
     assert title == "# the reference is wrong, not the target: `Conv`, `BatchNormalization`"
